@@ -1,0 +1,105 @@
+//! One call being served: who it is, which step it is in, and what it holds.
+//!
+//! A call outlives the client that made it. Whatever it holds (the lock of its volume) is freed when the last clone of it is
+//! dropped, so a command that could not be killed keeps the volume locked by keeping a clone.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Numbers of calls, for the log.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Tells whether the client's deadline has passed.
+type Expired = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// A call in progress. Clones are the same call.
+#[derive(Clone)]
+pub struct Call(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    method: &'static str,
+    started: Instant,
+    expired: Expired,
+    subject: Mutex<String>,
+    step: Mutex<(String, Instant)>,
+    held: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Call {
+    /// A call of `method` whose client's deadline is told by `expired`.
+    pub fn new(method: &'static str, expired: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let now = Instant::now();
+        Self(Arc::new(Inner {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            method,
+            started: now,
+            expired: Box::new(expired),
+            subject: Mutex::new(String::new()),
+            step: Mutex::new((String::from("queued"), now)),
+            held: Mutex::new(None),
+        }))
+    }
+
+    /// A piece of work nobody waits for: start-up, background jobs, tests.
+    pub fn internal(method: &'static str) -> Self {
+        Self::new(method, || false)
+    }
+
+    /// The call's number in the log.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The rpc or job, as it is named in the log.
+    pub fn method(&self) -> &'static str {
+        self.0.method
+    }
+
+    /// How long ago the call came in.
+    pub fn age(&self) -> Duration {
+        self.0.started.elapsed()
+    }
+
+    /// Whether the client's deadline has passed.
+    pub fn expired(&self) -> bool {
+        (self.0.expired)()
+    }
+
+    /// Says which volume, snapshot or name the call is about.
+    pub fn about(&self, subject: impl Into<String>) {
+        *self.0.subject.lock() = subject.into();
+    }
+
+    /// Which volume, snapshot or name the call is about; empty if it is about none.
+    pub fn subject(&self) -> String {
+        self.0.subject.lock().clone()
+    }
+
+    /// Enters a step ("mkfs.ext4 /dev/loop3"): shown to whoever has to wait, and in the log of slow calls.
+    pub fn step(&self, step: impl Into<String>) {
+        *self.0.step.lock() = (step.into(), Instant::now());
+    }
+
+    /// The step the call is in, and for how long.
+    pub fn current_step(&self) -> (String, Duration) {
+        let step = self.0.step.lock();
+        (step.0.clone(), step.1.elapsed())
+    }
+
+    /// Keeps `thing` until the last clone of this call is gone.
+    pub fn hold(&self, thing: impl Any + Send) {
+        *self.0.held.lock() = Some(Box::new(thing));
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} {} {}", self.id(), self.method(), self.subject())
+    }
+}

@@ -1,0 +1,22 @@
+//! cephlet: a small synchronous CSI plugin daemon.
+//!
+//! Layers, each knowing only what stands to its right: `grpc → volume → { backend, journal, locks } → { exec, sys }`.
+
+pub mod backend;
+pub mod call;
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod error;
+pub mod exec;
+pub mod grpc;
+pub mod ids;
+pub mod journal;
+pub mod layout;
+pub mod locks;
+pub mod notify;
+pub mod pool;
+pub mod secrets;
+pub mod signals;
+pub mod sys;
+pub mod volume;

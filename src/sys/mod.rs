@@ -1,0 +1,3 @@
+//! System calls behind safe functions: the only place with `unsafe`. Errors keep their errno.
+
+pub mod crash;
