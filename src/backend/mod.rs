@@ -1,1 +1,282 @@
+//! What a storage backend must be able to do, in one trait that knows no protocol and no kind of storage.
 //!
+//! The caller holds the lock of every object it names and has checked the request; the backend knows where its objects live,
+//! answers the same request the same way after a crash at any step, and never leaves a half-made object under a final name.
+
+pub mod local;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::secrets::Secrets;
+use crate::volume::requests::{Capability, Map, SizeRange, Source, TopologyRequirement};
+
+/// A volume that is to exist.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Where, as [`Backend::placement`] said.
+    pub place: Place,
+    /// The object's name there.
+    pub object: String,
+    /// The name in the request.
+    pub name: String,
+    /// How large.
+    pub size: SizeRange,
+    /// What it was asked with; kept in the creation record.
+    pub parameters: Map,
+    /// What it was asked with and may change later.
+    pub mutable_parameters: Map,
+    /// How it is to be used.
+    pub capabilities: Vec<Capability>,
+    /// What to copy: the text of the source, for the record, and what it means.
+    pub source: Option<(Source, Origin)>,
+    /// Credentials of the request.
+    pub secrets: Secrets,
+}
+
+/// A content source whose ID was understood.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// Another volume.
+    Volume(VolumeId),
+}
+
+/// A volume as its backend knows it.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Its ID, with its incarnation.
+    pub id: VolumeId,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What every node needs to know of it.
+    pub context: Map,
+    /// What it was copied from, as the request said it.
+    pub source: Option<Source>,
+    /// From where it can be reached; empty for everywhere.
+    pub topology: Vec<Map>,
+    /// Nodes it is published to.
+    pub published: Vec<String>,
+    /// How it is doing.
+    pub condition: Condition,
+}
+
+/// How a volume is doing: None is well, Some says what is wrong.
+pub type Condition = Option<String>;
+
+/// A snapshot as its backend knows it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Its ID.
+    pub id: SnapshotId,
+    /// The volume it was taken of.
+    pub source: VolumeId,
+    /// The size of a volume made from it, in bytes.
+    pub size: u64,
+    /// When it was taken.
+    pub created: SystemTime,
+}
+
+/// A snapshot that is to exist.
+#[derive(Clone, Debug)]
+pub struct NewSnapshot {
+    /// The volume to copy.
+    pub source: VolumeId,
+    /// The digits of its ID.
+    pub digits: String,
+    /// The name in the request.
+    pub name: String,
+    /// Credentials of the request.
+    pub secrets: Secrets,
+}
+
+/// Which snapshots to list.
+#[derive(Clone, Debug)]
+pub enum SnapshotFilter {
+    /// All.
+    All,
+    /// Those of one volume.
+    Of(VolumeId),
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct Part<T> {
+    /// The entries, in the order of their keys.
+    pub entries: Vec<T>,
+    /// The key after which the next part begins; None at the end. Entries that come and go meanwhile change nothing else.
+    pub next: Option<String>,
+}
+
+/// Room for new volumes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// What is free and promised to nobody.
+    pub available: u64,
+    /// The largest single volume.
+    pub largest: u64,
+    /// The smallest single volume.
+    pub smallest: u64,
+}
+
+/// How a volume was given to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The node.
+    pub node: String,
+    /// How it will be used.
+    pub capability: Capability,
+    /// Only for reading.
+    pub read_only: bool,
+}
+
+/// Whether there was anything to delete. Each protocol says for itself what an absent object means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// It was there and is gone.
+    Gone,
+    /// It was not there.
+    Absent,
+}
+
+/// A volume attached to this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The block device.
+    pub path: PathBuf,
+    /// Nothing can be written through it.
+    pub read_only: bool,
+    /// A file whose holes are known to be zeros on the device, if there is one: a blank device is then known as such at once.
+    pub sparse_file: Option<PathBuf>,
+}
+
+/// A kind of storage.
+pub trait Backend: Send + Sync {
+    /// The first field of its IDs.
+    fn name(&self) -> &'static str;
+
+    /// Why nothing can work at all, if so. Asked by every Probe: answers from memory.
+    fn ready(&self) -> Result<()>;
+
+    /// The topology segments of this node; None where volumes are reachable from everywhere.
+    fn topology(&self) -> Option<Map>;
+
+    /// Where a volume with these parameters would live. Refuses unknown parameters and unreachable topologies; touches nothing.
+    fn placement(&self, parameters: &Map, mutable: &Map, topology: &TopologyRequirement) -> Result<Place>;
+
+    /// Whether an ID of this backend could be one of this set-up's objects; others do not exist.
+    fn knows(&self, place: &Place) -> bool;
+
+    /// Why a volume cannot be used like this, if so.
+    fn supports(&self, capability: &Capability) -> Result<()>;
+
+    /// Makes the volume, or finds the one made by the same request.
+    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume>;
+
+    /// Deletes a volume that nobody uses.
+    fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Deleted>;
+
+    /// Looks a volume up, by object and incarnation.
+    fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
+
+    /// Up to `limit` volumes (0: all) whose keys follow `after`.
+    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>>;
+
+    /// Room for volumes with these parameters.
+    fn capacity(&self, call: &Call, parameters: &Map) -> Result<Capacity>;
+
+    /// Makes the volume at least as large as asked, never smaller; gives its size.
+    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64>;
+
+    /// Changes settings of a volume.
+    fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()>;
+
+    /// Records that a node may use the volume; gives what that node needs to know.
+    fn publish(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map>;
+
+    /// Takes the volume back from a node, or from all.
+    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()>;
+
+    /// Takes the snapshot, or finds the one taken by the same request.
+    fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot>;
+
+    /// Deletes a snapshot that nobody uses.
+    fn delete_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted>;
+
+    /// Looks a snapshot up.
+    fn find_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>>;
+
+    /// Up to `limit` snapshots (0: all) whose keys follow `after`.
+    fn list_snapshots(&self, call: &Call, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>>;
+
+    /// Attaches the volume to this node, or finds the device it is attached as.
+    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device>;
+
+    /// The device the volume is attached as, asked of the kernel.
+    fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
+
+    /// Detaches the volume from this node; one that is not attached is detached.
+    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()>;
+
+    /// Lets the device follow the volume's size.
+    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()>;
+
+    /// Cleans up after a crash; called once, before anything else and only by the copy that serves the controller.
+    fn recover(&self) -> Result<()>;
+}
+
+/// What the orchestrator passes to a node beside the volume.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeContext<'a> {
+    /// From the creation.
+    pub volume: &'a Map,
+    /// From the controller's publishing.
+    pub publish: &'a Map,
+    /// Credentials of the request.
+    pub secrets: &'a Secrets,
+}
+
+/// The backends that are set up.
+#[derive(Clone)]
+pub struct Backends(Vec<Arc<dyn Backend>>);
+
+impl std::fmt::Debug for Backends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|backend| backend.name())).finish()
+    }
+}
+
+impl Backends {
+    /// These backends, at least one.
+    pub fn new(backends: Vec<Arc<dyn Backend>>) -> Self {
+        Self(backends)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.0.iter()
+    }
+
+    /// The backend a new volume's parameters ask for: by name, or the only one.
+    pub fn for_parameters(&self, parameters: &Map) -> Result<&Arc<dyn Backend>> {
+        let known = || self.0.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ");
+        match (parameters.get("backend"), self.0.as_slice()) {
+            (None, [only]) => Ok(only),
+            (None, _) => Err(Error::invalid(format!("the parameter 'backend' is missing: set it to one of {}", known()))),
+            (Some(name), all) => all
+                .iter()
+                .find(|backend| backend.name() == name)
+                .ok_or_else(|| Error::invalid(format!("the parameter 'backend' is {name:?}: allowed are {}", known()))),
+        }
+    }
+
+    /// The backend that an object at `place` belongs to, if that place is one of this set-up.
+    pub fn at(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+        self.0.iter().find(|backend| backend.name() == place.backend && backend.knows(place))
+    }
+}

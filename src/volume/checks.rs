@@ -1,0 +1,218 @@
+//! The specification's rules for single fields ("Size Limits", "Required vs. Optional Fields"). An error names the field.
+
+use std::path::{Component, Path};
+
+use crate::error::{Error, Result};
+use crate::secrets::Secrets;
+use crate::volume::requests::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
+
+/// Strings are at most this long, in bytes, where the specification says nothing else.
+const MAX_TEXT: usize = 128;
+/// A node's ID may be longer.
+const MAX_NODE_ID: usize = 256;
+/// All keys and values of a map together, and all mount flags together, in bytes.
+const MAX_MAP: usize = 4096;
+/// A path with its final NUL (limits.h, PATH_MAX).
+const MAX_PATH: usize = 4096;
+/// Sizes travel as signed 64-bit numbers.
+const MAX_SIZE: u64 = i64::MAX as u64;
+
+fn missing(field: &str) -> Error {
+    Error::invalid(format!("{field} is missing: it is a required field"))
+}
+
+fn too_long(field: &str, length: usize, limit: usize) -> Error {
+    Error::invalid(format!("{field} is {length} bytes long, at most {limit} are allowed"))
+}
+
+fn text_within(field: &str, text: &str, limit: usize) -> Result<()> {
+    if text.len() > limit {
+        return Err(too_long(field, text.len(), limit));
+    }
+    Ok(())
+}
+
+/// A required name: present, not too long, without control characters.
+pub fn name(field: &str, text: &str) -> Result<()> {
+    id(field, text)?;
+    if text.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("{field} contains a control character: {text:?}")));
+    }
+    Ok(())
+}
+
+/// A required ID: present and not too long. Whether it means anything is found out when it is looked up.
+pub fn id(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Err(missing(field));
+    }
+    optional_text(field, text)
+}
+
+/// A string that may be empty.
+pub fn optional_text(field: &str, text: &str) -> Result<()> {
+    text_within(field, text, MAX_TEXT)
+}
+
+/// A required node ID.
+pub fn node_id(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Err(missing(field));
+    }
+    optional_node_id(field, text)
+}
+
+/// A node ID that may be empty.
+pub fn optional_node_id(field: &str, text: &str) -> Result<()> {
+    text_within(field, text, MAX_NODE_ID)
+}
+
+/// A map: all keys and values together within the limit.
+pub fn map(field: &str, pairs: &Map) -> Result<()> {
+    let length = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if length > MAX_MAP {
+        return Err(too_long(field, length, MAX_MAP));
+    }
+    Ok(())
+}
+
+/// Secrets: within the limit of a map. Their content is never part of a message.
+pub fn secrets(secrets: &Secrets) -> Result<()> {
+    if secrets.byte_len() > MAX_MAP {
+        return Err(too_long("secrets", secrets.byte_len(), MAX_MAP));
+    }
+    Ok(())
+}
+
+/// A required path: absolute, no `..` or `.`, no NUL, within PATH_MAX.
+pub fn path(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Err(missing(field));
+    }
+    if text.len() >= MAX_PATH {
+        return Err(too_long(field, text.len(), MAX_PATH - 1));
+    }
+    let plain = |component: Component<'_>| matches!(component, Component::RootDir | Component::Normal(_));
+    let dotted = text.split('/').any(|part| part == "." || part == "..");
+    if text.contains('\0') || dotted || !text.starts_with('/') || !Path::new(text).components().all(plain) {
+        return Err(Error::invalid(format!("{field} must be an absolute path without '.', '..' and NUL, not {text:?}")));
+    }
+    if text.bytes().all(|byte| byte == b'/') {
+        return Err(Error::invalid(format!("{field} must not be the root directory")));
+    }
+    Ok(())
+}
+
+/// A path that may be left out.
+pub fn optional_path(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() { Ok(()) } else { path(field, text) }
+}
+
+/// A size range: in range and not contradicting itself.
+pub fn size(range: &SizeRange) -> Result<()> {
+    let SizeRange { required, limit } = *range;
+    if required > MAX_SIZE || limit > MAX_SIZE {
+        return Err(Error::out_of_range(format!("capacity_range: {required} to {limit} bytes is more than any volume can have")));
+    }
+    if limit != 0 && limit < required {
+        return Err(Error::invalid(format!("capacity_range: limit_bytes ({limit}) is less than required_bytes ({required})")));
+    }
+    Ok(())
+}
+
+/// A size range that must say something.
+pub fn wanted_size(range: &SizeRange) -> Result<()> {
+    if *range == SizeRange::default() {
+        return Err(missing("capacity_range"));
+    }
+    size(range)
+}
+
+/// Capabilities: at least one, each well-formed.
+pub fn capabilities(all: &[Capability]) -> Result<()> {
+    if all.is_empty() {
+        return Err(missing("volume_capabilities"));
+    }
+    all.iter().try_for_each(capability)
+}
+
+/// One capability: file system and flags within their limits.
+pub fn capability(capability: &Capability) -> Result<()> {
+    let Access::Mount { fs_type, flags } = &capability.access else { return Ok(()) };
+    optional_text("fs_type", fs_type)?;
+    let length = flags.iter().map(String::len).sum();
+    if length > MAX_MAP {
+        return Err(too_long("mount_flags", length, MAX_MAP));
+    }
+    if flags.iter().any(|flag| flag.is_empty() || flag.contains(['\0', '\n'])) {
+        return Err(Error::invalid("mount_flags contains an empty flag or one with a control character"));
+    }
+    Ok(())
+}
+
+/// A content source: its ID present and not too long.
+pub fn source(source: Option<&Source>) -> Result<()> {
+    match source {
+        None => Ok(()),
+        Some(Source::Snapshot(snapshot)) => id("volume_content_source.snapshot.snapshot_id", snapshot),
+        Some(Source::Volume(volume)) => id("volume_content_source.volume.volume_id", volume),
+    }
+}
+
+/// A topology requirement: every segment map within its limits.
+pub fn topology(requirement: &TopologyRequirement) -> Result<()> {
+    let TopologyRequirement { requisite, preferred } = requirement;
+    requisite.iter().chain(preferred).try_for_each(|segments| map("accessibility_requirements", segments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn refused(result: Result<()>, part: &str) {
+        match result {
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::InvalidArgument);
+                assert!(error.message().contains(part), "{error} should mention {part}");
+            }
+            Ok(()) => panic!("accepted, should have mentioned {part}"),
+        }
+    }
+
+    #[test]
+    fn text_is_bounded_to_the_byte() {
+        assert!(id("volume_id", &"x".repeat(128)).is_ok());
+        refused(id("volume_id", &"x".repeat(129)), "129 bytes");
+        refused(id("volume_id", ""), "volume_id is missing");
+        refused(name("name", "a\u{7}b"), "control character");
+        assert!(node_id("node_id", &"x".repeat(256)).is_ok());
+        refused(node_id("node_id", &"x".repeat(257)), "node_id");
+    }
+
+    #[test]
+    fn maps_are_bounded_over_all_pairs() {
+        let pair = |length| Map::from([("k".to_string(), "v".repeat(length))]);
+        assert!(map("parameters", &pair(4095)).is_ok());
+        refused(map("parameters", &pair(4096)), "parameters");
+    }
+
+    #[test]
+    fn paths_are_absolute_and_plain() {
+        assert!(path("target_path", "/var/lib/[0]/x").is_ok());
+        for bad in ["relative", "./x", "/a/../b", "/a/./b", "/..", "/", "//", "/a\0b"] {
+            refused(path("target_path", bad), "target_path");
+        }
+        refused(path("target_path", &format!("/{}", "x".repeat(4095))), "4096 bytes");
+        assert!(optional_path("staging_target_path", "").is_ok());
+    }
+
+    #[test]
+    fn sizes_must_not_contradict_themselves() {
+        let range = |required, limit| SizeRange { required, limit };
+        assert!(size(&range(0, 0)).is_ok() && size(&range(5, 5)).is_ok() && size(&range(5, 0)).is_ok());
+        refused(size(&range(6, 5)), "limit_bytes");
+        refused(wanted_size(&range(0, 0)), "capacity_range is missing");
+        assert_eq!(size(&range(u64::MAX, 0)).map_err(|error| error.kind()), Err(Kind::OutOfRange));
+    }
+}

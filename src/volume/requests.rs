@@ -1,0 +1,459 @@
+//! What the orchestrator may ask, checked before any lock or path is touched.
+//!
+//! Every protocol converts its messages into these types; nothing behind them knows which protocol asked. Two requests are the
+//! same exactly when they compare equal, secrets included.
+
+use std::collections::BTreeMap;
+
+use crate::error::Result;
+use crate::secrets::Secrets;
+use crate::volume::checks;
+
+/// Opaque string pairs: parameters, contexts, topology segments.
+pub type Map = BTreeMap<String, String>;
+
+/// How many bytes a volume must and may have. Zero means "not said", in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeRange {
+    /// At least this many.
+    pub required: u64,
+    /// At most this many; zero is no limit.
+    pub limit: u64,
+}
+
+impl SizeRange {
+    /// Whether a volume of `size` bytes satisfies the range.
+    pub fn admits(&self, size: u64) -> bool {
+        size >= self.required && (self.limit == 0 || size <= self.limit)
+    }
+}
+
+/// How a volume is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// As a block device.
+    Block,
+    /// As a mounted file system.
+    Mount {
+        /// The file system asked for; empty for the default.
+        fs_type: String,
+        /// Mount options asked for.
+        flags: Vec<String>,
+    },
+}
+
+/// Who may reach a volume at once, and how (CSI "AccessMode").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the specification's own names")]
+pub enum Mode {
+    SingleNodeWriter,
+    SingleNodeReaderOnly,
+    MultiNodeReaderOnly,
+    MultiNodeSingleWriter,
+    MultiNodeMultiWriter,
+    SingleNodeSingleWriter,
+    SingleNodeMultiWriter,
+}
+
+impl Mode {
+    /// Nobody may write.
+    pub fn is_read_only(self) -> bool {
+        matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
+    }
+
+    /// More than one node may have the volume at once.
+    pub fn is_multi_node(self) -> bool {
+        matches!(self, Self::MultiNodeReaderOnly | Self::MultiNodeSingleWriter | Self::MultiNodeMultiWriter)
+    }
+}
+
+/// One way a volume is to be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Block device or file system.
+    pub access: Access,
+    /// Who may reach it.
+    pub mode: Mode,
+}
+
+/// What a new volume starts out as a copy of. The ID is kept as it came, for look-up and for the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A snapshot's ID.
+    Snapshot(String),
+    /// A volume's ID.
+    Volume(String),
+}
+
+/// Where a volume must and should be reachable (CSI "TopologyRequirement").
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyRequirement {
+    /// At least one of these must reach it; empty is no demand.
+    pub requisite: Vec<Map>,
+    /// In order of preference.
+    pub preferred: Vec<Map>,
+}
+
+/// Declares a request: a struct whose `checked` runs its checks and gives it back.
+macro_rules! request {
+    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* } check |$it:ident| $checks:block) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
+
+        impl $name {
+            /// The request if every field is present, well-formed and within the specification's limits; else the first field
+            /// that is not, by name.
+            pub fn checked(self) -> Result<Self> {
+                let $it = &self;
+                $checks
+                Ok(self)
+            }
+        }
+    };
+}
+
+request! {
+    /// Make a volume, or find the one that this request made before.
+    CreateVolume {
+        /// The name that makes repeats the same request.
+        name: String,
+        /// How large.
+        size: SizeRange,
+        /// Every way it is to be used; at least one.
+        capabilities: Vec<Capability>,
+        /// Backend-specific settings.
+        parameters: Map,
+        /// Backend-specific settings that may be changed later.
+        mutable_parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+        /// What to copy, if anything.
+        source: Option<Source>,
+        /// Where it must be reachable.
+        topology: TopologyRequirement,
+    } check |it| {
+        checks::name("name", &it.name)?;
+        checks::capabilities(&it.capabilities)?;
+        checks::size(&it.size)?;
+        checks::map("parameters", &it.parameters)?;
+        checks::map("mutable_parameters", &it.mutable_parameters)?;
+        checks::secrets(&it.secrets)?;
+        checks::source(it.source.as_ref())?;
+        checks::topology(&it.topology)?;
+    }
+}
+
+request! {
+    /// Delete a volume; one that is gone is deleted.
+    DeleteVolume {
+        /// The volume.
+        volume_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// Let a node use a volume.
+    PublishToNode {
+        /// The volume.
+        volume_id: String,
+        /// The node.
+        node_id: String,
+        /// How it will be used.
+        capability: Capability,
+        /// Only for reading.
+        read_only: bool,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::node_id("node_id", &it.node_id)?;
+        checks::capability(&it.capability)?;
+        checks::secrets(&it.secrets)?;
+        checks::map("volume_context", &it.volume_context)?;
+    }
+}
+
+request! {
+    /// Take a volume back from a node, or from all nodes.
+    UnpublishFromNode {
+        /// The volume.
+        volume_id: String,
+        /// The node; empty for all.
+        node_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::optional_node_id("node_id", &it.node_id)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// Whether a volume can be used as described.
+    Validate {
+        /// The volume.
+        volume_id: String,
+        /// Every way it is to be used; at least one.
+        capabilities: Vec<Capability>,
+        /// What the answer to the creation said.
+        volume_context: Map,
+        /// What it was created with.
+        parameters: Map,
+        /// What it was created with or changed to.
+        mutable_parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::capabilities(&it.capabilities)?;
+        checks::map("volume_context", &it.volume_context)?;
+        checks::map("parameters", &it.parameters)?;
+        checks::map("mutable_parameters", &it.mutable_parameters)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// One page of a list.
+    Page {
+        /// At most so many entries; zero is no limit.
+        max_entries: usize,
+        /// Where the page before ended; empty for the first.
+        token: String,
+    } check |it| {
+        checks::optional_text("starting_token", &it.token)?;
+    }
+}
+
+request! {
+    /// One page of the snapshots, of all or of one volume, or one snapshot.
+    ListSnapshots {
+        /// Which page.
+        page: Page,
+        /// Only snapshots of this volume; empty for all.
+        source_volume_id: String,
+        /// Only this snapshot; empty for all.
+        snapshot_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::optional_text("source_volume_id", &it.source_volume_id)?;
+        checks::optional_text("snapshot_id", &it.snapshot_id)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// How much room is left for new volumes.
+    GetCapacity {
+        /// Volumes used in these ways.
+        capabilities: Vec<Capability>,
+        /// Volumes with these settings.
+        parameters: Map,
+        /// Volumes reachable from here; None for anywhere.
+        topology: Option<Map>,
+    } check |it| {
+        it.capabilities.iter().try_for_each(checks::capability)?;
+        checks::map("parameters", &it.parameters)?;
+        it.topology.as_ref().map_or(Ok(()), |segments| checks::map("accessible_topology", segments))?;
+    }
+}
+
+request! {
+    /// Take a snapshot, or find the one that this request took before.
+    CreateSnapshot {
+        /// The volume to copy.
+        source_volume_id: String,
+        /// The name that makes repeats the same request.
+        name: String,
+        /// Backend-specific settings.
+        parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("source_volume_id", &it.source_volume_id)?;
+        checks::name("name", &it.name)?;
+        checks::map("parameters", &it.parameters)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// One snapshot by its ID: to delete it or to look at it.
+    SnapshotById {
+        /// The snapshot.
+        snapshot_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("snapshot_id", &it.snapshot_id)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// Make a volume larger.
+    Expand {
+        /// The volume.
+        volume_id: String,
+        /// How large.
+        size: SizeRange,
+        /// How it is used, if that is known.
+        capability: Option<Capability>,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::wanted_size(&it.size)?;
+        it.capability.as_ref().map_or(Ok(()), checks::capability)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// One volume, as the controller sees it.
+    GetVolume {
+        /// The volume.
+        volume_id: String,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+    }
+}
+
+request! {
+    /// Change what may be changed of a volume.
+    Modify {
+        /// The volume.
+        volume_id: String,
+        /// The new settings.
+        mutable_parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::map("mutable_parameters", &it.mutable_parameters)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// Make a volume ready on this node.
+    Stage {
+        /// The volume.
+        volume_id: String,
+        /// What the controller's publishing said.
+        publish_context: Map,
+        /// Where it is to be mounted once for all its users.
+        staging_path: String,
+        /// How it will be used.
+        capability: Capability,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("staging_target_path", &it.staging_path)?;
+        checks::capability(&it.capability)?;
+        checks::map("publish_context", &it.publish_context)?;
+        checks::map("volume_context", &it.volume_context)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// Undo a stage.
+    Unstage {
+        /// The volume.
+        volume_id: String,
+        /// Where it was staged.
+        staging_path: String,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("staging_target_path", &it.staging_path)?;
+    }
+}
+
+request! {
+    /// Give a staged volume to a consumer at a path of his own.
+    Publish {
+        /// The volume.
+        volume_id: String,
+        /// What the controller's publishing said.
+        publish_context: Map,
+        /// Where it was staged.
+        staging_path: String,
+        /// Where the consumer wants it.
+        target_path: String,
+        /// How it will be used.
+        capability: Capability,
+        /// Only for reading.
+        read_only: bool,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("target_path", &it.target_path)?;
+        checks::optional_path("staging_target_path", &it.staging_path)?;
+        checks::capability(&it.capability)?;
+        checks::map("publish_context", &it.publish_context)?;
+        checks::map("volume_context", &it.volume_context)?;
+        checks::secrets(&it.secrets)?;
+    }
+}
+
+request! {
+    /// Take a volume back from a consumer.
+    Unpublish {
+        /// The volume.
+        volume_id: String,
+        /// Where the consumer had it.
+        target_path: String,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("target_path", &it.target_path)?;
+    }
+}
+
+request! {
+    /// How full a volume is and how it is doing.
+    Stats {
+        /// The volume.
+        volume_id: String,
+        /// A path it is staged or published at.
+        volume_path: String,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("volume_path", &it.volume_path)?;
+    }
+}
+
+request! {
+    /// Let the file system and the device on this node follow a larger volume.
+    NodeExpand {
+        /// The volume.
+        volume_id: String,
+        /// A path it is staged or published at.
+        volume_path: String,
+        /// How large it should be at least; zeros for "whatever the volume has".
+        size: SizeRange,
+        /// How it is used, if that is known.
+        capability: Option<Capability>,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("volume_path", &it.volume_path)?;
+        checks::size(&it.size)?;
+        it.capability.as_ref().map_or(Ok(()), checks::capability)?;
+    }
+}
