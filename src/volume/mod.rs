@@ -1,4 +1,114 @@
 //! The operations on volumes, free of any protocol.
+//!
+//! The caller holds the locks that the operation names (see [`keys`]) and has checked the request. An operation looks first, then
+//! acts, then records, so that the same request after a crash at any step finds its way to the same answer.
 
 pub mod checks;
+mod create;
+mod delete;
+mod expand;
+mod filesystem;
+mod inspect;
+pub mod keys;
+mod list;
+mod node_record;
+mod publish;
+mod publish_to_node;
+mod recover;
 pub mod requests;
+mod snapshot;
+mod stage;
+mod stats;
+mod unstage;
+
+use std::sync::Arc;
+
+use crate::backend::{Backend, Backends};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::exec::Runner;
+use crate::exec::kernel::Kernel;
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::journal::{Change, Journal, Table};
+use crate::layout::Layout;
+
+pub use inspect::Verdict;
+pub use list::Listed;
+pub use stats::{Amount, Usage};
+
+/// A second target for a volume that only one workload may write (access mode SINGLE_NODE_WRITER).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SingleNodeTargets {
+    /// Allowed: Nomad overlaps a replacement with what it replaces.
+    Lenient,
+    /// Refused, as the specification recommends.
+    Strict,
+}
+
+/// Everything the operations stand on.
+pub struct Volumes {
+    /// The storage.
+    pub backends: Backends,
+    /// Intents and this node's state.
+    pub journal: Arc<Journal>,
+    /// System calls that may have to wait for storage.
+    pub kernel: Kernel,
+    /// Foreign programs.
+    pub runner: Arc<dyn Runner>,
+    /// Paths of our own.
+    pub layout: Layout,
+    /// Part of every derived name.
+    pub instance: String,
+    /// This node.
+    pub node_id: String,
+    /// This boot.
+    pub boot_id: String,
+    /// What a second target means.
+    pub single_node_targets: SingleNodeTargets,
+}
+
+impl std::fmt::Debug for Volumes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volumes").field("backends", &self.backends).field("node_id", &self.node_id).finish_non_exhaustive()
+    }
+}
+
+impl Volumes {
+    /// The volume an ID means and its backend; no such volume if this set-up could not have given the ID.
+    pub fn volume(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
+        let absent = || Error::not_found(format!("there is no volume {id:?}"));
+        let parsed = VolumeId::parse(id).ok_or_else(absent)?;
+        let backend = self.backend(&parsed.place).ok_or_else(absent)?;
+        Ok((parsed, backend))
+    }
+
+    /// The snapshot an ID means and its backend; no such snapshot if this set-up could not have given the ID.
+    pub fn snapshot(&self, id: &str) -> Result<(SnapshotId, &Arc<dyn Backend>)> {
+        let absent = || Error::not_found(format!("there is no snapshot {id:?}"));
+        let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
+        let backend = self.backend(&parsed.place).ok_or_else(absent)?;
+        Ok((parsed, backend))
+    }
+
+    fn backend(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+        self.backends.at(place)
+    }
+
+    /// Runs `work` between an intent in the journal and its removal. An intent that a crash left behind is seen at the next start.
+    fn intending<T>(&self, operation: Operation, subject: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let key = format!("{operation:?} {subject}");
+        self.journal.write(&[Change::put(Table::Intents, key.clone(), node_record::intent(operation, subject)?)])?;
+        let outcome = work();
+        self.journal.note(&[Change::remove(Table::Intents, key)])?;
+        outcome
+    }
+
+    /// The volume as its backend knows it now.
+    fn look_up(&self, call: &Call, id: &str, secrets: &crate::secrets::Secrets) -> Result<(VolumeId, crate::backend::Volume)> {
+        let (parsed, backend) = self.volume(id)?;
+        let volume = backend.find(call, &parsed, secrets)?;
+        volume.map(|volume| (parsed, volume)).ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))
+    }
+}
+
+use node_record::Operation;

@@ -56,6 +56,33 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The mode of the specification's number; None for UNKNOWN and for numbers of the future.
+    pub fn from_number(number: i32) -> Option<Self> {
+        Some(match number {
+            1 => Self::SingleNodeWriter,
+            2 => Self::SingleNodeReaderOnly,
+            3 => Self::MultiNodeReaderOnly,
+            4 => Self::MultiNodeSingleWriter,
+            5 => Self::MultiNodeMultiWriter,
+            6 => Self::SingleNodeSingleWriter,
+            7 => Self::SingleNodeMultiWriter,
+            _ => return None,
+        })
+    }
+
+    /// The specification's number.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::SingleNodeWriter => 1,
+            Self::SingleNodeReaderOnly => 2,
+            Self::MultiNodeReaderOnly => 3,
+            Self::MultiNodeSingleWriter => 4,
+            Self::MultiNodeMultiWriter => 5,
+            Self::SingleNodeSingleWriter => 6,
+            Self::SingleNodeMultiWriter => 7,
+        }
+    }
+
     /// Nobody may write.
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)

@@ -1,0 +1,296 @@
+//! From gRPC's thread to a worker and back.
+//!
+//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands the request's bytes to
+//! the pool. A worker decodes and plans; the plan waits for its locks without holding a worker; a worker runs it. The answer goes
+//! through a one-shot to a small future on gRPC's own executor, which awaits the sending (a reply dropped unawaited cancels the call).
+
+use std::io::Read;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use grpcio::{GrpcSlice, Marshaller, MessageReader, Method, MethodType, RpcContext, ServiceBuilder, UnarySink};
+use parking_lot::Mutex;
+use protobuf::Message;
+
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::grpc::running::Running;
+use crate::grpc::status;
+use crate::grpc::stream::{Chunks, Stream};
+use crate::locks::{Entry, Guard, Identical, Key, Locks, Turn};
+use crate::pool::{Bulkhead, Job, Lane, Pool};
+
+/// An answer, encoded; shared by all callers that asked the same.
+pub type Answer = Result<Arc<[u8]>>;
+
+/// The work of a plan.
+type Work<R> = Box<dyn FnOnce(&Call) -> Result<R> + Send>;
+
+/// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a health check.
+const QUICK: [&str; 7] = [
+    "/Probe",
+    "/GetPluginInfo",
+    "/GetPluginCapabilities",
+    "/ControllerGetCapabilities",
+    "/GroupControllerGetCapabilities",
+    "/NodeGetCapabilities",
+    "/NodeGetInfo",
+];
+
+/// What a request comes to once it has been decoded and checked.
+pub struct Plan<R> {
+    subject: String,
+    bulkhead: Option<Bulkhead>,
+    lock: Option<(Vec<Key>, Box<dyn Identical>)>,
+    work: Work<R>,
+}
+
+impl<R> std::fmt::Debug for Plan<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "plan for {}", self.subject)
+    }
+}
+
+impl<R: Send + 'static> Plan<R> {
+    /// An answer that needs no work.
+    pub fn now(answer: R) -> Self {
+        Self::new(String::new(), |_| Ok(answer))
+    }
+
+    /// Work on `subject` (a volume, snapshot or name, for the log).
+    pub fn new(subject: impl Into<String>, work: impl FnOnce(&Call) -> Result<R> + Send + 'static) -> Self {
+        Self { subject: subject.into(), bulkhead: None, lock: None, work: Box::new(work) }
+    }
+
+    /// The work occupies a worker of this cluster or disk.
+    #[must_use]
+    pub fn within(mut self, bulkhead: Bulkhead) -> Self {
+        self.bulkhead = Some(bulkhead);
+        self
+    }
+
+    /// The work holds these objects, and joins `request` if the same one is under way.
+    #[must_use]
+    pub fn locking(mut self, keys: Vec<Key>, request: impl Identical) -> Self {
+        self.lock = (!keys.is_empty()).then(|| (keys, Box::new(request) as Box<dyn Identical>));
+        self
+    }
+}
+
+/// A call that is owed an answer. Dropped without one (a worker died), it answers INTERNAL.
+struct Reply {
+    call: Call,
+    running: Arc<Running>,
+    sender: Option<oneshot::Sender<Answer>>,
+}
+
+impl Reply {
+    fn finish(mut self, answer: Answer) {
+        self.send(answer);
+    }
+
+    fn send(&mut self, answer: Answer) {
+        if let Some(sender) = self.sender.take() {
+            self.running.ended(&self.call, answer.as_ref().map(|_| ()));
+            // The receiver is gone only when the server is.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.send(Err(Error::internal("the call was dropped by the daemon before it was answered; ask again")));
+    }
+}
+
+/// Connects services to the pool and the lock table.
+#[derive(Clone)]
+pub struct Bridge {
+    pool: Arc<Pool>,
+    locks: Arc<Locks<Answer>>,
+    running: Arc<Running>,
+}
+
+impl std::fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bridge")
+    }
+}
+
+impl Bridge {
+    /// A bridge to this pool and this lock table.
+    pub fn new(pool: Arc<Pool>, locks: Arc<Locks<Answer>>, running: Arc<Running>) -> Self {
+        Self { pool, locks, running }
+    }
+
+    /// Whether joiners of a call with this answer should try for themselves.
+    pub fn is_retryable(answer: &Answer) -> bool {
+        answer.as_ref().is_err_and(|error| status::is_retryable(error.kind()))
+    }
+
+    /// Registers an rpc with one request and one reply. `plan` runs on a worker.
+    pub fn unary<S, Q, R>(
+        &self,
+        builder: ServiceBuilder,
+        path: &'static str,
+        service: &Arc<S>,
+        plan: fn(&S, Q) -> Result<Plan<R>>,
+    ) -> ServiceBuilder
+    where
+        S: Send + Sync + 'static,
+        Q: Message,
+        R: Message,
+    {
+        let (bridge, service) = (self.clone(), Arc::clone(service));
+        let method = raw_method(path, MethodType::Unary);
+        builder.add_unary_handler(&method, move |context, request: Vec<u8>, sink| {
+            let (reply, answer) = bridge.accept(path, &context);
+            context.spawn(deliver(answer, sink));
+            let (this, service) = (bridge.clone(), Arc::clone(&service));
+            bridge.submit(reply, move |reply| this.serve(&*service, plan, &request, reply));
+        })
+    }
+
+    /// Registers an rpc with one request and a stream of replies.
+    pub fn streaming<S, Q, R>(
+        &self,
+        builder: ServiceBuilder,
+        path: &'static str,
+        service: &Arc<S>,
+        plan: fn(&S, Q) -> Result<Chunks<R>>,
+    ) -> ServiceBuilder
+    where
+        S: Send + Sync + 'static,
+        Q: Message,
+        R: Message,
+    {
+        let (bridge, service) = (self.clone(), Arc::clone(service));
+        let method = raw_method(path, MethodType::ServerStreaming);
+        builder.add_server_streaming_handler(&method, move |context, request: Vec<u8>, sink| {
+            let service = Arc::clone(&service);
+            let stream = Stream::<R>::new(move || plan(&service, decode(&request)?));
+            let (call, pool) = (new_call(path, &context), Arc::clone(&bridge.pool));
+            context.spawn(stream.run(call, pool, sink));
+        })
+    }
+
+    /// Takes a call in: gives what answers it and what waits for the answer.
+    fn accept(&self, path: &'static str, context: &RpcContext<'_>) -> (Reply, oneshot::Receiver<Answer>) {
+        let call = new_call(path, context);
+        self.running.began(&call);
+        let (sender, receiver) = oneshot::channel();
+        (Reply { call, running: Arc::clone(&self.running), sender: Some(sender) }, receiver)
+    }
+
+    /// Queues the first part of a call, or refuses it if the queue is full.
+    fn submit(&self, reply: Reply, job: impl FnOnce(Reply) + Send + 'static) {
+        let lane = if QUICK.iter().any(|quick| reply.call.method().ends_with(quick)) { Lane::Quick } else { Lane::Work };
+        let slot = Arc::new(Mutex::new(Some(reply)));
+        let taken = Arc::clone(&slot);
+        let queued = self.pool.submit(lane, Job::new(None, move || if let Some(reply) = taken.lock().take() { job(reply) }));
+        if let (Err(refused), Some(reply)) = (queued, slot.lock().take()) {
+            reply.finish(Err(refused));
+        }
+    }
+
+    /// Decodes and plans a call, then runs it or lets it wait for its locks.
+    fn serve<S, Q: Message, R: Message>(&self, service: &S, plan: fn(&S, Q) -> Result<Plan<R>>, request: &[u8], reply: Reply) {
+        match guarded(&reply.call, || plan(service, decode(request)?)) {
+            Ok(plan) => self.start(plan, reply),
+            Err(error) => reply.finish(Err(error)),
+        }
+    }
+
+    fn start<R: Message>(&self, plan: Plan<R>, reply: Reply) {
+        let Plan { subject, bulkhead, lock, work } = plan;
+        reply.call.about(subject);
+        let Some((keys, request)) = lock else { return self.run(bulkhead, None, work, reply) };
+        reply.call.step("waiting for the volume's lock");
+        let (bridge, call) = (self.clone(), reply.call.clone());
+        let wake = move |turn: Turn<Answer>| match turn {
+            Turn::Go(guard) => bridge.run(bulkhead, Some(guard), work, reply),
+            Turn::Answer(answer) => reply.finish(answer),
+            Turn::Refused(error) => reply.finish(Err(error)),
+        };
+        self.locks.enter(Entry::new(keys, request, call, wake));
+    }
+
+    /// Runs a plan that has its locks, on this lane without a bulkhead, else when the bulkhead has room.
+    fn run<R: Message>(&self, bulkhead: Option<Bulkhead>, guard: Option<Guard<Answer>>, work: Work<R>, reply: Reply) {
+        let job = move || {
+            let answer = execute(&reply.call, work);
+            if let Some(guard) = &guard {
+                guard.answer(&answer);
+            }
+            // From here the lock is held by the call alone: by this worker until it lets go, or by the reaper of a command
+            // that could not be killed.
+            reply.call.hold(guard);
+            reply.finish(answer);
+        };
+        match bulkhead {
+            None => job(),
+            some => self.pool.resume(Job::new(some, job)),
+        }
+    }
+}
+
+fn new_call(path: &'static str, context: &RpcContext<'_>) -> Call {
+    let deadline = context.deadline();
+    Call::new(path, move || deadline.exceeded())
+}
+
+/// A method whose messages stay bytes: they are decoded and encoded by a worker.
+fn raw_method(path: &'static str, kind: MethodType) -> Method<Vec<u8>, Arc<[u8]>> {
+    let request = Marshaller { ser: |bytes: &Vec<u8>, slice| fill(slice, bytes), de: read_all };
+    let reply = Marshaller { ser: |bytes: &Arc<[u8]>, slice| fill(slice, bytes), de: |reader| read_all(reader).map(Into::into) };
+    Method { ty: kind, name: path, req_mar: request, resp_mar: reply }
+}
+
+fn fill(slice: &mut GrpcSlice, bytes: &[u8]) -> grpcio::Result<()> {
+    *slice = GrpcSlice::from(bytes);
+    Ok(())
+}
+
+fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(reader.len());
+    reader.read_to_end(&mut bytes).map_err(|error| grpcio::Error::Codec(Box::new(error)))?;
+    Ok(bytes)
+}
+
+/// Reads a request; bytes that are none are the caller's mistake.
+pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
+    Q::parse_from_bytes(bytes).map_err(|error| Error::invalid(format!("the request is not a {}: {error}", std::any::type_name::<Q>())))
+}
+
+/// Waits for a call's answer and sends it.
+async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) {
+    let sent = match answer.await {
+        Ok(Ok(bytes)) => sink.success(bytes).await,
+        Ok(Err(error)) => sink.fail(status::status(&error)).await,
+        Err(oneshot::Canceled) => sink.fail(status::status(&Error::unavailable("the daemon is going down"))).await,
+    };
+    if let Err(error) = sent {
+        log::debug!("an answer could not be sent, the client is gone: {error}");
+    }
+}
+
+/// Runs the work of a call whose deadline has not passed.
+fn execute<R: Message>(call: &Call, work: Work<R>) -> Answer {
+    if call.expired() {
+        return Err(Error::timeout("the call's deadline passed while it waited; nothing was done"));
+    }
+    let reply = guarded(call, || work(call))?;
+    let bytes = reply.write_to_bytes().map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
+    Ok(bytes.into())
+}
+
+/// Runs `body`, turning a panic into an error that the log can find again.
+pub fn guarded<T>(call: &Call, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned());
+        let what = what.unwrap_or_else(|| "unknown cause".to_string());
+        Err(Error::internal(format!("a defect of cephlet stopped call {} ({what}); the log has the place", call.id())))
+    })
+}

@@ -1,0 +1,325 @@
+//! csi.v1.Controller.
+
+use std::sync::Arc;
+
+use protobuf::well_known_types::wrappers::Int64Value;
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::backend::{Snapshot, Volume};
+use crate::call::Call;
+use crate::error::Result;
+use crate::grpc::bridge::Plan;
+use crate::grpc::proto::csi_v1 as wire;
+use crate::grpc::v1::{decode, encode};
+use crate::locks::Identical;
+use crate::volume::keys::Hold;
+use crate::volume::requests::{
+    CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify, Page, PublishToNode,
+    SnapshotById, UnpublishFromNode, Validate,
+};
+use crate::volume::{Listed, Verdict, Volumes};
+
+/// Makes, gives, looks at and deletes volumes and snapshots.
+#[derive(Debug)]
+pub struct Controller {
+    /// The operations.
+    pub volumes: Arc<Volumes>,
+}
+
+/// A plan that holds what `hold` says, joins the same request, and hands it to `work`.
+pub(super) fn plan<Q, R>(
+    volumes: &Arc<Volumes>,
+    subject: &str,
+    hold: Hold,
+    request: Q,
+    work: impl FnOnce(&Volumes, &Call, Q) -> Result<R> + Send + 'static,
+) -> Plan<R>
+where
+    Q: Identical + Clone,
+    R: Send + 'static,
+{
+    let (volumes, same) = (Arc::clone(volumes), request.clone());
+    let plan = Plan::new(subject, move |call: &Call| work(&volumes, call, request)).locking(hold.keys, same);
+    match hold.cluster {
+        Some(cluster) => plan.within(cluster.into()),
+        None => plan,
+    }
+}
+
+/// The rpcs that the controller's capabilities speak of.
+fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
+    use wire::controller_service_capability::rpc::Type;
+    vec![
+        Type::CREATE_DELETE_VOLUME,
+        Type::PUBLISH_UNPUBLISH_VOLUME,
+        Type::LIST_VOLUMES,
+        Type::GET_CAPACITY,
+        Type::CREATE_DELETE_SNAPSHOT,
+        Type::LIST_SNAPSHOTS,
+        Type::CLONE_VOLUME,
+        Type::PUBLISH_READONLY,
+        Type::EXPAND_VOLUME,
+        Type::LIST_VOLUMES_PUBLISHED_NODES,
+        Type::VOLUME_CONDITION,
+        Type::GET_VOLUME,
+        Type::SINGLE_NODE_MULTI_WRITER,
+        Type::MODIFY_VOLUME,
+        Type::GET_SNAPSHOT,
+    ]
+}
+
+impl wire::Controller for Controller {
+    fn create_volume(&self, request: wire::CreateVolumeRequest) -> Result<Plan<wire::CreateVolumeResponse>> {
+        let request = CreateVolume {
+            name: request.name,
+            size: decode::size(&request.capacity_range)?,
+            capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
+            parameters: decode::map(request.parameters),
+            mutable_parameters: decode::map(request.mutable_parameters),
+            secrets: decode::secrets(request.secrets),
+            source: decode::source(request.volume_content_source)?,
+            topology: decode::topology(request.accessibility_requirements),
+        }
+        .checked()?;
+        let (subject, hold) = (request.name.clone(), self.volumes.hold_creation(&request)?);
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let volume = MessageField::some(encode::volume(volumes.create(call, request)?));
+            Ok(wire::CreateVolumeResponse { volume, ..Default::default() })
+        }))
+    }
+
+    fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
+        let secrets = decode::secrets(request.secrets);
+        let request = DeleteVolume { volume_id: request.volume_id, secrets }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            // In v1 a volume that is not there is deleted.
+            volumes.delete(call, &request).map(|_| wire::DeleteVolumeResponse::default())
+        }))
+    }
+
+    fn controller_publish_volume(
+        &self,
+        request: wire::ControllerPublishVolumeRequest,
+    ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
+        let request = PublishToNode {
+            volume_id: request.volume_id,
+            node_id: request.node_id,
+            capability: decode::capability("volume_capability", request.volume_capability)?,
+            read_only: request.readonly,
+            secrets: decode::secrets(request.secrets),
+            volume_context: decode::map(request.volume_context),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let context = volumes.publish_to_node(call, &request)?;
+            Ok(wire::ControllerPublishVolumeResponse { publish_context: context.into_iter().collect(), ..Default::default() })
+        }))
+    }
+
+    fn controller_unpublish_volume(
+        &self,
+        request: wire::ControllerUnpublishVolumeRequest,
+    ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
+        let secrets = decode::secrets(request.secrets);
+        let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.unpublish_from_node(call, &request).map(|()| wire::ControllerUnpublishVolumeResponse::default())
+        }))
+    }
+
+    fn validate_volume_capabilities(
+        &self,
+        request: wire::ValidateVolumeCapabilitiesRequest,
+    ) -> Result<Plan<wire::ValidateVolumeCapabilitiesResponse>> {
+        let request = Validate {
+            volume_id: request.volume_id,
+            capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
+            volume_context: decode::map(request.volume_context),
+            parameters: decode::map(request.parameters),
+            mutable_parameters: decode::map(request.mutable_parameters),
+            secrets: decode::secrets(request.secrets),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            Ok(verdict(volumes.validate(call, &request)?, request))
+        }))
+    }
+
+    fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
+        let max_entries = decode::max_entries(request.max_entries)?;
+        let page = Page { max_entries, token: request.starting_token }.checked()?;
+        Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
+            let Listed { entries, next_token } = volumes.list(call, &page)?;
+            let entries = entries.into_iter().map(volume_entry).collect();
+            Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
+        }))
+    }
+
+    fn get_capacity(&self, request: wire::GetCapacityRequest) -> Result<Plan<wire::GetCapacityResponse>> {
+        let request = GetCapacity {
+            capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
+            parameters: decode::map(request.parameters),
+            topology: request.accessible_topology.into_option().map(|topology| decode::map(topology.segments)),
+        }
+        .checked()?;
+        Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
+            let capacity = volumes.capacity(call, &request)?;
+            let size = |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
+            Ok(wire::GetCapacityResponse {
+                available_capacity: encode::bytes(capacity.available),
+                maximum_volume_size: size(capacity.largest),
+                minimum_volume_size: size(capacity.smallest),
+                ..Default::default()
+            })
+        }))
+    }
+
+    fn controller_get_capabilities(
+        &self,
+        _: wire::ControllerGetCapabilitiesRequest,
+    ) -> Result<Plan<wire::ControllerGetCapabilitiesResponse>> {
+        use wire::controller_service_capability::{RPC, Type};
+        let capability = |kind| {
+            let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
+            wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
+        };
+        let capabilities = offered().into_iter().map(capability).collect();
+        Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
+    }
+
+    fn create_snapshot(&self, request: wire::CreateSnapshotRequest) -> Result<Plan<wire::CreateSnapshotResponse>> {
+        let request = CreateSnapshot {
+            source_volume_id: request.source_volume_id,
+            name: request.name,
+            parameters: decode::map(request.parameters),
+            secrets: decode::secrets(request.secrets),
+        }
+        .checked()?;
+        let (subject, hold) = (request.name.clone(), self.volumes.hold_snapshot_creation(&request));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let snapshot = MessageField::some(encode::snapshot(volumes.create_snapshot(call, request)?));
+            Ok(wire::CreateSnapshotResponse { snapshot, ..Default::default() })
+        }))
+    }
+
+    fn delete_snapshot(&self, request: wire::DeleteSnapshotRequest) -> Result<Plan<wire::DeleteSnapshotResponse>> {
+        let request = SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }.checked()?;
+        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_snapshot(&request.snapshot_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            // In v1 a snapshot that is not there is deleted.
+            volumes.delete_snapshot(call, &request).map(|_| wire::DeleteSnapshotResponse::default())
+        }))
+    }
+
+    fn list_snapshots(&self, request: wire::ListSnapshotsRequest) -> Result<Plan<wire::ListSnapshotsResponse>> {
+        let page = Page { max_entries: decode::max_entries(request.max_entries)?, token: request.starting_token }.checked()?;
+        let request = ListSnapshots {
+            page,
+            source_volume_id: request.source_volume_id,
+            snapshot_id: request.snapshot_id,
+            secrets: decode::secrets(request.secrets),
+        }
+        .checked()?;
+        Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
+            let Listed { entries, next_token } = volumes.list_snapshots(call, &request)?;
+            let entries = entries.into_iter().map(snapshot_entry).collect();
+            Ok(wire::ListSnapshotsResponse { entries, next_token, ..Default::default() })
+        }))
+    }
+
+    fn get_snapshot(&self, request: wire::GetSnapshotRequest) -> Result<Plan<wire::GetSnapshotResponse>> {
+        let request = SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }.checked()?;
+        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_snapshot(&request.snapshot_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let snapshot = MessageField::some(encode::snapshot(volumes.get_snapshot(call, &request)?));
+            Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
+        }))
+    }
+
+    fn controller_expand_volume(
+        &self,
+        request: wire::ControllerExpandVolumeRequest,
+    ) -> Result<Plan<wire::ControllerExpandVolumeResponse>> {
+        let request = Expand {
+            volume_id: request.volume_id,
+            size: decode::size(&request.capacity_range)?,
+            capability: decode::optional_capability("volume_capability", request.volume_capability)?,
+            secrets: decode::secrets(request.secrets),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let capacity_bytes = encode::bytes(volumes.expand(call, &request)?);
+            Ok(wire::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: true, ..Default::default() })
+        }))
+    }
+
+    fn controller_get_volume(&self, request: wire::ControllerGetVolumeRequest) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
+        let request = GetVolume { volume_id: request.volume_id }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            Ok(volume_with_status(volumes.get(call, &request)?))
+        }))
+    }
+
+    fn controller_modify_volume(
+        &self,
+        request: wire::ControllerModifyVolumeRequest,
+    ) -> Result<Plan<wire::ControllerModifyVolumeResponse>> {
+        let request = Modify {
+            volume_id: request.volume_id,
+            mutable_parameters: decode::map(request.mutable_parameters),
+            secrets: decode::secrets(request.secrets),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.modify(call, &request).map(|()| wire::ControllerModifyVolumeResponse::default())
+        }))
+    }
+}
+
+fn verdict(verdict: Verdict, request: Validate) -> wire::ValidateVolumeCapabilitiesResponse {
+    use wire::validate_volume_capabilities_response::Confirmed;
+    match verdict {
+        Verdict::Refused(message) => wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() },
+        Verdict::Confirmed => {
+            let confirmed = MessageField::some(Confirmed {
+                volume_context: request.volume_context.into_iter().collect(),
+                volume_capabilities: request.capabilities.iter().map(encode::capability).collect(),
+                parameters: request.parameters.into_iter().collect(),
+                mutable_parameters: request.mutable_parameters.into_iter().collect(),
+                ..Default::default()
+            });
+            wire::ValidateVolumeCapabilitiesResponse { confirmed, ..Default::default() }
+        }
+    }
+}
+
+fn volume_entry(mut volume: Volume) -> wire::list_volumes_response::Entry {
+    use wire::list_volumes_response::{Entry, VolumeStatus};
+    let status = MessageField::some(VolumeStatus {
+        published_node_ids: std::mem::take(&mut volume.published),
+        volume_condition: encode::condition(volume.condition.take()),
+        ..Default::default()
+    });
+    Entry { volume: MessageField::some(encode::volume(volume)), status, ..Default::default() }
+}
+
+fn volume_with_status(mut volume: Volume) -> wire::ControllerGetVolumeResponse {
+    use wire::controller_get_volume_response::VolumeStatus;
+    let status = MessageField::some(VolumeStatus {
+        published_node_ids: std::mem::take(&mut volume.published),
+        volume_condition: encode::condition(volume.condition.take()),
+        ..Default::default()
+    });
+    wire::ControllerGetVolumeResponse { volume: MessageField::some(encode::volume(volume)), status, ..Default::default() }
+}
+
+fn snapshot_entry(snapshot: Snapshot) -> wire::list_snapshots_response::Entry {
+    wire::list_snapshots_response::Entry { snapshot: MessageField::some(encode::snapshot(snapshot)), ..Default::default() }
+}

@@ -1,0 +1,98 @@
+//! From what the operations answer to CSI v1 messages.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use protobuf::MessageField;
+use protobuf::well_known_types::timestamp::Timestamp;
+
+use crate::backend::{Condition, Snapshot, Volume};
+use crate::grpc::proto::csi_v1 as wire;
+use crate::volume::Usage;
+use crate::volume::requests::{Access, Capability, Map, Source};
+
+/// A size in bytes as the wire has it. Sizes beyond it are refused long before.
+pub fn bytes(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+/// A volume.
+pub fn volume(volume: Volume) -> wire::Volume {
+    wire::Volume {
+        capacity_bytes: bytes(volume.size),
+        volume_id: volume.id.to_string(),
+        volume_context: volume.context.into_iter().collect(),
+        content_source: volume.source.map(source).into(),
+        accessible_topology: volume.topology.into_iter().map(topology).collect(),
+        ..Default::default()
+    }
+}
+
+fn source(source: Source) -> wire::VolumeContentSource {
+    use wire::volume_content_source::{SnapshotSource, Type, VolumeSource};
+    let source = match source {
+        Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id, ..Default::default() }),
+        Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id, ..Default::default() }),
+    };
+    wire::VolumeContentSource { type_: Some(source), ..Default::default() }
+}
+
+/// A place in the topology.
+pub fn topology(segments: Map) -> wire::Topology {
+    wire::Topology { segments: segments.into_iter().collect(), ..Default::default() }
+}
+
+/// How a volume is doing.
+pub fn condition(condition: Condition) -> MessageField<wire::VolumeCondition> {
+    let abnormal = condition.is_some();
+    let message = condition.unwrap_or_else(|| "the volume is well".to_string());
+    MessageField::some(wire::VolumeCondition { abnormal, message, ..Default::default() })
+}
+
+/// A snapshot. It is ready as soon as it exists.
+pub fn snapshot(snapshot: Snapshot) -> wire::Snapshot {
+    wire::Snapshot {
+        size_bytes: bytes(snapshot.size),
+        snapshot_id: snapshot.id.to_string(),
+        source_volume_id: snapshot.source.to_string(),
+        creation_time: MessageField::some(timestamp(snapshot.created)),
+        ready_to_use: true,
+        ..Default::default()
+    }
+}
+
+fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanos: i32::try_from(since.subsec_nanos()).unwrap_or(0), ..Default::default() }
+}
+
+/// A capability, as it was asked for.
+pub fn capability(capability: &Capability) -> wire::VolumeCapability {
+    use wire::volume_capability::{AccessMode, Access_type, BlockVolume, MountVolume};
+    let access = match &capability.access {
+        Access::Block => Access_type::Block(BlockVolume::default()),
+        Access::Mount { fs_type, flags } => {
+            Access_type::Mount(MountVolume { fs_type: fs_type.clone(), mount_flags: flags.clone(), ..Default::default() })
+        }
+    };
+    let mode = protobuf::EnumOrUnknown::from_i32(capability.mode.number());
+    wire::VolumeCapability {
+        access_type: Some(access),
+        access_mode: MessageField::some(AccessMode { mode, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// How full a volume is: bytes, and inodes where they are counted.
+pub fn usage(usage: &Usage) -> Vec<wire::VolumeUsage> {
+    use wire::volume_usage::Unit;
+    let entry = |unit: Unit, amount: &crate::volume::Amount| wire::VolumeUsage {
+        available: bytes(amount.available),
+        total: bytes(amount.total),
+        used: bytes(amount.used),
+        unit: protobuf::EnumOrUnknown::new(unit),
+        ..Default::default()
+    };
+    let inodes = usage.inodes.as_ref().map(|amount| entry(Unit::INODES, amount));
+    [entry(Unit::BYTES, &usage.bytes)].into_iter().chain(inodes).collect()
+}

@@ -1,0 +1,76 @@
+//! csi.v1.Identity.
+
+use std::sync::Arc;
+
+use protobuf::well_known_types::wrappers::BoolValue;
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::error::{Error, Result};
+use crate::grpc::bridge::Plan;
+use crate::grpc::proto::csi_v1 as wire;
+use crate::volume::Volumes;
+
+/// Says who the plugin is and whether it can work.
+#[derive(Debug)]
+pub struct Identity {
+    /// The plugin's name.
+    pub name: String,
+    /// Whether the controller's service is served here.
+    pub controller: bool,
+    /// What can work or not.
+    pub volumes: Arc<Volumes>,
+}
+
+impl Identity {
+    /// The plugin is well as long as one backend can work.
+    fn check(&self) -> Result<()> {
+        let troubles: Vec<Error> = self.volumes.backends.iter().filter_map(|backend| backend.ready().err()).collect();
+        let works = troubles.len() < self.volumes.backends.iter().count();
+        match (works, self.volumes.journal.poisoned()) {
+            (true, None) => Ok(()),
+            (_, Some(error)) => Err(error),
+            (false, None) => {
+                let reasons: Vec<String> = troubles.iter().map(ToString::to_string).collect();
+                Err(Error::precondition(format!("nothing that is set up can work: {}", reasons.join("; "))))
+            }
+        }
+    }
+}
+
+impl wire::Identity for Identity {
+    fn get_plugin_info(&self, _: wire::GetPluginInfoRequest) -> Result<Plan<wire::GetPluginInfoResponse>> {
+        Ok(Plan::now(wire::GetPluginInfoResponse {
+            name: self.name.clone(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_string(),
+            ..Default::default()
+        }))
+    }
+
+    fn get_plugin_capabilities(&self, _: wire::GetPluginCapabilitiesRequest) -> Result<Plan<wire::GetPluginCapabilitiesResponse>> {
+        use wire::plugin_capability::service::Type as Service;
+        use wire::plugin_capability::volume_expansion::Type as Expansion;
+        let topology = self.volumes.backends.iter().any(|backend| backend.topology().is_some());
+        let services = [(Service::CONTROLLER_SERVICE, self.controller), (Service::VOLUME_ACCESSIBILITY_CONSTRAINTS, topology)];
+        let mut capabilities: Vec<_> = services.into_iter().filter(|(_, offered)| *offered).map(|(kind, _)| service(kind)).collect();
+        capabilities.push(expansion(Expansion::ONLINE));
+        Ok(Plan::now(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() }))
+    }
+
+    fn probe(&self, _: wire::ProbeRequest) -> Result<Plan<wire::ProbeResponse>> {
+        self.check()?;
+        let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
+        Ok(Plan::now(wire::ProbeResponse { ready, ..Default::default() }))
+    }
+}
+
+fn service(kind: wire::plugin_capability::service::Type) -> wire::PluginCapability {
+    use wire::plugin_capability::{Service, Type};
+    let service = Service { type_: EnumOrUnknown::new(kind), ..Default::default() };
+    wire::PluginCapability { type_: Some(Type::Service(service)), ..Default::default() }
+}
+
+fn expansion(kind: wire::plugin_capability::volume_expansion::Type) -> wire::PluginCapability {
+    use wire::plugin_capability::{Type, VolumeExpansion};
+    let expansion = VolumeExpansion { type_: EnumOrUnknown::new(kind), ..Default::default() };
+    wire::PluginCapability { type_: Some(Type::VolumeExpansion(expansion)), ..Default::default() }
+}

@@ -1,0 +1,9 @@
+//! CSI v1 (package `csi.v1`): each handler decodes, plans and encodes.
+
+pub mod controller;
+mod decode;
+mod encode;
+pub mod group_controller;
+pub mod identity;
+pub mod node;
+pub mod snapshot_metadata;

@@ -1,0 +1,128 @@
+//! csi.v1.Node.
+
+use std::sync::Arc;
+
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::error::Result;
+use crate::grpc::bridge::Plan;
+use crate::grpc::proto::csi_v1 as wire;
+use crate::grpc::v1::controller::plan;
+use crate::grpc::v1::{decode, encode};
+use crate::volume::Volumes;
+use crate::volume::requests::{NodeExpand, Publish, Stage, Stats, Unpublish, Unstage};
+
+/// Makes volumes ready on this node and gives them to consumers.
+#[derive(Debug)]
+pub struct Node {
+    /// The operations.
+    pub volumes: Arc<Volumes>,
+}
+
+/// The rpcs that the node's capabilities speak of.
+fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
+    use wire::node_service_capability::rpc::Type;
+    vec![
+        Type::STAGE_UNSTAGE_VOLUME,
+        Type::GET_VOLUME_STATS,
+        Type::EXPAND_VOLUME,
+        Type::VOLUME_CONDITION,
+        Type::SINGLE_NODE_MULTI_WRITER,
+    ]
+}
+
+impl wire::Node for Node {
+    fn node_stage_volume(&self, request: wire::NodeStageVolumeRequest) -> Result<Plan<wire::NodeStageVolumeResponse>> {
+        let request = Stage {
+            volume_id: request.volume_id,
+            publish_context: decode::map(request.publish_context),
+            staging_path: request.staging_target_path,
+            capability: decode::capability("volume_capability", request.volume_capability)?,
+            secrets: decode::secrets(request.secrets),
+            volume_context: decode::map(request.volume_context),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.stage(call, &request).map(|()| wire::NodeStageVolumeResponse::default())
+        }))
+    }
+
+    fn node_unstage_volume(&self, request: wire::NodeUnstageVolumeRequest) -> Result<Plan<wire::NodeUnstageVolumeResponse>> {
+        let request = Unstage { volume_id: request.volume_id, staging_path: request.staging_target_path }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.unstage(call, &request).map(|()| wire::NodeUnstageVolumeResponse::default())
+        }))
+    }
+
+    fn node_publish_volume(&self, request: wire::NodePublishVolumeRequest) -> Result<Plan<wire::NodePublishVolumeResponse>> {
+        let request = Publish {
+            volume_id: request.volume_id,
+            publish_context: decode::map(request.publish_context),
+            staging_path: request.staging_target_path,
+            target_path: request.target_path,
+            capability: decode::capability("volume_capability", request.volume_capability)?,
+            read_only: request.readonly,
+            secrets: decode::secrets(request.secrets),
+            volume_context: decode::map(request.volume_context),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.publish(call, &request).map(|()| wire::NodePublishVolumeResponse::default())
+        }))
+    }
+
+    fn node_unpublish_volume(&self, request: wire::NodeUnpublishVolumeRequest) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
+        let request = Unpublish { volume_id: request.volume_id, target_path: request.target_path }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+        }))
+    }
+
+    fn node_get_volume_stats(&self, request: wire::NodeGetVolumeStatsRequest) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
+        let request = Stats { volume_id: request.volume_id, volume_path: request.volume_path }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let usage = volumes.stats(call, &request)?;
+            let volume_condition = encode::condition(usage.condition.clone());
+            Ok(wire::NodeGetVolumeStatsResponse { usage: encode::usage(&usage), volume_condition, ..Default::default() })
+        }))
+    }
+
+    fn node_expand_volume(&self, request: wire::NodeExpandVolumeRequest) -> Result<Plan<wire::NodeExpandVolumeResponse>> {
+        let request = NodeExpand {
+            volume_id: request.volume_id,
+            volume_path: request.volume_path,
+            size: decode::size(&request.capacity_range)?,
+            capability: decode::optional_capability("volume_capability", request.volume_capability)?,
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let capacity_bytes = encode::bytes(volumes.node_expand(call, &request)?);
+            Ok(wire::NodeExpandVolumeResponse { capacity_bytes, ..Default::default() })
+        }))
+    }
+
+    fn node_get_capabilities(&self, _: wire::NodeGetCapabilitiesRequest) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
+        use wire::node_service_capability::{RPC, Type};
+        let capability = |kind| {
+            let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
+            wire::NodeServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
+        };
+        let capabilities = offered().into_iter().map(capability).collect();
+        Ok(Plan::now(wire::NodeGetCapabilitiesResponse { capabilities, ..Default::default() }))
+    }
+
+    fn node_get_info(&self, _: wire::NodeGetInfoRequest) -> Result<Plan<wire::NodeGetInfoResponse>> {
+        let segments = self.volumes.backends.iter().filter_map(|backend| backend.topology()).flatten().collect::<crate::volume::requests::Map>();
+        let accessible_topology = match segments.is_empty() {
+            true => MessageField::none(),
+            false => MessageField::some(encode::topology(segments)),
+        };
+        Ok(Plan::now(wire::NodeGetInfoResponse { node_id: self.volumes.node_id.clone(), accessible_topology, ..Default::default() }))
+    }
+}

@@ -1,0 +1,41 @@
+//! Making a volume.
+
+use crate::backend::{NewVolume, Origin, Volume};
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::ids;
+use crate::volume::requests::{CreateVolume, Source};
+use crate::volume::{Operation, Volumes};
+
+impl Volumes {
+    /// Makes the volume, or answers with the one that the same request made before.
+    pub fn create(&self, call: &Call, request: CreateVolume) -> Result<Volume> {
+        let backend = self.backends.for_parameters(&request.parameters)?;
+        request.capabilities.iter().try_for_each(|capability| backend.supports(capability))?;
+        let place = backend.placement(&request.parameters, &request.mutable_parameters, &request.topology)?;
+        let source = request.source.map(|source| self.origin(source)).transpose()?;
+        let name = request.name.clone();
+        let new = NewVolume {
+            object: ids::volume_object(&self.instance, &name),
+            place,
+            name: request.name,
+            size: request.size,
+            parameters: request.parameters,
+            mutable_parameters: request.mutable_parameters,
+            capabilities: request.capabilities,
+            source,
+            secrets: request.secrets,
+        };
+        self.intending(Operation::CreateVolume, &name, || backend.create(call, &new))
+    }
+
+    /// What a content source means. One that means nothing here does not exist.
+    fn origin(&self, source: Source) -> Result<(Source, Origin)> {
+        let origin = match &source {
+            Source::Volume(id) => self.volume(id).map(|(id, _)| Origin::Volume(id)),
+            Source::Snapshot(id) => self.snapshot(id).map(|(id, _)| Origin::Snapshot(id)),
+        };
+        let explain = |error: Error| error.with_kind(Kind::NotFound).context("the content source");
+        Ok((source, origin.map_err(explain)?))
+    }
+}

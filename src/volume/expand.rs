@@ -1,0 +1,40 @@
+//! Making a volume larger: first the volume, then, on the node, its device and its file system.
+
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::volume::requests::{Access, Expand, NodeExpand};
+use crate::volume::{Operation, Volumes};
+
+impl Volumes {
+    /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
+    pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        self.intending(Operation::ExpandVolume, &request.volume_id, || backend.expand(call, &id, &request.size, &request.secrets))
+    }
+
+    /// Lets device and file system on this node follow; gives the device's size in bytes.
+    pub fn node_expand(&self, call: &Call, request: &NodeExpand) -> Result<u64> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        let path = &request.volume_path;
+        let record = self.node_record(&id)?.filter(|record| record.paths().any(|known| known == path));
+        let record = record.ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))?;
+        let lost = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
+        let device = backend.attached(&id)?.ok_or_else(lost)?;
+        backend.refresh(call, &id, &device)?;
+        let size = self.kernel.device_size(call, &device.path)?;
+        if size < request.size.required {
+            return Err(Error::out_of_range(format!(
+                "volume {id} has {size} bytes, {} were asked for: expand it at the controller first",
+                request.size.required
+            )));
+        }
+        match &record.access {
+            Access::Block => {}
+            Access::Mount { .. } if record.read_only => {
+                return Err(Error::precondition(format!("volume {id} is mounted read-only on this node: its file system cannot grow here")));
+            }
+            Access::Mount { fs_type, .. } => self.grow(call, &id, &device.path, &self.real_mount(&id), fs_type)?,
+        }
+        Ok(size)
+    }
+}

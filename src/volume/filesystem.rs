@@ -1,0 +1,164 @@
+//! The file system on a device: made if the device is blank, checked if it asks for it, grown to the device, never overwritten.
+
+use std::path::Path;
+
+use crate::backend::Device;
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::kernel::Content;
+use crate::exec::{Class, Cmd, Tool};
+use crate::ids::VolumeId;
+use crate::journal::{Change, Table};
+use crate::volume::Volumes;
+use crate::volume::requests::{Access, Capability, Map};
+
+/// The key of a volume's context that says which file system it was made for.
+pub const CONTEXT_KEY: &str = "fsType";
+
+/// What a device gets when nobody says otherwise.
+const DEFAULT: &str = "ext4";
+
+/// A device that is larger than its file system by less than this is not worth growing: file systems round down.
+const SLACK: u64 = 1 << 20;
+
+/// What was begun on a file system and must be finished before anything else, should a crash come between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// The device was blank and is being formatted.
+    Formatting,
+    /// The file system is smaller than its device and grows once it is mounted.
+    Growing,
+}
+
+/// The file system to use: as the request says, else as the volume was made for, else ext4.
+pub fn wanted(capability: &Capability, context: &Map) -> String {
+    let asked = match &capability.access {
+        Access::Mount { fs_type, .. } => fs_type.as_str(),
+        Access::Block => "",
+    };
+    let made_for = context.get(CONTEXT_KEY).map_or("", String::as_str);
+    [asked, made_for].into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT).to_string()
+}
+
+impl Volumes {
+    /// Makes sure that `device` holds a sound file system of this type. Not for mounted devices.
+    ///
+    /// A mark in the journal stands from before the formatting until after it. A device found half formatted under a mark was
+    /// blank before, so it is formatted again; without a mark nothing but a blank device ever is.
+    pub(super) fn ensure_file_system(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str) -> Result<()> {
+        let found = self.kernel.identify(call, &device.path, device.sparse_file.as_deref())?;
+        match found.content {
+            Content::Blank => self.format(call, id, device, fs_type),
+            _ if self.mark(id) == Some(Mark::Formatting) => self.format(call, id, device, fs_type),
+            Content::FileSystem(present) if present.fs_type != fs_type => Err(Error::precondition(format!(
+                "volume {id} holds an {} file system, {fs_type} was asked for: nothing was changed; ask for {0}, or use a new volume",
+                present.fs_type
+            ))),
+            Content::FileSystem(_) if device.read_only => Ok(()),
+            Content::FileSystem(present) => {
+                let too_small = found.device_bytes.saturating_sub(present.size_bytes) >= SLACK;
+                self.mend(call, id, device, fs_type, present.needs_check, too_small)
+            }
+            Content::Foreign(what) => Err(Error::precondition(format!(
+                "volume {id} holds {what}, not a file system cephlet knows: it is not formatted over; publish it as a block volume, \
+                 or use a new volume"
+            ))),
+        }
+    }
+
+    fn format(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str) -> Result<()> {
+        if device.read_only {
+            return Err(Error::precondition(format!("volume {id} is blank and was attached read-only: stage it for writing once")));
+        }
+        // Discarding would punch holes into a preallocated image; a blank device has nothing to discard.
+        let (tool, options): (Tool, &[&str]) = match fs_type {
+            "ext4" => (Tool::MkfsExt4, &["-q", "-F", "-m", "0", "-E", "nodiscard"]),
+            "xfs" => (Tool::MkfsXfs, &["-q", "-f", "-K"]),
+            "btrfs" => (Tool::MkfsBtrfs, &["-q", "-f", "-K"]),
+            other => return Err(Error::invalid(format!("fs_type {other:?} is not offered: ext4, xfs and btrfs are"))),
+        };
+        self.set_mark(id, Mark::Formatting)?;
+        let made = self.runner.run(call, &Cmd::new(tool, Class::Unbounded).args(options).arg(&device.path));
+        made.map_err(|error| Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted")))?;
+        // Before the first mount: from then on there may be data.
+        self.clear_mark(id)
+    }
+
+    /// Repairs a file system that asks for it, and has it grow to its device: ext4 now, the others once they are mounted.
+    fn mend(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str, needs_check: bool, too_small: bool) -> Result<()> {
+        match (fs_type, needs_check || too_small) {
+            (_, false) => Ok(()),
+            ("ext4", true) => {
+                self.check_ext4(call, id, device)?;
+                let resize = Cmd::new(Tool::Resize2fs, Class::Unbounded).arg(&device.path);
+                if too_small { self.runner.run(call, &resize).map(drop).map_err(Error::from) } else { Ok(()) }
+            }
+            (_, true) => self.set_mark(id, Mark::Growing),
+        }
+    }
+
+    /// A full check, which resize2fs insists on before it grows an unmounted file system.
+    fn check_ext4(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
+        let check = Cmd::new(Tool::E2fsck, Class::Unbounded).args(&["-p", "-f"]).arg(&device.path);
+        match self.runner.run(call, &check).map_err(Error::from) {
+            // 1: errors were corrected (e2fsck(8), EXIT CODE).
+            Err(error) if error.exit_status() != Some(1) => {
+                let help = "needs a check by hand: publish it as a block volume and run e2fsck on it";
+                Err(error.with_kind(Kind::Precondition).context(format!("volume {id} {help}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Grows a file system that was found too small when it was mounted, even if a crash came between.
+    pub(super) fn finish_growing(&self, call: &Call, id: &VolumeId, device: &Path, mount_point: &Path, fs_type: &str) -> Result<()> {
+        if self.mark(id) != Some(Mark::Growing) {
+            return Ok(());
+        }
+        self.grow(call, id, device, mount_point, fs_type)?;
+        self.clear_mark(id)
+    }
+
+    fn mark(&self, id: &VolumeId) -> Option<Mark> {
+        match self.journal.get(Table::Formats, &id.key())?.as_slice() {
+            b"growing" => Some(Mark::Growing),
+            _ => Some(Mark::Formatting),
+        }
+    }
+
+    fn set_mark(&self, id: &VolumeId, mark: Mark) -> Result<()> {
+        let text: &[u8] = match mark {
+            Mark::Formatting => b"formatting",
+            Mark::Growing => b"growing",
+        };
+        self.journal.write(&[Change::put(Table::Formats, id.key(), text.to_vec())])
+    }
+
+    fn clear_mark(&self, id: &VolumeId) -> Result<()> {
+        self.journal.write(&[Change::remove(Table::Formats, id.key())])
+    }
+
+    /// Grows a mounted file system to its device.
+    pub(super) fn grow(&self, call: &Call, id: &VolumeId, device: &Path, mount_point: &Path, fs_type: &str) -> Result<()> {
+        let cmd = match fs_type {
+            "ext4" => Cmd::new(Tool::Resize2fs, Class::Unbounded).arg(device),
+            "xfs" => Cmd::new(Tool::XfsGrowfs, Class::Unbounded).arg(mount_point),
+            "btrfs" => Cmd::new(Tool::Btrfs, Class::Unbounded).args(&["filesystem", "resize", "max"]).arg(mount_point),
+            other => return Err(Error::internal(format!("volume {id} is mounted as {other}, which cephlet cannot grow"))),
+        };
+        self.runner.run(call, &cmd).map(drop).map_err(|error| explain_growth(Error::from(error), id, fs_type))
+    }
+}
+
+/// Growing a mounted ext4 needs a capability of its own (fs/ext4/ioctl.c); the tool only says "Permission denied".
+fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
+    let error = error.context(format!("the file system of volume {id} could not be grown"));
+    let denied = error.message().contains("Permission denied") || error.message().contains("Operation not permitted");
+    match fs_type == "ext4" && denied {
+        true => Error::precondition(format!(
+            "{error}; growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish the volume \
+             (it grows when it is staged again)"
+        )),
+        false => error,
+    }
+}

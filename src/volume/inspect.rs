@@ -1,0 +1,63 @@
+//! Looking at a volume, and changing what may be changed of it.
+
+use crate::backend::Volume;
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::secrets::Secrets;
+use crate::volume::Volumes;
+use crate::volume::requests::{Access, Capability, GetVolume, Modify, Validate};
+
+/// Whether a volume can be used as described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It can.
+    Confirmed,
+    /// It cannot, for this reason.
+    Refused(String),
+}
+
+impl Volumes {
+    /// One volume with its state.
+    pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
+        Ok(self.look_up(call, &request.volume_id, &Secrets::default())?.1)
+    }
+
+    /// Whether a volume exists and can be used as described.
+    pub fn validate(&self, call: &Call, request: &Validate) -> Result<Verdict> {
+        let (id, volume) = self.look_up(call, &request.volume_id, &request.secrets)?;
+        let (_, backend) = self.volume(&id.to_string())?;
+        let fits = |capability: &Capability| {
+            backend.supports(capability).map_err(|error| error.message().to_string())?;
+            same_file_system(capability, &volume)
+        };
+        let unlike = |(key, value): (&String, &String)| volume.context.get(key) != Some(value);
+        if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
+            return Ok(Verdict::Refused(format!("volume_context has {key:?} other than volume {id}")));
+        }
+        Ok(match request.capabilities.iter().try_for_each(fits) {
+            Ok(()) => Verdict::Confirmed,
+            Err(reason) => Verdict::Refused(reason),
+        })
+    }
+
+    /// Changes settings of a volume.
+    pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
+        let (id, _) = self.look_up(call, &request.volume_id, &request.secrets)?;
+        if request.mutable_parameters.is_empty() {
+            return Err(Error::invalid("mutable_parameters is missing: there is nothing to change"));
+        }
+        let (_, backend) = self.volume(&request.volume_id)?;
+        backend.modify(call, &id, &request.mutable_parameters, &request.secrets)
+    }
+}
+
+/// Whether the file system asked for is the one the volume was made for, where both say one.
+fn same_file_system(capability: &Capability, volume: &Volume) -> Result<(), String> {
+    let Access::Mount { fs_type, .. } = &capability.access else { return Ok(()) };
+    match volume.context.get(super::filesystem::CONTEXT_KEY) {
+        Some(made_for) if !fs_type.is_empty() && made_for != fs_type => {
+            Err(format!("volume {} was made for {made_for}, not {fs_type}", volume.id))
+        }
+        _ => Ok(()),
+    }
+}

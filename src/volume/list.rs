@@ -1,0 +1,112 @@
+//! Lists of volumes and snapshots, page by page, and the room left for more.
+//!
+//! A page ends with a token that names backend and key of its last entry. The next page begins after that key, whatever came and
+//! went meanwhile: nothing that was there all the time is left out or told twice.
+
+use std::sync::Arc;
+
+use crate::backend::{Backend, Capacity, Part, Snapshot, SnapshotFilter, Volume};
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::ids::{SnapshotId, VolumeId};
+use crate::volume::Volumes;
+use crate::volume::requests::{GetCapacity, ListSnapshots, Page};
+
+/// One page of a list, with the token of the next.
+#[derive(Debug)]
+pub struct Listed<T> {
+    /// The entries.
+    pub entries: Vec<T>,
+    /// Where the next page begins; empty at the end.
+    pub next_token: String,
+}
+
+/// What keys may look like: anything else in a token did not come from us.
+fn is_key(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'%' | b':' | b'@'))
+}
+
+impl Volumes {
+    /// One page of all volumes.
+    pub fn list(&self, call: &Call, page: &Page) -> Result<Listed<Volume>> {
+        self.pages(page, |backend, after, limit| backend.list(call, after, limit))
+    }
+
+    /// One page of snapshots: all, those of one volume, or one.
+    pub fn list_snapshots(&self, call: &Call, request: &ListSnapshots) -> Result<Listed<Snapshot>> {
+        if !request.snapshot_id.is_empty() {
+            return self.list_one(call, request);
+        }
+        let filter = match request.source_volume_id.as_str() {
+            "" => SnapshotFilter::All,
+            id => match VolumeId::parse(id) {
+                Some(id) => SnapshotFilter::Of(id),
+                None => return Ok(Listed { entries: Vec::new(), next_token: String::new() }),
+            },
+        };
+        self.pages(&request.page, |backend, after, limit| backend.list_snapshots(call, &filter, after, limit))
+    }
+
+    fn list_one(&self, call: &Call, request: &ListSnapshots) -> Result<Listed<Snapshot>> {
+        let found = match SnapshotId::parse(&request.snapshot_id).and_then(|id| Some((self.backends.at(&id.place)?, id))) {
+            Some((backend, id)) => backend.find_snapshot(call, &id, &request.secrets)?,
+            None => None,
+        };
+        let wanted = |snapshot: &Snapshot| {
+            request.source_volume_id.is_empty() || snapshot.source.to_string() == request.source_volume_id
+        };
+        Ok(Listed { entries: found.into_iter().filter(wanted).collect(), next_token: String::new() })
+    }
+
+    /// Fills a page from the backends in their order, beginning where the token says.
+    fn pages<T>(
+        &self,
+        page: &Page,
+        part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>,
+    ) -> Result<Listed<T>> {
+        let (first, mut after) = self.position(&page.token)?;
+        let mut entries = Vec::new();
+        for backend in self.backends.iter().skip(first) {
+            let room = match page.max_entries {
+                0 => 0,
+                max if max == entries.len() => {
+                    return Ok(Listed { entries, next_token: format!("{}/", backend.name()) });
+                }
+                max => max - entries.len(),
+            };
+            let found = part(backend, &after, room)?;
+            entries.extend(found.entries);
+            if let Some(last) = found.next {
+                return Ok(Listed { entries, next_token: format!("{}/{last}", backend.name()) });
+            }
+            after.clear();
+        }
+        Ok(Listed { entries, next_token: String::new() })
+    }
+
+    /// Which backend a token begins in, and after which key.
+    fn position(&self, token: &str) -> Result<(usize, String)> {
+        if token.is_empty() {
+            return Ok((0, String::new()));
+        }
+        let bad = || Error::new(Kind::BadToken, format!("starting_token {token:?} is none of ours: begin the list again without one"));
+        let (name, after) = token.split_once('/').filter(|(_, after)| is_key(after)).ok_or_else(bad)?;
+        let index = self.backends.iter().position(|backend| backend.name() == name).ok_or_else(bad)?;
+        Ok((index, after.to_string()))
+    }
+
+    /// Room for new volumes as described; none where they could not be reached.
+    pub fn capacity(&self, call: &Call, request: &GetCapacity) -> Result<Capacity> {
+        let none = Capacity { available: 0, largest: 0, smallest: 0 };
+        let backend = match (request.parameters.get("backend"), self.backends.iter().next()) {
+            (None, Some(first)) => first,
+            _ => self.backends.for_parameters(&request.parameters)?,
+        };
+        let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok());
+        let reachable = match (&request.topology, backend.topology()) {
+            (Some(asked), Some(ours)) => asked.iter().all(|(key, value)| ours.get(key).is_none_or(|our| our == value)),
+            _ => true,
+        };
+        if usable && reachable { backend.capacity(call, &request.parameters) } else { Ok(none) }
+    }
+}

@@ -1,0 +1,221 @@
+//! What this node remembers of a volume, and how it is written down.
+//!
+//! A record says what is ours: it is written before anything is made and removed after everything is gone. What is so at the
+//! moment is asked of the kernel, never of the record.
+
+use protobuf::{EnumOrUnknown, Message};
+
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::journal::{Change, Table, records};
+use crate::volume::Volumes;
+use crate::volume::requests::{Access, Capability, Mode};
+
+pub use crate::journal::records::intent::Operation as RecordedOperation;
+
+/// An operation that leaves an intent in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the operations")]
+pub enum Operation {
+    CreateVolume,
+    DeleteVolume,
+    CreateSnapshot,
+    DeleteSnapshot,
+    ExpandVolume,
+}
+
+/// A volume on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// The volume, with its incarnation.
+    pub volume_id: String,
+    /// The boot in which it was staged.
+    pub boot_id: String,
+    /// Block device or file system; the mount flags are sorted and without `ro` and `rw`.
+    pub access: Access,
+    /// The device or the one real mount is read-only.
+    pub read_only: bool,
+    /// Where it is staged.
+    pub stagings: Vec<Staging>,
+    /// Where it is published.
+    pub targets: Vec<Target>,
+}
+
+/// A path a volume is staged at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staging {
+    /// The path.
+    pub path: String,
+    /// How it is used there.
+    pub mode: Mode,
+    /// Nothing can be written there.
+    pub read_only: bool,
+}
+
+/// A path a volume is published at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The path.
+    pub path: String,
+    /// How it is used there.
+    pub mode: Mode,
+    /// Nothing can be written there.
+    pub read_only: bool,
+    /// We made the file or directory, so we remove it.
+    pub made: bool,
+}
+
+impl NodeRecord {
+    /// Every path the volume is staged or published at.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.stagings.iter().map(|it| it.path.as_str()).chain(self.targets.iter().map(|it| it.path.as_str()))
+    }
+
+    /// Whether nobody uses the volume any more.
+    pub fn is_unused(&self) -> bool {
+        self.stagings.is_empty() && self.targets.is_empty()
+    }
+
+    fn encode(&self) -> Result<Vec<u8>> {
+        let (block, fs_type, flags) = match &self.access {
+            Access::Block => (true, String::new(), Vec::new()),
+            Access::Mount { fs_type, flags } => (false, fs_type.clone(), flags.clone()),
+        };
+        let record = records::NodeVolume {
+            volume_id: self.volume_id.clone(),
+            boot_id: self.boot_id.clone(),
+            block,
+            fs_type,
+            mount_flags: flags,
+            read_only: self.read_only,
+            stagings: self.stagings.iter().map(encode_staging).collect(),
+            targets: self.targets.iter().map(encode_target).collect(),
+            ..Default::default()
+        };
+        record.write_to_bytes().map_err(|error| Error::internal(format!("record of {}: {error}", self.volume_id)))
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let record = records::NodeVolume::parse_from_bytes(bytes).ok()?;
+        let access = match record.block {
+            true => Access::Block,
+            false => Access::Mount { fs_type: record.fs_type, flags: record.mount_flags },
+        };
+        Some(Self {
+            volume_id: record.volume_id,
+            boot_id: record.boot_id,
+            access,
+            read_only: record.read_only,
+            stagings: record.stagings.into_iter().map(decode_staging).collect::<Option<_>>()?,
+            targets: record.targets.into_iter().map(decode_target).collect::<Option<_>>()?,
+        })
+    }
+}
+
+fn encode_staging(staging: &Staging) -> records::Staging {
+    let Staging { path, mode, read_only } = staging;
+    records::Staging { path: path.clone(), mode: mode.number(), read_only: *read_only, ..Default::default() }
+}
+
+fn decode_staging(record: records::Staging) -> Option<Staging> {
+    Some(Staging { path: record.path, mode: Mode::from_number(record.mode)?, read_only: record.read_only })
+}
+
+fn encode_target(target: &Target) -> records::Target {
+    let Target { path, mode, read_only, made } = target;
+    records::Target { path: path.clone(), mode: mode.number(), read_only: *read_only, made: *made, ..Default::default() }
+}
+
+fn decode_target(record: records::Target) -> Option<Target> {
+    let mode = Mode::from_number(record.mode)?;
+    Some(Target { path: record.path, mode, read_only: record.read_only, made: record.made })
+}
+
+/// An intent as it is written down.
+pub fn intent(operation: Operation, subject: &str) -> Result<Vec<u8>> {
+    let operation = match operation {
+        Operation::CreateVolume => RecordedOperation::CREATE_VOLUME,
+        Operation::DeleteVolume => RecordedOperation::DELETE_VOLUME,
+        Operation::CreateSnapshot => RecordedOperation::CREATE_SNAPSHOT,
+        Operation::DeleteSnapshot => RecordedOperation::DELETE_SNAPSHOT,
+        Operation::ExpandVolume => RecordedOperation::EXPAND_VOLUME,
+    };
+    let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let record = records::Intent {
+        operation: EnumOrUnknown::new(operation),
+        subject: subject.to_string(),
+        began: began.try_into().unwrap_or(i64::MAX),
+        ..Default::default()
+    };
+    record.write_to_bytes().map_err(|error| Error::internal(format!("intent for {subject}: {error}")))
+}
+
+/// The access a record is kept under: sorted flags, without those that every path has for itself.
+pub fn shared_access(capability: &Capability, fs_type: &str) -> Access {
+    let Access::Mount { flags, .. } = &capability.access else { return Access::Block };
+    let mut flags: Vec<String> = flags.iter().filter(|flag| !matches!(flag.as_str(), "ro" | "rw")).cloned().collect();
+    flags.sort();
+    Access::Mount { fs_type: fs_type.to_string(), flags }
+}
+
+/// Whether a use of the volume forbids writing: by its mode or by a mount flag.
+pub fn is_read_only(capability: &Capability) -> bool {
+    let by_flag = matches!(&capability.access, Access::Mount { flags, .. } if flags.iter().any(|flag| flag == "ro"));
+    capability.mode.is_read_only() || by_flag
+}
+
+impl Volumes {
+    /// What is remembered of a volume on this node, if it is in use here.
+    pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
+        let Some(bytes) = self.journal.get(Table::Node, &id.key()) else { return Ok(None) };
+        let damaged = || Error::internal(format!("the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"));
+        NodeRecord::decode(&bytes).map(Some).ok_or_else(damaged)
+    }
+
+    /// Every volume in use on this node, by its key.
+    pub fn node_records(&self) -> Vec<(String, NodeRecord)> {
+        let decode = |(key, bytes): (String, Vec<u8>)| NodeRecord::decode(&bytes).map(|record| (key, record));
+        self.journal.entries(Table::Node).into_iter().filter_map(decode).collect()
+    }
+
+    /// Writes a record down, or removes it when nobody uses the volume; durable when Ok.
+    pub(super) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+        let change = match record.is_unused() {
+            true => Change::remove(Table::Node, id.key()),
+            false => Change::put(Table::Node, id.key(), record.encode()?),
+        };
+        self.journal.write(&[change])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_the_round_trip() {
+        let staging = Staging { path: "/s".into(), mode: Mode::SingleNodeWriter, read_only: false };
+        let target = Target { path: "/t".into(), mode: Mode::SingleNodeReaderOnly, read_only: true, made: true };
+        for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }] {
+            let record = NodeRecord {
+                volume_id: "local:n:::o:1".into(),
+                boot_id: "b".into(),
+                access,
+                read_only: true,
+                stagings: vec![staging.clone()],
+                targets: vec![target.clone()],
+            };
+            let bytes = record.encode().expect("encodes");
+            assert_eq!(NodeRecord::decode(&bytes), Some(record));
+        }
+    }
+
+    #[test]
+    fn flags_of_single_paths_are_not_shared() {
+        let flags = ["rw", "noatime", "ro", "discard"].map(String::from).to_vec();
+        let capability = Capability { access: Access::Mount { fs_type: String::new(), flags }, mode: Mode::SingleNodeWriter };
+        let shared = Access::Mount { fs_type: "ext4".into(), flags: vec!["discard".into(), "noatime".into()] };
+        assert_eq!(shared_access(&capability, "ext4"), shared);
+        assert!(is_read_only(&capability));
+    }
+}

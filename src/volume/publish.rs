@@ -1,0 +1,129 @@
+//! Giving a staged volume to a consumer at a path of his own.
+
+use std::path::{Path, PathBuf};
+
+use crate::backend::Backend;
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::sys::file;
+use crate::volume::node_record::{self, NodeRecord, Target};
+use crate::volume::requests::{Access, Mode, Publish};
+use crate::volume::{SingleNodeTargets, Volumes};
+
+impl Volumes {
+    /// Binds the staged volume, or its device, to the target path.
+    pub fn publish(&self, call: &Call, request: &Publish) -> Result<()> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        backend.supports(&request.capability)?;
+        let Some(mut record) = self.node_record(&id)? else { return Err(self.not_staged(call, backend.as_ref(), &id, request)) };
+        self.check_staging(&id, &record, request)?;
+        let wanted = Target {
+            path: request.target_path.clone(),
+            mode: request.capability.mode,
+            read_only: self.target_is_read_only(&record, request),
+            made: !Path::new(&request.target_path).exists(),
+        };
+        match record.targets.iter().find(|target| target.path == wanted.path) {
+            Some(present) => same_target(&id, present, &wanted)?,
+            None => {
+                self.check_other_targets(&id, &record, &wanted)?;
+                record.targets.push(wanted.clone());
+                self.remember(&id, &record)?;
+            }
+        }
+        let source = self.bind_source(&id, &record, backend.as_ref())?;
+        let bound = ensure_target(&wanted.path, &record.access)
+            .and_then(|()| self.ensure_bound(call, &id, &source, Path::new(&wanted.path), wanted.read_only));
+        bound.inspect_err(|_| self.forget_failed_target(call, &id, &wanted.path))
+    }
+
+    /// Why a volume without a record cannot be published.
+    fn not_staged(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Publish) -> Error {
+        match backend.find(call, id, &request.secrets) {
+            Ok(None) => Error::not_found(format!("there is no volume {:?}", request.volume_id)),
+            Ok(Some(_)) => Error::precondition(format!("volume {id} is not staged on this node: stage it first")),
+            Err(error) => error,
+        }
+    }
+
+    /// The volume must be staged where the request says, in a way that allows what it asks.
+    fn check_staging(&self, id: &VolumeId, record: &NodeRecord, request: &Publish) -> Result<()> {
+        let path = &request.staging_path;
+        let staging = record.stagings.iter().find(|staging| path.is_empty() || staging.path == *path);
+        let staging = staging.ok_or_else(|| Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first")))?;
+        let block = |access: &Access| matches!(access, Access::Block);
+        if block(&record.access) != block(&request.capability.access) {
+            let (is, asked) = if block(&record.access) { ("block device", "file system") } else { ("file system", "block device") };
+            return Err(Error::precondition(format!("volume {id} is staged as a {is} and cannot be published as a {asked}")));
+        }
+        if staging.read_only && !request.read_only && !node_record::is_read_only(&request.capability) {
+            return Err(Error::precondition(format!("volume {id} is staged read-only at {} and cannot be published for writing", staging.path)));
+        }
+        let unmounted = !block(&record.access) && self.mounted_at(id, &self.real_mount(id), Path::new(&staging.path))? != super::stage::Mounted::Ours;
+        match unmounted {
+            true => Err(Error::precondition(format!("volume {id} is no longer mounted at its staging path {}: stage it again", staging.path))),
+            false => Ok(()),
+        }
+    }
+
+    fn target_is_read_only(&self, record: &NodeRecord, request: &Publish) -> bool {
+        request.read_only || record.read_only || node_record::is_read_only(&request.capability)
+    }
+
+    /// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
+    fn check_other_targets(&self, id: &VolumeId, record: &NodeRecord, wanted: &Target) -> Result<()> {
+        let Some(other) = record.targets.first() else { return Ok(()) };
+        let strict = self.single_node_targets == SingleNodeTargets::Strict;
+        let single = |mode: Mode| match mode {
+            Mode::SingleNodeSingleWriter => true,
+            Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
+            _ => false,
+        };
+        match record.targets.iter().map(|target| target.mode).chain([wanted.mode]).find(|mode| single(*mode)) {
+            Some(mode) => Err(Error::precondition(format!(
+                "volume {id} is published at {} and {mode:?} allows one target only: unpublish it there first",
+                other.path
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// What targets are binds of: the real mount, or the device node.
+    fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend) -> Result<PathBuf> {
+        match record.access {
+            Access::Mount { .. } => Ok(self.real_mount(id)),
+            Access::Block => {
+                let device = backend.attached(id)?;
+                let gone = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
+                device.map(|device| device.path).ok_or_else(gone)
+            }
+        }
+    }
+
+    /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
+    fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str) {
+        if let Err(error) = self.remove_target(call, id, path) {
+            log::warn!("volume {id}: what a failed publish left at {path} could not be taken back: {error}");
+        }
+    }
+}
+
+fn same_target(id: &VolumeId, present: &Target, wanted: &Target) -> Result<()> {
+    if (present.mode, present.read_only) == (wanted.mode, wanted.read_only) {
+        return Ok(());
+    }
+    let describe = |target: &Target| format!("{:?}{}", target.mode, if target.read_only { ", read-only" } else { "" });
+    let (is, asked) = (describe(present), describe(wanted));
+    Err(Error::already_exists(format!("volume {id} is published at {} as {is}, not as {asked}: unpublish it first", present.path)))
+}
+
+/// Makes the directory or file that is bound over, if it is not there.
+fn ensure_target(path: &str, access: &Access) -> Result<()> {
+    let target = Path::new(path);
+    let made = match access {
+        Access::Mount { .. } => file::ensure_dir(target),
+        Access::Block => file::ensure_file(target),
+    };
+    made.map_err(|error| Error::io(format!("create the target path {path}"), &error))
+}

@@ -1,0 +1,34 @@
+//! Giving a volume to a node and taking it back, on the controller's side.
+
+use crate::backend::Publication;
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::volume::Volumes;
+use crate::volume::requests::{Map, PublishToNode, UnpublishFromNode};
+
+impl Volumes {
+    /// Lets a node use a volume; gives what the node needs to know.
+    pub fn publish_to_node(&self, call: &Call, request: &PublishToNode) -> Result<Map> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        backend.supports(&request.capability)?;
+        if backend.find(call, &id, &request.secrets)?.is_none() {
+            return Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)));
+        }
+        let publication = Publication {
+            node: request.node_id.clone(),
+            capability: request.capability.clone(),
+            read_only: request.read_only,
+        };
+        backend.publish(call, &id, &publication, &request.secrets)
+    }
+
+    /// Takes a volume back from a node, or from all; one that is gone was given to nobody.
+    pub fn unpublish_from_node(&self, call: &Call, request: &UnpublishFromNode) -> Result<()> {
+        let Ok((id, backend)) = self.volume(&request.volume_id) else { return Ok(()) };
+        let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());
+        match backend.unpublish(call, &id, node, &request.secrets) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            outcome => outcome,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the kernel has.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::journal::{Change, Table};
+use crate::sys::{file, mountinfo};
+use crate::volume::Volumes;
+use crate::volume::node_record::NodeRecord;
+use crate::volume::requests::{Access, DeleteVolume, SnapshotById};
+use crate::volume::stage::mountinfo_error;
+
+impl Volumes {
+    /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every operation asks the
+    /// kernel.
+    pub fn recover_node(&self) -> Result<()> {
+        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
+        for (key, record) in self.node_records() {
+            if record.boot_id != self.boot_id {
+                self.forget_boot(&key, &record)?;
+                continue;
+            }
+            let lost = record.targets.iter().filter(|target| mounts.at(Path::new(&target.path)).is_none()).count();
+            match lost {
+                0 => log::info!("volume {}: still in use at {} paths", record.volume_id, record.paths().count()),
+                lost => log::warn!("volume {}: {lost} of its targets are not mounted; a repeated publish mounts them", record.volume_id),
+            }
+        }
+        Ok(())
+    }
+
+    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left.
+    fn forget_boot(&self, key: &str, record: &NodeRecord) -> Result<()> {
+        log::warn!("volume {}: was in use before this boot; its {} paths are gone", record.volume_id, record.paths().count());
+        for target in record.targets.iter().filter(|target| target.made) {
+            let path = Path::new(&target.path);
+            let removed = match record.access {
+                Access::Mount { .. } => file::remove_dir(path),
+                Access::Block => file::remove_file(path),
+            };
+            if let Err(error) = removed {
+                log::warn!("the target path {} of volume {} stays: {error}", target.path, record.volume_id);
+            }
+        }
+        self.journal.write(&[Change::remove(Table::Node, key)])
+    }
+
+    /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told.
+    pub fn recover_controller(&self) -> Result<()> {
+        self.backends.iter().try_for_each(|backend| backend.recover())?;
+        let call = crate::call::Call::internal("recovery");
+        for (key, value) in self.journal.entries(Table::Intents) {
+            let Some((operation, subject)) = key.split_once(' ') else { continue };
+            let outcome = match operation {
+                "DeleteVolume" => self.delete(&call, &DeleteVolume { volume_id: subject.into(), secrets: Default::default() }).map(drop),
+                "DeleteSnapshot" => {
+                    self.delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() }).map(drop)
+                }
+                _ => {
+                    log::warn!("{operation} of {subject} was interrupted: asking again finishes it ({} bytes of intent)", value.len());
+                    self.journal.note(&[Change::remove(Table::Intents, key.clone())])
+                }
+            };
+            if let Err(error) = outcome {
+                log::warn!("{operation} of {subject} was interrupted and could not be finished: {error}");
+            }
+        }
+        Ok(())
+    }
+}

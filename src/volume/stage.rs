@@ -1,0 +1,174 @@
+//! Making a volume ready on this node.
+//!
+//! A device has one real mount, below the runtime directory; staging paths and targets are binds of it. A second real mount
+//! would silently ignore its own options, so a path that asks for other options is refused.
+
+use std::path::{Path, PathBuf};
+
+use crate::backend::{Device, NodeContext};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::sys::mountinfo;
+use crate::volume::node_record::{self, NodeRecord, Staging};
+use crate::volume::requests::{Access, Mode, Stage};
+use crate::volume::{Volumes, filesystem};
+
+impl Volumes {
+    /// Attaches, formats if blank, mounts, and binds to the staging path.
+    pub fn stage(&self, call: &Call, request: &Stage) -> Result<()> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        backend.supports(&request.capability)?;
+        let record = self.staged_record(&id, request)?;
+        self.remember(&id, &record)?;
+        let context =
+            NodeContext { volume: &request.volume_context, publish: &request.publish_context, secrets: &request.secrets };
+        let staged = backend
+            .attach(call, &id, &context)
+            .and_then(|device| self.mount_device(call, &id, &device, &record))
+            .and_then(|()| self.bind_staging(call, &id, &record, &request.staging_path));
+        staged.inspect_err(|_| self.forget_failed_staging(call, &id, &request.staging_path))
+    }
+
+    /// The record as it will be with this staging path, if that is compatible with what is there.
+    fn staged_record(&self, id: &VolumeId, request: &Stage) -> Result<NodeRecord> {
+        let capability = &request.capability;
+        let access = node_record::shared_access(capability, &filesystem::wanted(capability, &request.volume_context));
+        let staging = Staging {
+            path: request.staging_path.clone(),
+            mode: capability.mode,
+            read_only: node_record::is_read_only(capability),
+        };
+        let Some(mut record) = self.node_record(id)? else {
+            return Ok(NodeRecord {
+                volume_id: id.to_string(),
+                boot_id: self.boot_id.clone(),
+                access,
+                // Several nodes may have it mounted: not even the journal may be replayed.
+                read_only: capability.mode == Mode::MultiNodeReaderOnly,
+                stagings: vec![staging],
+                targets: Vec::new(),
+            });
+        };
+        if record.access != access {
+            return Err(Error::already_exists(format!(
+                "volume {id} is in use on this node as {}; {} was asked for at {}: unstage it first, or ask for the same",
+                describe(&record.access),
+                describe(&access),
+                staging.path
+            )));
+        }
+        if record.read_only && !staging.read_only {
+            return Err(Error::precondition(format!("volume {id} is mounted read-only on this node: unstage it before writing to it")));
+        }
+        match record.stagings.iter().find(|present| present.path == staging.path) {
+            Some(present) if *present == staging => {}
+            Some(present) => {
+                return Err(Error::already_exists(format!(
+                    "volume {id} is staged at {} for {:?}, not for {:?}",
+                    present.path, present.mode, staging.mode
+                )));
+            }
+            None => record.stagings.push(staging),
+        }
+        Ok(record)
+    }
+
+    /// Mounts the device once, below the runtime directory. A block volume needs no mount.
+    fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
+        let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
+        let mount_point = self.real_mount(id);
+        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
+        if mounts.at(&mount_point).is_none() {
+            self.ensure_file_system(call, id, device, fs_type)?;
+            let made = crate::sys::file::ensure_dir(&mount_point);
+            made.map_err(|error| Error::io(format!("create {}", mount_point.display()), &error))?;
+            let read_only = record.read_only || device.read_only;
+            let options = mount_options(fs_type, flags, read_only);
+            let mounted = self.kernel.mount(call, &device.path, &mount_point, fs_type, &options, read_only);
+            mounted.map_err(|error| error.context(format!("volume {id}")))?;
+        }
+        self.finish_growing(call, id, &device.path, &mount_point, fs_type)
+    }
+
+    fn bind_staging(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
+        let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else { return Ok(()) };
+        let target = PathBuf::from(path);
+        crate::sys::file::ensure_dir(&target)
+            .map_err(|error| Error::io(format!("create the staging path {path} of volume {id}"), &error))?;
+        match record.access {
+            Access::Block => Ok(()),
+            Access::Mount { .. } => self.ensure_bound(call, id, &self.real_mount(id), &target, staging.read_only),
+        }
+    }
+
+    /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not follow, so that an
+    /// unstage finds it.
+    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, path: &str) {
+        if let Err(error) = self.remove_staging(call, id, path) {
+            log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
+        }
+    }
+
+    /// Where the volume's device is mounted for real.
+    pub(super) fn real_mount(&self, id: &VolumeId) -> PathBuf {
+        self.layout.mount_point(&id.key())
+    }
+
+    /// Makes sure that `target` is a bind of `source`. Whatever else is mounted there is left alone.
+    pub(super) fn ensure_bound(&self, call: &Call, id: &VolumeId, source: &Path, target: &Path, read_only: bool) -> Result<()> {
+        match self.mounted_at(id, source, target)? {
+            Mounted::Ours => Ok(()),
+            Mounted::Nothing => self.kernel.bind(call, source, target, read_only).map_err(|error| error.context(format!("volume {id}"))),
+            Mounted::Foreign(what) => Err(Error::precondition(format!(
+                "volume {id} cannot be mounted at {}: {what} is mounted there; unmount it first",
+                target.display()
+            ))),
+        }
+    }
+
+    /// What is mounted at `target`, compared with `source`: the real mount, or the device of a block volume.
+    pub(super) fn mounted_at(&self, id: &VolumeId, source: &Path, target: &Path) -> Result<Mounted> {
+        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
+        let Some(present) = mounts.at(target) else { return Ok(Mounted::Nothing) };
+        let ours = match mounts.at(source) {
+            Some(real) => real.device == present.device,
+            None => source.file_name().is_some_and(|name| present.root.file_name() == Some(name)) && present.is_devtmpfs(),
+        };
+        log::debug!("volume {id}: {} is a mount of {}", target.display(), present.source());
+        Ok(if ours { Mounted::Ours } else { Mounted::Foreign(present.source().to_string()) })
+    }
+}
+
+/// What is mounted at a path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Mounted {
+    Nothing,
+    Ours,
+    Foreign(String),
+}
+
+pub(super) fn mountinfo_error(error: &std::io::Error) -> Error {
+    Error::io("read /proc/self/mountinfo", error)
+}
+
+/// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.
+fn mount_options(fs_type: &str, flags: &[String], read_only: bool) -> Vec<String> {
+    let own: &[&str] = match (fs_type, read_only) {
+        ("xfs", true) => &["nouuid", "norecovery"],
+        ("xfs", false) => &["nouuid"],
+        ("ext4", true) => &["noload"],
+        _ => &[],
+    };
+    let fresh = own.iter().map(ToString::to_string).filter(|option| !flags.contains(option));
+    flags.iter().cloned().chain(fresh).collect()
+}
+
+fn describe(access: &Access) -> String {
+    match access {
+        Access::Block => "a block device".to_string(),
+        Access::Mount { fs_type, flags } if flags.is_empty() => format!("a file system ({fs_type})"),
+        // Flags are not named: the specification counts them as sensitive.
+        Access::Mount { fs_type, flags } => format!("a file system ({fs_type}, with {} mount flags)", flags.len()),
+    }
+}

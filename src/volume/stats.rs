@@ -1,0 +1,86 @@
+//! How full a volume is and how it is doing, as this node sees it.
+
+use std::path::Path;
+
+use crate::backend::Condition;
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::sys::mountinfo;
+use crate::volume::Volumes;
+use crate::volume::node_record::NodeRecord;
+use crate::volume::requests::{Access, Stats};
+use crate::volume::stage::mountinfo_error;
+
+/// Total, used and available amounts; for a block device only the total means anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// All there is.
+    pub total: u64,
+    /// What is used.
+    pub used: u64,
+    /// What an ordinary user can still have.
+    pub available: u64,
+}
+
+/// How a volume is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// In bytes.
+    pub bytes: Amount,
+    /// In inodes; None for a block device and for file systems without a fixed number.
+    pub inodes: Option<Amount>,
+    /// What is wrong with it, if anything.
+    pub condition: Condition,
+}
+
+impl Volumes {
+    /// How full the volume at `volume_path` is. A path where it is not staged or published is not found.
+    pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        let path = &request.volume_path;
+        let record = self.node_record(&id)?.filter(|record| record.paths().any(|known| known == path));
+        let record = record.ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))?;
+        match &record.access {
+            Access::Block => {
+                let device = backend.attached(&id)?;
+                let Some(device) = device else { return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again")) };
+                let total = self.kernel.device_size(call, &device.path)?;
+                Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition: None })
+            }
+            Access::Mount { .. } => self.file_system_usage(call, &id, &record, Path::new(path)),
+        }
+    }
+
+    fn file_system_usage(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &Path) -> Result<Usage> {
+        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
+        let Some(mount) = mounts.at(path) else {
+            return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
+        };
+        // The kernel turns a file system read-only when it finds an error in it.
+        let turned = mount.is_super_read_only() && !record.read_only;
+        match self.kernel.statfs(call, path) {
+            Ok(found) => Ok(Usage {
+                bytes: Amount { total: found.bytes_total, used: found.bytes_used, available: found.bytes_available },
+                inodes: (found.inodes_total > 0).then_some(Amount {
+                    total: found.inodes_total,
+                    used: found.inodes_used,
+                    available: found.inodes_free,
+                }),
+                condition: turned.then(|| "the kernel found an error and made it read-only: see the kernel's log, check the file system".to_string()),
+            }),
+            Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {
+                log::warn!("volume {id}: {error}");
+                Ok(Usage::lost("its mount is dead (its storage is gone or failed): unpublish it and publish it again"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Usage {
+    /// Nothing can be said but that something is wrong.
+    fn lost(what: &str) -> Self {
+        Self { bytes: Amount::default(), inodes: None, condition: Some(what.to_string()) }
+    }
+}

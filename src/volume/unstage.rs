@@ -1,0 +1,91 @@
+//! Taking a volume back from its consumers and from this node.
+//!
+//! Only recorded paths are unmounted, and only what we made is removed, never recursively. The device stays mounted and attached
+//! while any staging path or target is left, whatever the orchestrator believes.
+
+use std::path::Path;
+
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::sys::{file, mountinfo};
+use crate::volume::Volumes;
+use crate::volume::node_record::{NodeRecord, Target};
+use crate::volume::requests::{Access, Unpublish, Unstage};
+use crate::volume::stage::mountinfo_error;
+
+/// How often a path is unmounted before it counts as mounted again and again by somebody else.
+const MOST_LAYERS: usize = 8;
+
+impl Volumes {
+    /// Undoes a stage; a path where the volume is not staged is unstaged.
+    pub fn unstage(&self, call: &Call, request: &Unstage) -> Result<()> {
+        let (id, _) = self.volume(&request.volume_id)?;
+        self.remove_staging(call, &id, &request.staging_path)
+    }
+
+    /// Undoes a publish; a path where the volume is not published is unpublished.
+    pub fn unpublish(&self, call: &Call, request: &Unpublish) -> Result<()> {
+        let (id, _) = self.volume(&request.volume_id)?;
+        self.remove_target(call, &id, &request.target_path)
+    }
+
+    pub(super) fn remove_staging(&self, call: &Call, id: &VolumeId, path: &str) -> Result<()> {
+        let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+        if record.stagings.iter().any(|staging| staging.path == path) {
+            if record.access != Access::Block {
+                self.unmount_all(call, Path::new(path))?;
+            }
+            record.stagings.retain(|staging| staging.path != path);
+        }
+        self.release(call, id, &record)
+    }
+
+    pub(super) fn remove_target(&self, call: &Call, id: &VolumeId, path: &str) -> Result<()> {
+        let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+        if let Some(target) = record.targets.iter().find(|target| target.path == path) {
+            self.unmount_all(call, Path::new(path))?;
+            remove_made(target, &record.access)?;
+            record.targets.retain(|target| target.path != path);
+        }
+        self.release(call, id, &record)
+    }
+
+    /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
+    fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+        if record.is_unused() {
+            let mount_point = self.real_mount(id);
+            self.unmount_all(call, &mount_point)?;
+            file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
+            if let Some(backend) = self.backends.at(&id.place) {
+                backend.detach(call, id)?;
+            }
+        }
+        self.remember(id, record)
+    }
+
+    /// Unmounts whatever is mounted at `path`: a bind that a crash made twice lies there twice.
+    fn unmount_all(&self, call: &Call, path: &Path) -> Result<()> {
+        for _ in 0..MOST_LAYERS {
+            let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
+            if mounts.at(path).is_none() {
+                return Ok(());
+            }
+            self.kernel.unmount(call, path)?;
+        }
+        Err(Error::internal(format!("{} was unmounted {MOST_LAYERS} times and is still a mount point", path.display())))
+    }
+}
+
+/// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and stays.
+fn remove_made(target: &Target, access: &Access) -> Result<()> {
+    if !target.made {
+        return Ok(());
+    }
+    let path = Path::new(&target.path);
+    let removed = match access {
+        Access::Mount { .. } => file::remove_dir(path),
+        Access::Block => file::remove_file(path),
+    };
+    removed.map_err(|error| Error::io(format!("remove the target path {}", target.path), &error))
+}
