@@ -1,0 +1,248 @@
+//! The ways in which a process can fail, kept apart, and what each means to the caller of the plugin.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Tool;
+use crate::error::{Cause, Error, Kind};
+
+/// Why a command gave no result. `command` is the command line, or the step for which a helper was started.
+#[derive(Debug)]
+pub enum CommandError {
+    /// The tool is not on this machine.
+    NotFound {
+        /// The tool.
+        tool: Tool,
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// The system could not start it.
+    NotStarted {
+        /// What was to be run.
+        command: String,
+        /// What fork, exec or a descriptor for it answered.
+        cause: io::Error,
+    },
+    /// The client's deadline passed while it waited for others to end; it was not started.
+    Expired {
+        /// What was to be run.
+        command: String,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// Too many processes hang in the kernel to start another; it was not started.
+    TooBusy {
+        /// What was to be run.
+        command: String,
+        /// How many hang.
+        stuck: usize,
+    },
+    /// The daemon is going down: it was not started, or was killed.
+    Stopping {
+        /// What was to be run.
+        command: String,
+    },
+    /// It ended with a status other than 0.
+    Failed {
+        /// What was run.
+        command: String,
+        /// Its exit status.
+        status: i32,
+        /// Everything from stdout: some tools complain there.
+        stdout: Vec<u8>,
+        /// The last 4 KiB from stderr.
+        stderr_tail: String,
+    },
+    /// A signal ended it, not one of ours.
+    Signaled {
+        /// What was run.
+        command: String,
+        /// The signal's number.
+        signal: i32,
+        /// The last 4 KiB from stderr.
+        stderr_tail: String,
+    },
+    /// Its deadline passed and it was killed.
+    TimedOut {
+        /// What was run.
+        command: String,
+        /// How long it was let run.
+        after: Duration,
+        /// Whether it is gone. If not, it hangs in the kernel, and its volume stays locked until it is gone.
+        reaped: bool,
+        /// The last 4 KiB from stderr.
+        stderr_tail: String,
+    },
+    /// The client's deadline passed; the command must not be killed and goes on, and its volume stays locked until it ends.
+    StillRunning {
+        /// What is running.
+        command: String,
+        /// For how long so far.
+        after: Duration,
+    },
+    /// It ended, but somebody else took its exit status.
+    StatusLost {
+        /// What was run.
+        command: String,
+        /// What wait answered.
+        cause: io::Error,
+    },
+    /// It wrote more than can be kept.
+    TooMuchOutput {
+        /// What was run.
+        command: String,
+        /// How many bytes are kept at most.
+        limit: usize,
+    },
+}
+
+impl CommandError {
+    /// The exit status, if the command ended by itself with one.
+    pub fn status(&self) -> Option<i32> {
+        match self {
+            Self::Failed { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::NotFound { .. } => Kind::Precondition,
+            Self::NotStarted { cause, .. } => match cause.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => Kind::Unavailable,
+                _ => Kind::Internal,
+            },
+            Self::TooBusy { .. } | Self::Stopping { .. } => Kind::Unavailable,
+            Self::Expired { .. } | Self::TimedOut { .. } | Self::StillRunning { .. } => Kind::Timeout,
+            Self::Failed { .. } | Self::Signaled { .. } | Self::StatusLost { .. } | Self::TooMuchOutput { .. } => Kind::Internal,
+        }
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::Failed { status, .. } => Some(Cause::Exit(*status)),
+            Self::NotStarted { cause, .. } | Self::StatusLost { cause, .. } => cause.raw_os_error().map(Cause::Errno),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { tool, searched } => {
+                let places: Vec<_> = searched.iter().map(|place| place.display().to_string()).collect();
+                write!(f, "{} was not found in {}: install {}", tool.file_name(), places.join(", "), tool.package())?;
+                f.write_str(", or set CEPHLET_TOOL_PATH, and restart cephlet")
+            }
+            Self::NotStarted { command, cause } => write!(f, "`{command}` could not be started: {cause}"),
+            Self::Expired { command, waited } => {
+                write!(
+                    f,
+                    "`{command}` was not started: the call's deadline passed after {} of waiting for others",
+                    Seconds(*waited)
+                )
+            }
+            Self::TooBusy { command, stuck } => {
+                write!(f, "`{command}` was not started: {stuck} processes already hang in the kernel, so storage does not answer")
+            }
+            Self::Stopping { command } => write!(f, "`{command}` was not run to its end: cephlet is stopping"),
+            Self::Failed { command, status, stdout, stderr_tail } => {
+                let stdout = String::from_utf8_lossy(stdout);
+                let line = last_line(stderr_tail).or_else(|| last_line(&stdout)).unwrap_or("no message");
+                write!(f, "{line} (exit status {status} of `{command}`)")
+            }
+            Self::Signaled { command, signal, stderr_tail } => {
+                write!(f, "{} (signal {signal} ended `{command}`)", last_line(stderr_tail).unwrap_or("no message"))
+            }
+            Self::TimedOut { command, after, reaped, stderr_tail } => {
+                write!(f, "`{command}` did not end within {} and was killed", Seconds(*after))?;
+                if !reaped {
+                    f.write_str(
+                        "; it hangs in the kernel, and the volume stays locked until it is gone: look after the storage",
+                    )?;
+                }
+                last_line(stderr_tail).map_or(Ok(()), |line| write!(f, " (its last words: {line})"))
+            }
+            Self::StillRunning { command, after } => {
+                write!(
+                    f,
+                    "`{command}` goes on after {} and must not be broken off; the volume stays locked until it ends",
+                    Seconds(*after)
+                )
+            }
+            Self::StatusLost { command, cause } => write!(f, "`{command}` ended, but how is unknown: {cause}"),
+            Self::TooMuchOutput { command, limit } => write!(f, "`{command}` wrote more than {limit} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl From<CommandError> for Error {
+    fn from(error: CommandError) -> Self {
+        let converted = Error::new(error.kind(), error.to_string());
+        match error.cause() {
+            Some(cause) => converted.caused_by(cause),
+            None => converted,
+        }
+    }
+}
+
+/// A duration for people: `0.3 s`, `120.0 s`.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} s", self.0.as_secs_f64())
+    }
+}
+
+/// The last line that says something.
+fn last_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(stdout: &str, stderr: &str) -> CommandError {
+        let command = String::from("e2fsck -p /dev/loop3");
+        CommandError::Failed { command, status: 4, stdout: stdout.into(), stderr_tail: stderr.into() }
+    }
+
+    #[test]
+    fn a_failure_keeps_the_last_line_the_status_and_the_command() {
+        let error = Error::from(failed("ignored", "warning: x\nbad magic number \n\n"));
+        assert_eq!(error.message(), "bad magic number (exit status 4 of `e2fsck -p /dev/loop3`)");
+        assert_eq!((error.kind(), error.exit_status()), (Kind::Internal, Some(4)));
+    }
+
+    #[test]
+    fn a_tool_that_complains_on_stdout_is_heard() {
+        assert!(failed("run fsck manually\n", " \n").to_string().starts_with("run fsck manually ("));
+        assert!(failed("", "").to_string().starts_with("no message ("));
+    }
+
+    #[test]
+    fn an_unkillable_command_says_that_the_volume_stays_locked() {
+        let command = String::from("mkfs.xfs /dev/rbd0");
+        let after = Duration::from_millis(120_000);
+        let error = CommandError::TimedOut { command, after, reaped: false, stderr_tail: String::new() };
+        let message = Error::from(error).message().to_owned();
+        assert!(message.contains("within 120.0 s") && message.contains("stays locked"), "{message}");
+    }
+
+    #[test]
+    fn a_lack_of_resources_is_worth_a_retry() {
+        let start = |errno| {
+            let error = CommandError::NotStarted { command: String::from("btrfs"), cause: io::Error::from_raw_os_error(errno) };
+            Error::from(error)
+        };
+        assert_eq!((start(libc::EAGAIN).kind(), start(libc::EAGAIN).errno()), (Kind::Unavailable, Some(libc::EAGAIN)));
+        assert_eq!(start(libc::ENOEXEC).kind(), Kind::Internal);
+    }
+}

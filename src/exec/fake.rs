@@ -1,0 +1,150 @@
+//! Stand-ins for tests: answers recorded beforehand, in the order in which they must be asked for.
+
+use std::collections::VecDeque;
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::{Class, Cmd, CommandError, Helper, Output, Runner};
+use crate::call::Call;
+
+/// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails it at the end.
+#[derive(Debug)]
+struct Script<Q, A> {
+    expected: Mutex<VecDeque<(Q, A)>>,
+}
+
+impl<Q: PartialEq + std::fmt::Debug, A> Script<Q, A> {
+    fn expect(&self, question: Q, answer: A) {
+        self.expected.lock().push_back((question, answer));
+    }
+
+    fn answer(&self, question: &Q) -> A {
+        let next = self.expected.lock().pop_front();
+        let (expected, answer) = next.unwrap_or_else(|| panic!("nothing more was expected, but came {question:?}"));
+        assert_eq!(*question, expected, "another one was expected");
+        answer
+    }
+}
+
+impl<Q, A> Default for Script<Q, A> {
+    fn default() -> Self {
+        Self { expected: Mutex::default() }
+    }
+}
+
+impl<Q, A> Drop for Script<Q, A> {
+    fn drop(&mut self) {
+        let left = self.expected.get_mut().len();
+        assert!(left == 0 || thread::panicking(), "{left} expected questions were never asked");
+    }
+}
+
+/// A [`Runner`] that starts nothing: exact command lines in, recorded output out.
+#[derive(Debug, Default)]
+pub struct FakeRunner {
+    script: Script<Vec<String>, Result<Output, CommandError>>,
+    ran: Mutex<Vec<Cmd>>,
+}
+
+impl FakeRunner {
+    /// Next comes exactly `argv` (the tool's file name first): it writes `stdout` and ends with 0.
+    pub fn expect(&self, argv: &[&str], stdout: &str) {
+        self.script.expect(owned(argv), Ok(Output { stdout: stdout.into(), stderr_tail: String::new() }));
+    }
+
+    /// Next comes exactly `argv`: it writes `stderr` and ends with `status`.
+    pub fn expect_failure(&self, argv: &[&str], status: i32, stderr: &str) {
+        let (command, stderr_tail) = (argv.join(" "), stderr.to_owned());
+        self.expect_error(argv, CommandError::Failed { command, status, stdout: Vec::new(), stderr_tail });
+    }
+
+    /// Next comes exactly `argv` and gets this error.
+    pub fn expect_error(&self, argv: &[&str], error: CommandError) {
+        self.script.expect(owned(argv), Err(error));
+    }
+
+    /// What was run so far: for what is not in the command line (class, stdin).
+    pub fn ran(&self) -> Vec<Cmd> {
+        self.ran.lock().clone()
+    }
+}
+
+fn owned(argv: &[&str]) -> Vec<String> {
+    argv.iter().map(ToString::to_string).collect()
+}
+
+impl Runner for FakeRunner {
+    fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
+        call.step(cmd.to_string());
+        self.ran.lock().push(cmd.clone());
+        let args = cmd.args.iter().map(|arg| arg.to_string_lossy().into_owned());
+        self.script.answer(&std::iter::once(cmd.tool.file_name().to_owned()).chain(args).collect())
+    }
+}
+
+/// A [`Helper`] that starts nothing: exact requests in, recorded replies out.
+#[derive(Debug, Default)]
+pub struct FakeHelper {
+    script: Script<Vec<u8>, Result<Vec<u8>, CommandError>>,
+    asked: Mutex<Vec<(String, Class)>>,
+}
+
+impl FakeHelper {
+    /// Next comes exactly `request` and gets `reply`.
+    pub fn expect(&self, request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) {
+        self.script.expect(request.into(), Ok(reply.into()));
+    }
+
+    /// Next comes exactly `request` and gets this error.
+    pub fn expect_error(&self, request: impl Into<Vec<u8>>, error: CommandError) {
+        self.script.expect(request.into(), Err(error));
+    }
+
+    /// Steps and classes asked for so far.
+    pub fn asked(&self) -> Vec<(String, Class)> {
+        self.asked.lock().clone()
+    }
+}
+
+impl Helper for FakeHelper {
+    fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+        call.step(step);
+        self.asked.lock().push((step.to_owned(), class));
+        self.script.answer(&request.to_vec())
+    }
+}
+
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::Tool;
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn answers_come_in_order() {
+        let (runner, call) = (FakeRunner::default(), Call::internal("test"));
+        runner.expect(&["btrfs", "--version"], "v6\n");
+        runner.expect_failure(&["e2fsck", "-p", "/dev/loop3"], 4, "broken");
+        let version = runner.run(&call, &Cmd::new(Tool::Btrfs, Class::Question).arg("--version")).unwrap();
+        assert_eq!(version.stdout, b"v6\n");
+        let fsck = Cmd::new(Tool::E2fsck, Class::Unbounded).args(["-p", "/dev/loop3"]);
+        assert_eq!(runner.run(&call, &fsck).unwrap_err().status(), Some(4));
+        assert_eq!(runner.ran()[1], fsck);
+    }
+
+    #[test]
+    fn another_command_line_fails_the_test() {
+        let runner = FakeRunner::default();
+        runner.expect(&["btrfs", "a"], "");
+        let other = Cmd::new(Tool::Btrfs, Class::Question).arg("b");
+        assert!(catch_unwind(AssertUnwindSafe(|| runner.run(&Call::internal("test"), &other))).is_err());
+    }
+
+    #[test]
+    fn a_command_never_run_fails_the_test() {
+        let helper = FakeHelper::default();
+        helper.expect("mount", "done");
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(helper))).is_err());
+    }
+}

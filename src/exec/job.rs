@@ -1,0 +1,195 @@
+//! One running process: how it is started, watched, signalled and waited for.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::CommandError;
+use super::command::Output;
+use super::stream::{Keep, Stream};
+use crate::sys::process::{BrokenPipe, isolate};
+
+/// How a process is started.
+pub(super) struct Start<'a> {
+    pub(super) program: &'a Path,
+    /// The name by which the process shows in `ps`.
+    pub(super) name: &'a str,
+    pub(super) args: &'a [OsString],
+    pub(super) search_path: &'a OsStr,
+    pub(super) stdin: &'a [u8],
+    /// How much it may write to stdout, in bytes.
+    pub(super) stdout_limit: usize,
+    pub(super) broken_pipe: BrokenPipe,
+}
+
+impl Start<'_> {
+    fn command(&self) -> io::Result<Command> {
+        let mut command = Command::new(self.program);
+        command.arg0(self.name).args(self.args).current_dir("/").process_group(0);
+        command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", self.search_path);
+        command.stdin(memory(self.stdin)?).stdout(Stdio::piped()).stderr(Stdio::piped());
+        isolate(&mut command, self.broken_pipe);
+        Ok(command)
+    }
+}
+
+/// An anonymous file in memory that holds `bytes`: no pipe to fill while the child writes, no trace on a disk.
+fn memory(bytes: &[u8]) -> io::Result<Stdio> {
+    if bytes.is_empty() {
+        return Ok(Stdio::null());
+    }
+    let fd = match memfd_create("stdin", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3 does not know the seal, later ones can be told to insist on it (memfd_create(2)).
+        Err(Errno::INVAL) => memfd_create("stdin", MemfdFlags::CLOEXEC)?,
+        other => other?,
+    };
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Why a wait for a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The process has ended; its status is there to be taken.
+    Ended,
+    /// The time is over.
+    Time,
+    /// The other descriptor can be read.
+    Told,
+}
+
+/// A started process. It leads its own group; until it is reaped its number cannot be given to another.
+#[derive(Debug)]
+pub(super) struct Job {
+    child: Child,
+    group: Pid,
+    pidfd: OwnedFd,
+    stdout: Stream,
+    stderr: Stream,
+    started: Instant,
+}
+
+impl Job {
+    pub(super) fn start(start: &Start<'_>) -> io::Result<Self> {
+        let mut child = start.command()?.spawn()?;
+        let group = Pid::from_child(&child);
+        Self::watch(&mut child, start.stdout_limit).map(|(pidfd, stdout, stderr)| Self {
+            group,
+            pidfd,
+            stdout,
+            stderr,
+            child,
+            started: Instant::now(),
+        })
+    }
+
+    fn watch(child: &mut Child, stdout_limit: usize) -> io::Result<(OwnedFd, Stream, Stream)> {
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let open = || {
+            let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+            let stdout = Stream::new(stdout.ok_or_else(closed)?.into(), Keep::All(stdout_limit))?;
+            let stderr = Stream::new(stderr.ok_or_else(closed)?.into(), Keep::Tail)?;
+            Ok((pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, stdout, stderr))
+        };
+        open().inspect_err(|_: &io::Error| {
+            // Out of descriptors: it has hardly begun, and nobody could watch it.
+            let _ = child.kill();
+            let _ = child.wait();
+        })
+    }
+
+    /// Reads what the process writes until it ends, `until` comes, or `told` can be read.
+    pub(super) fn wait(&mut self, until: Option<Instant>, told: Option<BorrowedFd<'_>>) -> Event {
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let ready = self.poll(told, left);
+            self.stdout.drain();
+            self.stderr.drain();
+            match ready {
+                Some(event) => return event,
+                None if left.is_some_and(|left| left.is_zero()) => return Event::Time,
+                None => {}
+            }
+        }
+    }
+
+    /// Waits for anything to happen, or for `timeout`.
+    fn poll(&self, told: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Option<Event> {
+        let mut fds = Vec::with_capacity(4);
+        fds.push(PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN));
+        fds.extend(told.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(self.pipes().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // poll(2) of a few open descriptors fails with EINTR only, and then nothing is marked ready.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        poll(&mut fds, timeout.as_ref()).ok()?;
+        if !fds[0].revents().is_empty() {
+            Some(Event::Ended)
+        } else if told.is_some() && !fds[1].revents().is_empty() {
+            Some(Event::Told)
+        } else {
+            None
+        }
+    }
+
+    fn pipes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.stdout.fd(), self.stderr.fd()].into_iter().flatten()
+    }
+
+    /// What becomes ready when the process writes or ends: for the reaper's own poll.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.pidfd.as_fd()).chain(self.pipes())
+    }
+
+    /// Reads what is there, and takes the status of the process if it has ended.
+    pub(super) fn try_reap(&mut self) -> bool {
+        self.stdout.drain();
+        self.stderr.drain();
+        // An error means that the status was lost to somebody else, and the process with it.
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Signals the process and what it started, as far as that stayed in its group.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        // ESRCH: they are gone. The leader is not reaped yet, so the number cannot mean others.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn stderr_tail(&mut self) -> String {
+        self.stderr.take_text()
+    }
+
+    /// Takes the status of a process that has ended, and what it wrote.
+    pub(super) fn finish(mut self, command: String, stdout_limit: usize) -> Result<Output, CommandError> {
+        let status = match self.child.wait() {
+            Ok(status) => status,
+            Err(cause) => return Err(CommandError::StatusLost { command, cause }),
+        };
+        let (stdout, stderr_tail) = (self.stdout.take(), self.stderr.take_text());
+        match (status.code(), status.signal()) {
+            (Some(0), _) if self.stdout.overflowed() => Err(CommandError::TooMuchOutput { command, limit: stdout_limit }),
+            (Some(0), _) => Ok(Output { stdout, stderr_tail }),
+            (Some(status), _) => Err(CommandError::Failed { command, status, stdout, stderr_tail }),
+            (None, signal) => Err(CommandError::Signaled { command, signal: signal.unwrap_or(0), stderr_tail }),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Waits for processes that no thread waits for any more: those that could not be killed, and those that must not be.
+//!
+//! Each is kept with a clone of its call, so that the lock of its volume is freed only when the process is gone.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use log::{error, info};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::gate::Place;
+use super::job::Job;
+use crate::call::Call;
+
+/// A process nobody waits for but the reaper.
+pub(super) struct Orphan {
+    pub(super) job: Job,
+    pub(super) command: String,
+    /// Holds the lock of the volume.
+    pub(super) call: Call,
+    /// Kept by healthy work that goes on; what was killed gives its place back, or a few dead disks would stop everything.
+    pub(super) _place: Option<Place>,
+}
+
+/// The thread that waits, and the way to it.
+pub(super) struct Reaper(Arc<Shared>);
+
+struct Shared {
+    wake: OwnedFd,
+    inbox: Mutex<Inbox>,
+    count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Inbox {
+    new: Vec<Orphan>,
+    closed: bool,
+}
+
+impl Reaper {
+    /// Starts the thread now: at the moment of need there might be none to be had.
+    pub(super) fn start() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared { wake, inbox: Mutex::default(), count: AtomicUsize::new(0) });
+        let there = Arc::clone(&shared);
+        thread::Builder::new().name(String::from("reaper")).spawn(move || there.serve())?;
+        Ok(Self(shared))
+    }
+
+    /// Takes a process over.
+    pub(super) fn adopt(&self, orphan: Orphan) {
+        self.0.count.fetch_add(1, Ordering::Relaxed);
+        self.0.inbox.lock().new.push(orphan);
+        self.0.wake_up();
+    }
+
+    /// How many processes it waits for.
+    pub(super) fn count(&self) -> usize {
+        self.0.count.load(Ordering::Relaxed)
+    }
+}
+
+/// The thread ends once its last process is gone.
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.0.inbox.lock().closed = true;
+        self.0.wake_up();
+    }
+}
+
+impl fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} orphans", self.count())
+    }
+}
+
+impl Shared {
+    fn wake_up(&self) {
+        // EAGAIN: the counter is full, so the thread has been woken already (eventfd(2)).
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn serve(&self) {
+        let mut orphans: Vec<Orphan> = Vec::new();
+        loop {
+            let closed = {
+                let mut inbox = self.inbox.lock();
+                orphans.append(&mut inbox.new);
+                inbox.closed
+            };
+            if closed && orphans.is_empty() {
+                return;
+            }
+            self.wait(&orphans);
+            orphans.retain_mut(|orphan| !self.reap(orphan));
+        }
+    }
+
+    /// Waits until a process writes or ends, or another one comes.
+    fn wait(&self, orphans: &[Orphan]) {
+        let of_orphans = orphans.iter().flat_map(|orphan| orphan.job.fds());
+        let fds = std::iter::once(self.wake.as_fd()).chain(of_orphans);
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        if let Err(errno) = poll(&mut fds, None)
+            && errno != rustix::io::Errno::INTR
+        {
+            error!("the reaper cannot poll {} descriptors: {errno}", fds.len());
+            thread::sleep(std::time::Duration::from_secs(1));
+        }
+        // EAGAIN: nobody has woken it.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+
+    fn reap(&self, orphan: &mut Orphan) -> bool {
+        let gone = orphan.job.try_reap();
+        if gone {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            let (pid, seconds) = (orphan.job.pid(), orphan.job.elapsed().as_secs());
+            info!(
+                "call {}: `{}` (process {pid}) has ended after {seconds} s; what it held is free",
+                orphan.call.id(),
+                orphan.command
+            );
+        }
+        gone
+    }
+}

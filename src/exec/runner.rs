@@ -1,0 +1,274 @@
+//! The real thing: runs tools and helpers on this machine.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use log::{debug, info, warn};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::Signal;
+
+use super::gate::{Gate, Place};
+use super::helper::{HELPER_ARGUMENT, Helper};
+use super::job::{Event, Job, Start};
+use super::reaper::{Orphan, Reaper};
+use super::{Class, Cmd, CommandError, Output, Runner, Tools};
+use crate::call::Call;
+use crate::sys::crash;
+use crate::sys::process::{BrokenPipe, keep_ended_children};
+
+/// How often a process without a deadline is asked whether its client has given up.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many processes run at once, how long they may take and how much they may say.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Tools at once (CEPHLET_TOOLS).
+    pub tools: usize,
+    /// Helpers at once.
+    pub helpers: usize,
+    /// Processes that hang in the kernel, beyond which no other is started.
+    pub stuck: usize,
+    /// Deadline of [`Class::Question`].
+    pub question: Duration,
+    /// Deadline of [`Class::Change`] (CEPHLET_TOOL_TIMEOUT).
+    pub change: Duration,
+    /// From TERM to KILL.
+    pub grace: Duration,
+    /// From KILL until the process is given to the reaper.
+    pub last_wait: Duration,
+    /// Bytes of stdout.
+    pub stdout: usize,
+}
+
+impl Limits {
+    /// The limits of a daemon that runs `tools` tools at once and gives a change `change`.
+    pub fn new(tools: usize, change: Duration) -> Self {
+        let seconds = Duration::from_secs;
+        let (question, grace, last_wait) = (seconds(30), seconds(2), seconds(2));
+        Self { tools, helpers: 32, stuck: 256, question, change, grace, last_wait, stdout: 16 << 20 }
+    }
+}
+
+/// How many processes were started since the daemon began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Started {
+    /// External tools.
+    pub tools: u64,
+    /// Helpers.
+    pub helpers: u64,
+}
+
+impl fmt::Display for Started {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tools and {} helpers started", self.tools, self.helpers)
+    }
+}
+
+/// Runs tools and helpers on this machine. One for the whole daemon.
+#[derive(Debug)]
+pub struct Processes {
+    tools: Tools,
+    search_path: OsString,
+    limits: Limits,
+    helper_program: PathBuf,
+    tool_gate: Arc<Gate>,
+    helper_gate: Arc<Gate>,
+    reaper: Reaper,
+    /// Can be read from the moment the daemon stops.
+    stop: OwnedFd,
+    stopping: AtomicBool,
+    watched: Mutex<usize>,
+    nothing_watched: Condvar,
+    tools_started: AtomicU64,
+    helpers_started: AtomicU64,
+}
+
+/// One process to be run, and for whom.
+struct Task<'a> {
+    call: &'a Call,
+    command: String,
+    class: Class,
+    start: Start<'a>,
+    place: Place,
+}
+
+impl Processes {
+    /// Starts the reaper's thread.
+    ///
+    /// # Errors
+    /// If there is no thread or descriptor to be had.
+    pub fn new(tools: Tools, limits: Limits) -> io::Result<Self> {
+        keep_ended_children()?;
+        Ok(Self {
+            search_path: tools.search_path(),
+            tools,
+            helper_program: PathBuf::from("/proc/self/exe"),
+            tool_gate: Gate::new(limits.tools),
+            helper_gate: Gate::new(limits.helpers),
+            reaper: Reaper::start()?,
+            stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            stopping: AtomicBool::new(false),
+            watched: Mutex::new(0),
+            nothing_watched: Condvar::new(),
+            tools_started: AtomicU64::new(0),
+            helpers_started: AtomicU64::new(0),
+            limits,
+        })
+    }
+
+    /// How many processes were started so far.
+    pub fn started(&self) -> Started {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Started { tools: read(&self.tools_started), helpers: read(&self.helpers_started) }
+    }
+
+    /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the latest.
+    ///
+    /// [`Class::Unbounded`] is left running. Calls that wait for a process get [`CommandError::Stopping`].
+    pub fn shutdown(&self, deadline: Instant) {
+        self.stopping.store(true, Ordering::Release);
+        self.tool_gate.close();
+        self.helper_gate.close();
+        // Nobody reads it, so everybody sees it; EAGAIN would mean that it can be read already.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        let mut watched = self.watched.lock();
+        while *watched > 0 && !self.nothing_watched.wait_until(&mut watched, deadline).timed_out() {}
+        let (watched, orphans) = (*watched, self.reaper.count());
+        info!("{}; left behind: {watched} that did not end in time, {orphans} that could or must not be killed", self.started());
+    }
+
+    fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a [u8], class: Class) -> Start<'a> {
+        let broken_pipe = if class == Class::Unbounded { BrokenPipe::Ignored } else { BrokenPipe::Ends };
+        Start { program, name, args, search_path: &self.search_path, stdin, stdout_limit: self.limits.stdout, broken_pipe }
+    }
+
+    /// Starts the process and watches it to its end.
+    fn perform(&self, task: Task<'_>, counter: &AtomicU64) -> Result<Output, CommandError> {
+        let stuck = self.reaper.count();
+        if stuck >= self.limits.stuck {
+            return Err(CommandError::TooBusy { command: task.command, stuck });
+        }
+        task.call.step(task.command.as_str());
+        crash::point("start a process");
+        let job = match Job::start(&task.start) {
+            Ok(job) => job,
+            Err(cause) => return Err(CommandError::NotStarted { command: task.command, cause }),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let result = self.watch(job, task);
+        crash::point("a process has ended");
+        result
+    }
+
+    fn watch(&self, mut job: Job, task: Task<'_>) -> Result<Output, CommandError> {
+        match self.wait(&mut job, task.class, task.call) {
+            Event::Ended => {
+                debug!("call {}: `{}` took {} ms", task.call.id(), task.command, job.elapsed().as_millis());
+                job.finish(task.command, self.limits.stdout)
+            }
+            _ if task.class == Class::Unbounded => Err(self.let_run(job, task)),
+            _ => Err(self.kill(job, task)),
+        }
+    }
+
+    /// Waits for the end of the process, its deadline, or the daemon's. What has no deadline looks after its client now and then.
+    fn wait(&self, job: &mut Job, class: Class, call: &Call) -> Event {
+        let stop = Some(self.stop.as_fd());
+        let limit = match class {
+            Class::Question => self.limits.question,
+            Class::Change => self.limits.change,
+            Class::Unbounded => loop {
+                match job.wait(Some(Instant::now() + TICK), stop) {
+                    Event::Time if !call.expired() => {}
+                    event => return event,
+                }
+            },
+        };
+        job.wait(Some(Instant::now() + limit), stop)
+    }
+
+    /// Leaves a process that must not be killed to the reaper; the call ends.
+    fn let_run(&self, job: Job, task: Task<'_>) -> CommandError {
+        let (call, command, after) = (task.call.clone(), task.command, job.elapsed());
+        warn!("call {}: `{command}` (process {}) goes on without its call", call.id(), job.pid());
+        self.reaper.adopt(Orphan { job, command: command.clone(), call, _place: Some(task.place) });
+        self.stopped_or(command, |command| CommandError::StillRunning { command, after })
+    }
+
+    /// TERM, a grace, KILL, a short wait; then the reaper has it.
+    fn kill(&self, mut job: Job, task: Task<'_>) -> CommandError {
+        let after = job.elapsed();
+        warn!("call {}: `{}` (process {}) is killed after {} s", task.call.id(), task.command, job.pid(), after.as_secs());
+        job.signal_group(Signal::TERM);
+        let mut event = job.wait(Some(Instant::now() + self.limits.grace), None);
+        // Also for what its leader left behind in the group.
+        job.signal_group(Signal::KILL);
+        if event != Event::Ended {
+            event = job.wait(Some(Instant::now() + self.limits.last_wait), None);
+        }
+        let stderr_tail = job.stderr_tail();
+        let reaped = event == Event::Ended && job.try_reap();
+        let command = task.command;
+        if !reaped {
+            warn!("call {}: `{command}` (process {}) cannot be killed; its volume stays locked", task.call.id(), job.pid());
+            self.reaper.adopt(Orphan { job, command: command.clone(), call: task.call.clone(), _place: None });
+        }
+        self.stopped_or(command, |command| CommandError::TimedOut { command, after, reaped, stderr_tail })
+    }
+
+    fn stopped_or(&self, command: String, other: impl FnOnce(String) -> CommandError) -> CommandError {
+        if self.stopping.load(Ordering::Acquire) { CommandError::Stopping { command } } else { other(command) }
+    }
+}
+
+impl Runner for Processes {
+    fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
+        let program = self.tools.path(cmd.tool)?;
+        let _watched = Watched::new(self);
+        let command = cmd.to_string();
+        let place = self.tool_gate.enter(call, &command, cmd.class)?;
+        let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
+        self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)
+    }
+}
+
+impl Helper for Processes {
+    fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+        let _watched = Watched::new(self);
+        let place = self.helper_gate.enter(call, step, class)?;
+        let args = [OsString::from(HELPER_ARGUMENT)];
+        let start = self.start(&self.helper_program, "cephlet", &args, request, class);
+        let task = Task { call, command: step.to_owned(), class, start, place };
+        self.perform(task, &self.helpers_started).map(|output| output.stdout)
+    }
+}
+
+/// Counts a thread that waits for a process, or for a place to start one; shutdown waits for these.
+struct Watched<'a>(&'a Processes);
+
+impl<'a> Watched<'a> {
+    fn new(processes: &'a Processes) -> Self {
+        *processes.watched.lock() += 1;
+        Self(processes)
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        let mut watched = self.0.watched.lock();
+        *watched -= 1;
+        if *watched == 0 {
+            self.0.nothing_watched.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! Tools that hang, flood, leave daemons behind or cannot be killed. The stub is always `/bin/sh -c SCRIPT` under a tool's name.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::error::{Error, Kind};
+use crate::exec::Tool;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::mpsc::{self, TryRecvError};
+use std::thread;
+use tempfile::TempDir;
+
+/// Long enough for anything that should happen soon, on the slowest machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A machine on which `btrfs` is a shell and nothing else is installed.
+struct Stubs {
+    dir: TempDir,
+    processes: Processes,
+}
+
+impl Stubs {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("/bin/sh", dir.path().join("btrfs")).unwrap();
+        let mut limits = Limits::new(4, SOON);
+        change(&mut limits);
+        let processes = Processes::new(Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]), limits).unwrap();
+        Self { dir, processes }
+    }
+
+    /// With a deadline that lets a shell start and no more.
+    fn hasty(grace: Duration) -> Self {
+        Self::with(|limits| {
+            limits.change = Duration::from_millis(700);
+            limits.grace = grace;
+            limits.last_wait = Duration::from_millis(200);
+        })
+    }
+
+    fn run(&self, script: &str) -> Result<Output, CommandError> {
+        self.run_for(&Call::internal("test"), Class::Change, script)
+    }
+
+    fn run_for(&self, call: &Call, class: Class, script: &str) -> Result<Output, CommandError> {
+        self.processes.run(call, &self.cmd(class, script))
+    }
+
+    /// `$0` of the script is the stubs' directory.
+    fn cmd(&self, class: Class, script: &str) -> Cmd {
+        Cmd::new(Tool::Btrfs, class).args(["-c", script]).arg(self.dir.path())
+    }
+
+    fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        path
+    }
+
+    fn stdout(&self, script: &str) -> String {
+        String::from_utf8(self.run(script).unwrap().stdout).unwrap()
+    }
+}
+
+/// Waits for a process that is no child of ours.
+fn await_end(pid: &str) {
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(errno) => assert_eq!(errno, Errno::SRCH),
+        Ok(fd) => {
+            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            let timeout = rustix::event::Timespec::try_from(SOON).unwrap();
+            assert_eq!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(1), "process {pid:?} lives on");
+        }
+    }
+}
+
+/// A call that holds a lock, and what is disconnected when the lock is freed.
+fn call_with_lock(expired: bool) -> (Call, mpsc::Receiver<()>) {
+    let (guard, released) = mpsc::channel();
+    let call = Call::new("test", move || expired);
+    call.hold(guard);
+    (call, released)
+}
+
+#[test]
+fn a_failure_is_told_with_status_command_and_last_line() {
+    let stubs = Stubs::new();
+    let call = Call::internal("test");
+    let error = Error::from(stubs.run_for(&call, Class::Change, "echo first >&2; echo last >&2; exit 17").unwrap_err());
+    assert_eq!(error.exit_status(), Some(17));
+    assert!(error.message().starts_with("last (exit status 17 of `btrfs -c "), "{error}");
+    assert!(call.current_step().0.starts_with("btrfs -c "), "{:?}", call.current_step());
+}
+
+#[test]
+fn a_signal_is_no_exit_status() {
+    let error = Stubs::new().run("echo so long >&2; kill -KILL $$").unwrap_err();
+    assert!(matches!(&error, CommandError::Signaled { signal: 9, .. }), "{error}");
+    assert!(error.to_string().starts_with("so long (signal 9"), "{error}");
+}
+
+#[test]
+fn a_missing_tool_is_named() {
+    let error = Stubs::new().processes.run(&Call::internal("test"), &Cmd::new(Tool::Resize2fs, Class::Change));
+    assert!(matches!(error, Err(CommandError::NotFound { tool: Tool::Resize2fs, .. })), "{error:?}");
+}
+
+#[test]
+fn a_tool_removed_since_start_is_not_started() {
+    let stubs = Stubs::new();
+    fs::remove_file(stubs.dir.path().join("btrfs")).unwrap();
+    let error = stubs.run("").unwrap_err();
+    assert!(matches!(&error, CommandError::NotStarted { cause, .. } if cause.kind() == io::ErrorKind::NotFound), "{error}");
+    assert_eq!(stubs.processes.started(), Started::default());
+}
+
+#[test]
+fn stdin_comes_from_memory() {
+    let (stubs, call) = (Stubs::new(), Call::internal("test"));
+    let bytes = vec![b'x'; 1_000_000];
+    let run = |script| stubs.processes.run(&call, &stubs.cmd(Class::Change, script).stdin(bytes.clone())).unwrap().stdout;
+    assert_eq!(run("cat"), bytes);
+    assert_eq!(run("cat /proc/self/fd/0"), bytes);
+    assert_eq!(stubs.stdout("readlink /proc/self/fd/0"), "/dev/null\n");
+}
+
+#[test]
+fn the_environment_is_bare() {
+    let stubs = Stubs::new();
+    let seen = stubs.stdout("tr '\\0' '\\n' < /proc/$$/environ; pwd; umask");
+    let mut lines: Vec<_> = seen.lines().collect();
+    lines[..3].sort_unstable();
+    let path = format!("PATH={}:/usr/bin:/bin", stubs.dir.path().display());
+    assert_eq!(lines, ["LC_ALL=C", path.as_str(), "TZ=UTC", "/", "0022"]);
+}
+
+#[test]
+fn a_process_leads_its_own_group() {
+    let seen = Stubs::new().stdout("cut -d' ' -f1,5 /proc/$$/stat");
+    let (pid, group) = seen.trim().split_once(' ').unwrap();
+    assert_eq!(pid, group);
+}
+
+#[test]
+fn no_descriptor_of_the_daemon_is_seen() {
+    let inheritable = open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+    assert_eq!(Stubs::new().stdout("ls /proc/$$/fd"), "0\n1\n2\n");
+    drop(inheritable);
+}
+
+#[test]
+fn floods_on_both_pipes_are_read_together() {
+    let output = Stubs::new().run("head -c 3000000 /dev/zero | tee /dev/stderr; echo last >&2").unwrap();
+    assert_eq!(output.stdout.len(), 3_000_000);
+    assert_eq!(output.stderr_tail.len(), 4096);
+    assert!(output.stderr_tail.ends_with("\0last\n"));
+}
+
+#[test]
+fn too_much_output_is_an_error_and_breaks_nothing_off() {
+    let stubs = Stubs::with(|limits| limits.stdout = 1000);
+    let error = stubs.run("head -c 3000000 /dev/zero; echo through > $0/end").unwrap_err();
+    assert!(matches!(error, CommandError::TooMuchOutput { limit: 1000, .. }), "{error}");
+    assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "through\n");
+}
+
+#[test]
+fn a_daemon_that_keeps_the_pipe_keeps_nobody_waiting() {
+    let begun = Instant::now();
+    let pid = Stubs::new().stdout("sleep 1000 & echo $!");
+    assert!(begun.elapsed() < SOON / 2, "waited for a grandchild");
+    let daemon = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(daemon, Signal::KILL).expect("the daemon must have survived its parent");
+}
+
+#[test]
+fn a_deadline_terminates_the_whole_group() {
+    let error = Stubs::hasty(SOON).run("sleep 1000 & trap 'echo terminated; exit' TERM; echo $! >&2; wait").unwrap_err();
+    let CommandError::TimedOut { reaped: true, stderr_tail, after, .. } = &error else { panic!("{error}") };
+    assert!(*after >= Duration::from_millis(700) && *after < SOON);
+    await_end(stderr_tail);
+    assert_eq!(Error::from(error).kind(), Kind::Timeout);
+}
+
+#[test]
+fn what_ignores_term_is_killed() {
+    let begun = Instant::now();
+    let error = Stubs::hasty(Duration::from_millis(300)).run("trap '' TERM; sleep 1000 & echo $! >&2; wait").unwrap_err();
+    let CommandError::TimedOut { reaped: true, stderr_tail, .. } = error else { panic!("{error}") };
+    assert!(begun.elapsed() >= Duration::from_millis(1000), "the grace was not given");
+    await_end(&stderr_tail);
+}
+
+#[test]
+fn what_outlives_its_terminated_leader_is_killed() {
+    let error = Stubs::hasty(SOON).run("(trap '' TERM; exec sleep 1000) & echo $! >&2; wait").unwrap_err();
+    let CommandError::TimedOut { reaped: true, stderr_tail, .. } = error else { panic!("{error}") };
+    await_end(&stderr_tail);
+}
+
+#[test]
+fn no_more_run_at_once_than_allowed() {
+    let stubs = Stubs::with(|limits| limits.tools = 2);
+    fs::create_dir(stubs.dir.path().join("running")).unwrap();
+    let script = "cd $0/running; : > $$; ls | wc -l; sleep 0.1; rm $$";
+    let seen: Vec<usize> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..6).map(|_| scope.spawn(|| stubs.stdout(script))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap().trim().parse().unwrap()).collect()
+    });
+    assert!(seen.iter().all(|count| (1..=2).contains(count)), "{seen:?}");
+    assert_eq!(stubs.processes.started(), Started { tools: 6, helpers: 0 });
+}
+
+#[test]
+fn nothing_is_started_beside_too_many_stuck_ones() {
+    let error = Stubs::with(|limits| limits.stuck = 0).run("").unwrap_err();
+    assert!(matches!(error, CommandError::TooBusy { stuck: 0, .. }), "{error}");
+    assert_eq!(Error::from(error).kind(), Kind::Unavailable);
+}
+
+#[test]
+fn unbounded_work_survives_its_call_and_keeps_the_lock() {
+    let stubs = Stubs::with(|limits| limits.tools = 1);
+    let go = stubs.fifo("go");
+    let (call, released) = call_with_lock(true);
+    // It writes after its call has ended: the reaper must go on reading.
+    let script = "read line < $0/go; head -c 300000 /dev/zero; echo $line > $0/end";
+    let error = stubs.run_for(&call, Class::Unbounded, script).unwrap_err();
+    assert!(matches!(error, CommandError::StillRunning { .. }), "{error}");
+    drop(call);
+    assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the work goes on");
+    assert_eq!(format!("{:?}", stubs.processes.tool_gate), "1 of 1 running, 0 waiting");
+    fs::write(go, "finished\n").unwrap();
+    assert!(released.recv_timeout(SOON).is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
+    assert_eq!(stubs.stdout("echo next"), "next\n");
+}
+
+#[test]
+fn shutdown_kills_what_may_be_killed() {
+    let stubs = Stubs::new();
+    let (ready, lasting_ready, go) = (stubs.fifo("ready"), stubs.fifo("lasting"), stubs.fifo("go"));
+    thread::scope(|scope| {
+        let hanging = scope.spawn(|| stubs.run("echo > $0/ready; exec sleep 1000"));
+        let script = "echo > $0/lasting; read line < $0/go; echo $line; echo $line > $0/end; echo > $0/ready";
+        let lasting = scope.spawn(|| stubs.run_for(&Call::internal("test"), Class::Unbounded, script));
+        fs::read(&ready).unwrap();
+        fs::read(&lasting_ready).unwrap();
+        let begun = Instant::now();
+        stubs.processes.shutdown(begun + SOON);
+        assert!(begun.elapsed() < SOON, "shutdown did not see that all had ended");
+        for end in [hanging, lasting] {
+            let error = end.join().unwrap().unwrap_err();
+            assert!(matches!(error, CommandError::Stopping { .. }), "{error}");
+        }
+    });
+    assert!(matches!(stubs.run("echo no").unwrap_err(), CommandError::Stopping { .. }));
+    fs::write(go, "finished\n").unwrap();
+    fs::read(&ready).unwrap();
+    assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
+}
+
+/// A frozen file system: who writes to it sleeps uninterruptibly, and no signal helps until it is thawed.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn below(dir: &std::path::Path) -> Self {
+        let (image, mount) = (dir.join("image"), dir.join("mount"));
+        fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        fs::create_dir(&mount).unwrap();
+        system(Command::new("mkfs.ext4").arg("-q").arg(&image));
+        system(Command::new("mount").args(["-o", "loop"]).args([&image, &mount]));
+        system(Command::new("fsfreeze").arg("-f").arg(&mount));
+        Self(mount)
+    }
+}
+
+/// Thaws; the file system goes when its last user does.
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        system(Command::new("fsfreeze").arg("-u").arg(&self.0));
+        system(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
+fn system(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_cannot_be_killed_keeps_the_lock_until_it_is_gone() {
+    let stubs = Stubs::hasty(Duration::from_millis(100));
+    let frozen = Frozen::below(stubs.dir.path());
+    let (call, released) = call_with_lock(false);
+    let error = stubs.run_for(&call, Class::Change, "echo stuck > $0/mount/file").unwrap_err();
+    assert!(matches!(error, CommandError::TimedOut { reaped: false, .. }), "{error}");
+    drop(call);
+    assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the process hangs");
+    assert_eq!(stubs.processes.reaper.count(), 1);
+    assert_eq!(stubs.stdout("echo others go on"), "others go on\n");
+    drop(frozen);
+    assert!(released.recv_timeout(SOON).is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(stubs.processes.reaper.count(), 0);
+}
+
+/// Stubs whose helper is a script. Another process writes it: a descriptor of ours open for writing could be in a child that
+/// another test is just starting, and exec would answer ETXTBSY.
+fn stubs_with_helper(script: &str) -> Stubs {
+    let mut stubs = Stubs::with(|limits| limits.tools = 1);
+    let program = stubs.dir.path().join("helper");
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"";
+    system(Command::new("sh").args(["-c", write, "sh", script]).arg(&program));
+    stubs.processes.helper_program = program;
+    stubs
+}
+
+#[test]
+fn helpers_need_no_place_of_a_tool() {
+    let stubs = stubs_with_helper("echo $1; cat");
+    let (ready, go) = (stubs.fifo("ready"), stubs.fifo("go"));
+    thread::scope(|scope| {
+        let tool = scope.spawn(|| stubs.run("echo > $0/ready; read line < $0/go"));
+        fs::read(&ready).unwrap();
+        let call = Call::internal("test");
+        let reply = stubs.processes.ask(&call, "mount /dev/rbd0", Class::Change, b"request").unwrap();
+        assert_eq!(reply, b"@helper\nrequest");
+        assert_eq!(call.current_step().0, "mount /dev/rbd0");
+        fs::write(&go, "\n").unwrap();
+        tool.join().unwrap().unwrap();
+    });
+    assert_eq!(stubs.processes.started(), Started { tools: 1, helpers: 1 });
+}
+
+#[test]
+fn a_helper_that_fails_is_named_by_its_step() {
+    let stubs = stubs_with_helper("echo thread panicked >&2; exit 101");
+    let error = stubs.processes.ask(&Call::internal("test"), "statfs /mnt/a", Class::Question, b"").unwrap_err();
+    assert_eq!(error.to_string(), "thread panicked (exit status 101 of `statfs /mnt/a`)");
+}
+
+#[test]
+fn a_helper_is_this_binary_again() {
+    let binary = std::env::current_exe().unwrap();
+    let test = "exec::helper::tests::serve_as_helper";
+    let stubs = stubs_with_helper(&format!("exec {} --exact {test} --ignored --nocapture", binary.display()));
+    let reply = stubs.processes.ask(&Call::internal("test"), "test", Class::Question, b"a question").unwrap();
+    assert!(String::from_utf8_lossy(&reply).contains("<reply to a question>"), "{reply:?}");
+}

@@ -1,0 +1,144 @@
+//! Which external tools there are, and where they are on this machine.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::CommandError;
+
+/// Where tools are looked for unless the operator says otherwise.
+pub const DIRECTORIES: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// An external program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// `mkfs.ext4`
+    MkfsExt4,
+    /// `mkfs.xfs`
+    MkfsXfs,
+    /// `mkfs.btrfs`
+    MkfsBtrfs,
+    /// `e2fsck`
+    E2fsck,
+    /// `resize2fs`
+    Resize2fs,
+    /// `xfs_growfs`
+    XfsGrowfs,
+    /// `btrfs`
+    Btrfs,
+}
+
+impl Tool {
+    /// Every tool, in the order of the enum.
+    pub const ALL: [Tool; 7] =
+        [Tool::MkfsExt4, Tool::MkfsXfs, Tool::MkfsBtrfs, Tool::E2fsck, Tool::Resize2fs, Tool::XfsGrowfs, Tool::Btrfs];
+
+    /// The name of its file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Tool::MkfsExt4 => "mkfs.ext4",
+            Tool::MkfsXfs => "mkfs.xfs",
+            Tool::MkfsBtrfs => "mkfs.btrfs",
+            Tool::E2fsck => "e2fsck",
+            Tool::Resize2fs => "resize2fs",
+            Tool::XfsGrowfs => "xfs_growfs",
+            Tool::Btrfs => "btrfs",
+        }
+    }
+
+    /// The package that has it, by the name it bears in most distributions.
+    pub fn package(self) -> &'static str {
+        match self {
+            Tool::MkfsExt4 | Tool::E2fsck | Tool::Resize2fs => "e2fsprogs",
+            Tool::MkfsXfs | Tool::XfsGrowfs => "xfsprogs",
+            Tool::MkfsBtrfs | Tool::Btrfs => "btrfs-progs",
+        }
+    }
+}
+
+/// Absolute paths of the tools, looked up once so that a change of the machine cannot swap them later.
+#[derive(Debug)]
+pub struct Tools {
+    directories: Vec<PathBuf>,
+    paths: [Option<PathBuf>; Tool::ALL.len()],
+}
+
+impl Tools {
+    /// Looks every tool up in `directories` (those of CEPHLET_TOOL_PATH), or in [`DIRECTORIES`] if there are none.
+    pub fn find(mut directories: Vec<PathBuf>) -> Self {
+        if directories.is_empty() {
+            directories = DIRECTORIES.iter().map(PathBuf::from).collect();
+        }
+        let paths = Tool::ALL.map(|tool| find_executable(&directories, tool.file_name()));
+        Self { directories, paths }
+    }
+
+    /// Where `tool` is.
+    ///
+    /// # Errors
+    /// [`CommandError::NotFound`] if it was in none of the directories at start.
+    pub fn path(&self, tool: Tool) -> Result<&Path, CommandError> {
+        let found = self.paths[tool as usize].as_deref();
+        found.ok_or_else(|| CommandError::NotFound { tool, searched: self.directories.clone() })
+    }
+
+    /// The directories as a `PATH`, for tools that start others.
+    pub(super) fn search_path(&self) -> OsString {
+        let directories: Vec<&OsStr> = self.directories.iter().map(|directory| directory.as_os_str()).collect();
+        directories.join(OsStr::new(":"))
+    }
+}
+
+fn find_executable(directories: &[PathBuf], name: &str) -> Option<PathBuf> {
+    directories.iter().map(|directory| directory.join(name)).find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_absolute() && path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+    use std::fs;
+
+    #[test]
+    fn the_first_executable_file_wins() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(first.path().join("e2fsck"), "not executable").unwrap();
+        fs::create_dir(first.path().join("btrfs")).unwrap();
+        for name in ["e2fsck", "btrfs"] {
+            fs::write(second.path().join(name), "").unwrap();
+            fs::set_permissions(second.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let tools = Tools::find(vec![first.path().into(), second.path().into()]);
+        assert_eq!(tools.path(Tool::E2fsck).unwrap(), second.path().join("e2fsck"));
+        assert_eq!(tools.path(Tool::Btrfs).unwrap(), second.path().join("btrfs"));
+    }
+
+    #[test]
+    fn a_missing_tool_names_its_package_and_the_places() {
+        let tools = Tools::find(vec!["/nowhere/sbin".into(), "/nowhere/bin".into()]);
+        let error = Error::from(tools.path(Tool::MkfsXfs).unwrap_err());
+        assert_eq!(error.kind(), Kind::Precondition);
+        assert_eq!(
+            error.message(),
+            "mkfs.xfs was not found in /nowhere/sbin, /nowhere/bin: install xfsprogs, or set CEPHLET_TOOL_PATH, and restart cephlet"
+        );
+    }
+
+    #[test]
+    fn without_directories_the_fixed_list_is_searched() {
+        let tools = Tools::find(Vec::new());
+        assert_eq!(tools.search_path(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    }
+
+    #[test]
+    fn tools_stand_at_their_own_place() {
+        for (place, tool) in Tool::ALL.into_iter().enumerate() {
+            assert_eq!(tool as usize, place);
+        }
+    }
+}
