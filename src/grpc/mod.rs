@@ -1,1 +1,117 @@
-//!
+//! The door: gRPC on a unix socket. Only this module knows grpcio and the generated messages.
+
+pub mod bridge;
+pub mod proto;
+pub mod running;
+pub mod status;
+pub mod stream;
+pub mod v1;
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
+
+use crate::error::{Error, Result};
+use crate::grpc::bridge::Bridge;
+use crate::sys::socket;
+
+/// How many calls gRPC keeps room for before they are read: more only cost memory.
+const SLOTS: usize = 128;
+
+/// An open door.
+pub struct Door {
+    server: Server,
+    socket: PathBuf,
+    // The socket's name is reserved while this lives.
+    _reservation: socket::Reservation,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "door at {}", self.socket.display())
+    }
+}
+
+impl Door {
+    /// Binds `socket`, for its owner only from the first moment, and begins to serve.
+    ///
+    /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So the name is reserved first, and
+    /// only what is a socket that nobody answers at is given up.
+    pub fn open(socket: &Path, services: Vec<Service>) -> Result<Self> {
+        let taken = || Error::precondition(format!("another daemon serves at {}: stop it, or give this one another CSI_ENDPOINT", socket.display()));
+        let reservation = socket::reserve(socket).map_err(|_| taken())?;
+        clear_stale(socket, taken)?;
+        let environment = Arc::new(Environment::new(1));
+        let builder = ServerBuilder::new(environment).requests_slot_per_cq(SLOTS);
+        let builder = services.into_iter().fold(builder, ServerBuilder::register_service);
+        let failed = |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));
+        let mut server = builder.build().map_err(failed)?;
+        socket::with_private_umask(|| server.add_listening_port(format!("unix:{}", socket.display()), ServerCredentials::insecure()))
+            .map_err(failed)?;
+        server.start();
+        Ok(Self { server, socket: socket.to_path_buf(), _reservation: reservation })
+    }
+
+    /// Takes no more calls, waits for those under way until `deadline`, cancels the rest and removes the socket.
+    pub fn close(mut self, deadline: Instant) {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let done = self.server.shutdown();
+        if !finished_within(done, patience) {
+            log::warn!("calls are still under way and are cancelled");
+            self.server.cancel_all_calls();
+        }
+        if let Err(error) = std::fs::remove_file(&self.socket) && error.kind() != std::io::ErrorKind::NotFound {
+            log::warn!("the socket {} stays: {error}", self.socket.display());
+        }
+    }
+}
+
+/// Waits for gRPC's shutdown on a thread of its own: the future has no deadline.
+fn finished_within(done: grpcio::ShutdownFuture, patience: Duration) -> bool {
+    let (sender, receiver) = crossbeam_channel::bounded(1);
+    let wait = move || {
+        let _ = futures_executor::block_on(done);
+        let _ = sender.send(());
+    };
+    std::thread::Builder::new().name("shutdown".into()).spawn(wait).is_ok() && receiver.recv_timeout(patience).is_ok()
+}
+
+/// Removes a socket that a dead daemon left. Anything else at the path is left alone.
+fn clear_stale(socket: &Path, taken: impl Fn() -> Error) -> Result<()> {
+    match std::fs::symlink_metadata(socket) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => make_directory(socket),
+        Err(error) => Err(Error::io(format!("look at {}", socket.display()), &error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(Error::precondition(format!("{} is there and is no socket: remove it, or set another CSI_ENDPOINT", socket.display())))
+        }
+        Ok(_) if socket::is_answered(socket) => Err(taken()),
+        Ok(_) => std::fs::remove_file(socket).map_err(|error| Error::io(format!("remove the stale socket {}", socket.display()), &error)),
+    }
+}
+
+fn make_directory(socket: &Path) -> Result<()> {
+    let Some(parent) = socket.parent() else { return Ok(()) };
+    std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
+}
+
+/// The services of CSI v1 that this copy serves.
+pub fn v1_services(bridge: &Bridge, identity: v1::identity::Identity, controller: bool, node: bool) -> Vec<Service> {
+    use proto::csi_v1 as wire;
+    let volumes = Arc::clone(&identity.volumes);
+    let mut services = vec![wire::register_identity(ServiceBuilder::new(), bridge, &Arc::new(identity)).build()];
+    if controller {
+        let service = Arc::new(v1::controller::Controller { volumes: Arc::clone(&volumes) });
+        services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
+        let groups = Arc::new(v1::group_controller::GroupController);
+        services.push(wire::register_group_controller(ServiceBuilder::new(), bridge, &groups).build());
+        let metadata = Arc::new(v1::snapshot_metadata::SnapshotMetadata);
+        services.push(wire::register_snapshot_metadata(ServiceBuilder::new(), bridge, &metadata).build());
+    }
+    if node {
+        services.push(wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { volumes })).build());
+    }
+    services
+}

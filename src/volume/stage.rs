@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::backend::{Device, NodeContext};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::sys::mountinfo;
 use crate::volume::node_record::{self, NodeRecord, Staging};
@@ -27,7 +27,7 @@ impl Volumes {
             .attach(call, &id, &context)
             .and_then(|device| self.mount_device(call, &id, &device, &record))
             .and_then(|()| self.bind_staging(call, &id, &record, &request.staging_path));
-        staged.inspect_err(|_| self.forget_failed_staging(call, &id, &request.staging_path))
+        staged.inspect_err(|error| self.forget_failed_staging(call, &id, &request.staging_path, error))
     }
 
     /// The record as it will be with this staging path, if that is compatible with what is there.
@@ -104,7 +104,11 @@ impl Volumes {
 
     /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not follow, so that an
     /// unstage finds it.
-    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, path: &str) {
+    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
+        if why.kind() == Kind::Timeout {
+            // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it done.
+            return;
+        }
         if let Err(error) = self.remove_staging(call, id, path) {
             log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
         }
