@@ -2,3 +2,4 @@
 
 pub mod crash;
 pub mod process;
+pub mod socket;
