@@ -1,1 +1,5 @@
-//!
+//! The door.
+
+pub mod bridge;
+pub mod proto;
+pub mod stream;
