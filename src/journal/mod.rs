@@ -53,6 +53,7 @@ mod disk;
 mod format;
 mod log;
 mod read;
+pub mod records;
 mod recover;
 mod snapshot;
 mod tables;
