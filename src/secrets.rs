@@ -1,22 +1,32 @@
-//! Secrets: carried, compared, never shown.
+//! Secrets: values that are compared and handed on, but never shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hint::black_box;
+use std::mem::take;
 
-/// A string that nobody prints: Debug and Display show `***`.
+/// A value nobody gets to see: printed it is `***`. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The secret itself, for the one place that hands it on.
-    pub fn expose(&self) -> &str {
+    /// Hides `value`.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value itself: for the place that hands it to the storage, and no other.
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl From<String> for Secret {
-    fn from(text: String) -> Self {
-        Self(text)
+impl Drop for Secret {
+    fn drop(&mut self) {
+        let mut bytes = take(&mut self.0).into_bytes();
+        bytes.fill(0);
+        // Otherwise the compiler may leave out writes to memory that nobody reads again.
+        black_box(&bytes);
     }
 }
 
@@ -32,7 +42,7 @@ impl fmt::Display for Secret {
     }
 }
 
-/// The secrets of a request, by name.
+/// The secrets of a request, by name. Names may be shown, values may not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<String, Secret>);
 
@@ -42,15 +52,25 @@ impl Secrets {
         self.0.get(name)
     }
 
-    /// How many bytes names and values have together, for the specification's limit.
-    pub fn byte_len(&self) -> usize {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Bytes of all names and values: the specification limits them.
+    pub fn size(&self) -> usize {
         self.0.iter().map(|(name, secret)| name.len() + secret.0.len()).sum()
     }
 }
 
-impl FromIterator<(String, String)> for Secrets {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().map(|(name, secret)| (name, Secret(secret))).collect())
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Secrets {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), Secret::new(value))).collect())
     }
 }
 
@@ -59,10 +79,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_prints_a_secret() {
-        let secrets: Secrets = [("userKey".to_string(), "AQBsesame".to_string())].into_iter().collect();
-        let shown = format!("{secrets:?} {:?} {}", secrets.get("userKey"), Secret::from("AQBsesame".to_string()));
-        assert!(shown.contains("userKey") && !shown.contains("sesame"), "{shown}");
-        assert_eq!(secrets.byte_len(), "userKey".len() + "AQBsesame".len());
+    fn is_never_shown() {
+        let secret = Secret::new("AQBhunter2");
+        let secrets: Secrets = [("userKey", "AQBhunter2")].into_iter().collect();
+        let shown = format!("{secret} {secret:?} {secret:#?} {secrets:?} {secrets:#?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("userKey"), "names help to find mistakes: {shown}");
+    }
+
+    #[test]
+    fn is_compared_by_value() {
+        assert_eq!(Secret::new("a"), Secret::new("a"));
+        assert_ne!(Secret::new("a"), Secret::new("b"));
+        let secrets: Secrets = [("userID", "admin"), ("userKey", "k")].into_iter().collect();
+        assert_eq!(secrets.get("userID").map(Secret::reveal), Some("admin"));
+        assert_eq!(secrets.size(), 6 + 5 + 7 + 1);
+        assert_eq!(secrets.names().collect::<Vec<_>>(), ["userID", "userKey"]);
     }
 }
