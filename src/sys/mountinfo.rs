@@ -41,9 +41,17 @@ pub struct Mount {
 impl Mount {
     /// Whether nothing can be written through this mount.
     pub fn is_read_only(&self) -> bool {
-        let has = |options: &str| options.split(',').any(|word| word == "ro");
-        has(&self.options) || has(&self.super_options)
+        has_ro(&self.options) || self.is_file_system_read_only()
     }
+
+    /// Whether nothing can be written to the file system, through whichever mount.
+    pub fn is_file_system_read_only(&self) -> bool {
+        has_ro(&self.super_options)
+    }
+}
+
+fn has_ro(options: &str) -> bool {
+    options.split(',').any(|word| word == "ro")
 }
 
 /// A snapshot of the table.
