@@ -41,7 +41,7 @@ fn generate(directory: &Path, inputs: &[&str]) -> Result<()> {
     let messages = directory.join("messages");
     fs::create_dir_all(&messages)?;
     let (renamed, modules) = name_after_packages(parsed.file_descriptors, inputs)?;
-    // The lite runtime leaves out reflection: nobody asks for it, and it is most of the generated code.
+    // The lite runtime leaves out reflection, which nobody asks for.
     let customize = Customize::default().lite_runtime(true).gen_mod_rs(true);
     gen_and_write(&renamed, &parsed.parser, &modules, &messages, &customize, &NoChange)?;
 
