@@ -2,10 +2,10 @@
 //!
 //! Paths are bytes, as the kernel gave them. Nothing here touches a mounted file system, so nothing here can hang on a dead one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::block::{Device, DeviceNumber};
@@ -186,7 +186,7 @@ fn path(field: &[u8]) -> PathBuf {
 
 /// Options and types are ASCII but for what a mounter chose to put in; they are only compared with ASCII words.
 fn text(field: &[u8]) -> String {
-    OsStr::from_bytes(&unescape(field)).to_string_lossy().into_owned()
+    String::from_utf8_lossy(&unescape(field)).into_owned()
 }
 
 /// The kernel writes space, tab, newline, backslash and sometimes `#` as a backslash and three octal digits.
@@ -212,6 +212,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     fn parse(table: &str) -> Mounts {
         Mounts::parse(table.as_bytes()).unwrap()
