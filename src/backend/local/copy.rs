@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::Local;
 use super::image::{Room, allocated, length, look};
-use super::store::{Draft, Pending, Shelf, failed};
+use super::store::{Draft, Locked, Pending, Shelf, failed};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::sys::crash;
@@ -32,7 +32,7 @@ const FREEZE: &str = "freeze-";
 /// An image that is about to be copied. It cannot be deleted until this is dropped.
 #[derive(Debug)]
 pub(super) struct SourceImage {
-    file: File,
+    file: Locked,
     path: PathBuf,
     /// Bytes.
     pub size: u64,
@@ -60,12 +60,8 @@ impl Local {
         let file = shelf.open_image(object, OFlags::RDONLY)?.ok_or_else(gone)?;
         let exclusive = is_volume && !self.reflink;
         let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
-        match fs::flock(&file, how) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(self.source_in_use(&path, &what)?),
-            Err(errno) => return Err(failed(format_args!("lock {}", path.display()), errno)),
-        }
-        let stat = look(&file, &path)?;
+        let Some(file) = Locked::by(file, how, &path)? else { return Err(self.source_in_use(&path, &what)?) };
+        let stat = look(file.file(), &path)?;
         // Deleted between being opened and being locked.
         if stat.st_nlink == 0 {
             return Err(gone());
@@ -92,7 +88,7 @@ impl Local {
         let copied = match self.mount_of(source)? {
             _ if !self.reflink => self.copy_data(call, source, image),
             Some(mount_point) => self.clone_frozen(call, source, draft, &mount_point),
-            None => fs::ioctl_ficlone(image, &source.file)
+            None => fs::ioctl_ficlone(image, source.file.file())
                 .map_err(|errno| failed(format_args!("clone {} for a copy of {}", source.path.display(), source.what), errno)),
         };
         crash::point("copied");
@@ -144,8 +140,8 @@ impl Local {
         Room::of(self.pending.directory())?.check(source.allocated, 0)?;
         fs::ftruncate(image, source.size).map_err(fail)?;
         let mut position = 0;
-        while let Some((start, end)) = next_data(&source.file, position, source.size).map_err(fail)? {
-            copy_range(&source.file, image, start, end).map_err(fail)?;
+        while let Some((start, end)) = next_data(source.file.file(), position, source.size).map_err(fail)? {
+            copy_range(source.file.file(), image, start, end).map_err(fail)?;
             position = end;
             call.step(format!("copying {}: at {} of {} MiB", source.what, position >> 20, source.size >> 20));
         }

@@ -36,12 +36,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 
 use self::image::Room;
 pub use self::loops::{LoopDevice, Loops};
 use self::parameters::{FILE_SYSTEMS, Settings};
-use self::store::{Pending, Shelf, failed};
+use self::store::{Locked, Pending, Shelf};
 use super::{
     Backend, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot, SnapshotFilter, Volume,
 };
@@ -66,7 +65,7 @@ pub struct Local {
     loops: Arc<dyn Loops>,
     reflink: bool,
     controller: bool,
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<Locked>>,
 }
 
 impl Local {
@@ -101,18 +100,15 @@ impl Local {
         let path = self.root.join("lock");
         let file = File::options().create(true).append(true).open(&path);
         let file = file.map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => *self.lock.lock() = Some(file),
-            Err(Errno::WOULDBLOCK) => {
-                return Err(Error::precondition(format!(
-                    "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or give this one \
-                     another CEPHLET_LOCAL_DIR",
-                    self.root.display(),
-                    path.display()
-                )));
-            }
-            Err(errno) => return Err(failed(format_args!("lock {}", path.display()), errno)),
-        }
+        let Some(lock) = Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)? else {
+            return Err(Error::precondition(format!(
+                "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or give this one another \
+                 CEPHLET_LOCAL_DIR",
+                self.root.display(),
+                path.display()
+            )));
+        };
+        *self.lock.lock() = Some(lock);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
@@ -51,6 +51,35 @@ fn present<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 /// Whether a name could be an object's: anything else from an ID must not reach a path.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
+}
+
+/// A file locked by flock(2) until this is dropped.
+///
+/// The lock is given up by name, not by closing the file: a child process that is being started at that moment has the file open
+/// too, until its exec, and would keep the lock for as long.
+#[derive(Debug)]
+pub(super) struct Locked(File);
+
+impl Locked {
+    /// Locks without waiting; None if somebody else's lock is in the way.
+    pub fn by(file: File, how: FlockOperation, path: &Path) -> Result<Option<Self>> {
+        match fs::flock(&file, how) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(format_args!("lock {}", path.display()), errno)),
+        }
+    }
+
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // It cannot fail on a file that is open.
+        let _ = fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// A directory kept open.

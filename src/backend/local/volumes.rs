@@ -1,9 +1,6 @@
 //! Volumes: making, finding, listing, expanding and deleting them.
 
-use std::fs::File;
-
 use rustix::fs::{FlockOperation, OFlags, Stat};
-use rustix::io::Errno;
 
 use super::Local;
 use super::copy::SourceImage;
@@ -12,7 +9,7 @@ use super::parameters::Settings;
 use super::publish::PUBLISHED;
 use super::record::{PublishRecord, VolumeRecord, from_bytes, to_bytes};
 use super::size;
-use super::store::{RECORD, Shelf, failed, is_name};
+use super::store::{Locked, RECORD, Shelf, is_name};
 use crate::backend::{Condition, Deleted, NewVolume, Origin, Part, Volume};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -33,6 +30,11 @@ impl Found {
     pub fn size(&self) -> u64 {
         let recorded = || self.record.as_ref().map_or(0, |record| record.size);
         self.image.as_ref().map_or_else(recorded, length)
+    }
+
+    fn preallocate(&self) -> bool {
+        let settings = |record: &VolumeRecord| Settings::parse(&record.parameters, &Map::new()).ok();
+        self.record.as_ref().ok().and_then(settings).is_some_and(|settings| settings.preallocate)
     }
 
     fn trouble(&self, room: Room) -> Condition {
@@ -122,40 +124,34 @@ impl Local {
         if let Some(found) = self.look(&new.object)? {
             return self.same_volume(new, &found);
         }
+        if let Some(made) =
+            self.make_volume(call, new, &settings).map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
+        {
+            return Ok(self.describe(&new.object, &made, Room::of(self.volumes.directory())?));
+        }
+        match self.look(&new.object)? {
+            Some(found) => self.same_volume(new, &found),
+            None => Err(Error::unavailable(format!("volume {:?} was deleted while it was created: try again", new.name))),
+        }
+    }
+
+    /// Makes the volume under its final name; None if somebody else has just done so.
+    fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
         let incarnation = self.pending.random_digits()?;
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
         let record = VolumeRecord::new(new, incarnation, size);
-        let made = self.make_volume(call, new, &settings, source.as_ref(), &record);
-        let Some(image) = made.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))? else {
-            return match self.look(&new.object)? {
-                Some(found) => self.same_volume(new, &found),
-                None => Err(Error::unavailable(format!("volume {:?} was deleted while it was created: try again", new.name))),
-            };
-        };
-        let found = Found { record: Ok(record), published: Ok(None), image: Some(image) };
-        Ok(self.describe(&new.object, &found, Room::of(self.volumes.directory())?))
-    }
-
-    /// Makes the volume under its final name; None if somebody else has just done so.
-    fn make_volume(
-        &self,
-        call: &Call,
-        new: &NewVolume,
-        settings: &Settings,
-        source: Option<&SourceImage>,
-        record: &VolumeRecord,
-    ) -> Result<Option<Stat>> {
         let draft = self.pending.draft()?;
         let (image, path) = (draft.make_image()?, draft.image_path());
-        if let Some(source) = source {
+        if let Some(source) = &source {
             self.copy(call, source, &draft, &image)?;
         }
-        image::finish(&image, &path, record.size, settings.preallocate, self.pending.directory())?;
-        draft.seal(&image, &to_bytes(record)?)?;
+        image::finish(&image, &path, size, settings.preallocate, self.pending.directory())?;
+        draft.seal(&image, &to_bytes(&record)?)?;
         let stat = look(&image, &path)?;
-        Ok(draft.publish(&self.volumes, &new.object)?.then_some(stat))
+        let found = Found { record: Ok(record), published: Ok(None), image: Some(stat) };
+        Ok(draft.publish(&self.volumes, &new.object)?.then_some(found))
     }
 
     /// Answers a request whose volume is there already.
@@ -219,38 +215,42 @@ impl Local {
         Err(Error::precondition(format!("volume {id} cannot be deleted: it is {}; unstage it first", self.users_of(&device)?)))
     }
 
-    /// Keeps everybody else from an image that is about to be removed; hold the file until it is. None if there is no image.
-    pub(super) fn lock_for_deletion(&self, shelf: &Shelf, object: &str, what: &str) -> Result<Option<File>> {
+    /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if there is no image.
+    pub(super) fn lock_for_deletion(&self, shelf: &Shelf, object: &str, what: &str) -> Result<Option<Locked>> {
         let Some(image) = shelf.open_image(object, OFlags::RDONLY)? else { return Ok(None) };
-        match rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(image)),
-            Err(Errno::WOULDBLOCK) => Err(Error::precondition(format!(
+        let locked = Locked::by(image, FlockOperation::NonBlockingLockExclusive, &shelf.image_path(object))?;
+        let in_use = || {
+            Error::precondition(format!(
                 "{what} cannot be deleted: it is being copied or attached right now; try again when that is done"
-            ))),
-            Err(errno) => Err(failed(format_args!("lock {}", shelf.image_path(object).display()), errno)),
-        }
+            ))
+        };
+        locked.ok_or_else(in_use).map(Some)
     }
 
     /// Expands a volume. The image comes first: after a crash before the record follows, the image is longer than recorded,
     /// which is well, and the repeat finds the size and writes the record.
     pub(super) fn expand_volume(&self, call: &Call, id: &VolumeId, range: &SizeRange) -> Result<u64> {
         let found = self.existing(id)?;
-        let missing = || Error::precondition(format!("volume {id} cannot be expanded: its image is missing"));
-        let present = found.image.as_ref().map(length).ok_or_else(missing)?;
-        let size = size::of_expanded(range, present).map_err(|error| error.context(format_args!("expand volume {id}")))?;
-        if size > present {
-            call.step(format!("expanding from {present} to {size} bytes"));
-            let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
-            let settings = found.record.as_ref().map(|record| Settings::parse(&record.parameters, &Map::new()));
-            let preallocate = settings.is_ok_and(|settings| settings.is_ok_and(|settings| settings.preallocate));
-            let path = self.volumes.image_path(&id.object);
-            image::grow(&image, &path, size, preallocate, self.volumes.directory())
-                .map_err(|error| error.context(format_args!("expand volume {id}")))?;
-        }
+        let size = self.grow_image(call, id, range, &found).map_err(|error| error.context(format_args!("expand volume {id}")))?;
         if let Ok(record) = found.record
             && record.size < size
         {
-            self.volumes.replace(&id.object, RECORD, &to_bytes(&VolumeRecord { size, ..record })?)?;
+            let record = to_bytes(&VolumeRecord { size, ..record })?;
+            self.volumes
+                .replace(&id.object, RECORD, &record)
+                .map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        }
+        Ok(size)
+    }
+
+    fn grow_image(&self, call: &Call, id: &VolumeId, range: &SizeRange, found: &Found) -> Result<u64> {
+        let missing = || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
+        let present = found.image.as_ref().map(length).ok_or_else(missing)?;
+        let size = size::of_expanded(range, present)?;
+        if size > present {
+            call.step(format!("expanding from {present} to {size} bytes"));
+            let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
+            image::grow(&image, &self.volumes.image_path(&id.object), size, found.preallocate(), self.volumes.directory())?;
         }
         Ok(size)
     }
