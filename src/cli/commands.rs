@@ -1,0 +1,194 @@
+//! The commands: what each takes, in the order in which the help shows them.
+
+use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
+use crate::cli::{identity, publish, snapshot, volume};
+
+const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
+const BLOCK: Opt = flag("block", "as a block device instead of a file system");
+const FILE_SYSTEM: Opt = option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
+const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
+
+const SIZES: &str = "Sizes are bytes, or a number with K, M, G, T or P: powers of 1024 (10G and 10Gi are both 10 GiB).";
+
+const MODES: &str = "\
+Access modes: single-node-writer, single-node-reader-only, multi-node-reader-only, multi-node-single-writer,
+multi-node-multi-writer, single-node-single-writer, single-node-multi-writer.";
+
+const VOLUME: &str = "\
+id, size_bytes, context {}, source {kind, id} or null, topology [{}], published_nodes [],
+condition {abnormal, message} or null";
+
+const VOLUMES: &str = "an array of volumes, each as in volume create";
+
+const SNAPSHOTS: &str = "an array of snapshots, each as in snapshot show";
+
+const VOLUME_HERE: &str = "\
+as in volume create, and targets [] (where this program published it on this node),
+usage {total_bytes, used_bytes, available_bytes} or null";
+
+const SNAPSHOT: &str = "id, volume_id, size_bytes, created (UTC, ISO 8601) or null, ready";
+
+/// A command without words or options of its own.
+const fn plain(name: &'static str, about: &'static str, notes: &'static [&'static str], json: &'static str, action: Action) -> Command {
+    Command { name, about, words: &[], options: &[], notes, json, action }
+}
+
+/// All commands.
+pub static COMMANDS: &[Command] = &[
+    plain(
+        "serve",
+        "run the daemon; so does cephlet without a command",
+        &["All its settings come from the environment: see cephlet config."],
+        "",
+        Action::Serve,
+    ),
+    plain(
+        "config",
+        "show the settings in force and where each comes from",
+        &["Reports every mistake, with exit status 2. Run it with the daemon's environment."],
+        "",
+        Action::Config,
+    ),
+    plain("version", "show the version of this program", &[], "", Action::Version),
+    plain(
+        "probe",
+        "ask whether the daemon can work",
+        &["The exit status is 5 if the daemon says that it cannot."],
+        "ready",
+        Action::Ask(identity::probe),
+    ),
+    plain(
+        "info",
+        "show who the daemon is and what it offers",
+        &[],
+        "name, version, node_id or null, topology {}, plugin [], controller [], node [] (capabilities by their CSI names)",
+        Action::Ask(identity::info),
+    ),
+    Command {
+        name: "capacity",
+        about: "show the room for new volumes",
+        words: &[],
+        options: &[repeated("parameter", "KEY=VALUE", "of volumes with this parameter; may be repeated")],
+        notes: &[],
+        json: "available_bytes; largest_bytes and smallest_bytes (of one volume) or null",
+        action: Action::Ask(identity::capacity),
+    },
+    Command {
+        name: "volume create",
+        about: "make a volume and print its ID",
+        words: &["NAME"],
+        options: &[
+            option("size", "SIZE", "at least this large (default: as its source, else what the storage gives)"),
+            option("limit", "SIZE", "at most this large"),
+            FILE_SYSTEM,
+            BLOCK,
+            MODE,
+            repeated("parameter", "KEY=VALUE", "a setting of the storage; may be repeated"),
+            option("from-snapshot", "ID", "begin as a copy of this snapshot"),
+            option("from-volume", "ID", "begin as a copy of this volume"),
+            SECRETS,
+        ],
+        notes: &[SIZES, MODES, "The same name with the same settings is the same volume: a repeated create prints the same ID."],
+        json: VOLUME,
+        action: Action::Ask(volume::create),
+    },
+    plain("volume list", "list the volumes", &[], VOLUMES, Action::Ask(volume::list)),
+    Command {
+        name: "volume show",
+        about: "show a volume",
+        words: &["ID"],
+        options: &[],
+        notes: &[],
+        json: VOLUME_HERE,
+        action: Action::Ask(volume::show),
+    },
+    Command {
+        name: "volume expand",
+        about: "make a volume larger, and its file system where it is mounted",
+        words: &["ID"],
+        options: &[
+            option("size", "SIZE", "at least this large; required"),
+            option("limit", "SIZE", "at most this large"),
+            option("path", "PATH", "where it is published on this node (default: where this program published it)"),
+            SECRETS,
+        ],
+        notes: &[SIZES, "Where the volume is published nowhere here, device and file system follow when it is staged next."],
+        json: "id, size_bytes, expanded_at (the path where the node has followed) or null",
+        action: Action::Ask(volume::expand),
+    },
+    Command {
+        name: "volume publish",
+        about: "attach a volume to this node and mount it at a path",
+        words: &["ID", "PATH"],
+        options: &[
+            flag("read-only", "only for reading"),
+            BLOCK,
+            FILE_SYSTEM,
+            MODE,
+            option("flags", "FLAG,…", "mount options, separated by commas"),
+            SECRETS,
+        ],
+        notes: &[
+            "Controller publish, node stage and node publish in one step; a step that fails takes back those before it.\n\
+             With --block, PATH becomes a device file. A volume may be published at several paths, if its mode allows it.",
+            MODES,
+        ],
+        json: "id, node_id, staging_path, target_path",
+        action: Action::Ask(publish::publish),
+    },
+    Command {
+        name: "volume unpublish",
+        about: "unmount a volume from a path and, if that was the last, detach it",
+        words: &["ID", "PATH"],
+        options: &[flag("detach", "take it back from this node even without a record of giving it"), SECRETS],
+        notes: &["The record of what was published does not outlive a boot; after one, --detach takes back what remained.\n\
+                  It is not for a volume that an orchestrator has published here."],
+        json: "id, target_path, detached (whether the node gave the volume back)",
+        action: Action::Ask(publish::unpublish),
+    },
+    Command {
+        name: "volume delete",
+        about: "delete a volume that nobody uses",
+        words: &["ID"],
+        options: &[SECRETS],
+        notes: &["A volume that is not there is deleted."],
+        json: "id",
+        action: Action::Ask(volume::delete),
+    },
+    Command {
+        name: "snapshot create",
+        about: "take a snapshot of a volume and print its ID",
+        words: &["VOLUME", "NAME"],
+        options: &[repeated("parameter", "KEY=VALUE", "a setting of the storage; may be repeated"), SECRETS],
+        notes: &["The same name and volume is the same snapshot: a repeated create prints the same ID."],
+        json: SNAPSHOT,
+        action: Action::Ask(snapshot::create),
+    },
+    Command {
+        name: "snapshot list",
+        about: "list the snapshots",
+        words: &[],
+        options: &[option("volume", "ID", "only those of this volume"), SECRETS],
+        notes: &[],
+        json: SNAPSHOTS,
+        action: Action::Ask(snapshot::list),
+    },
+    Command {
+        name: "snapshot show",
+        about: "show a snapshot",
+        words: &["ID"],
+        options: &[SECRETS],
+        notes: &[],
+        json: SNAPSHOT,
+        action: Action::Ask(snapshot::show),
+    },
+    Command {
+        name: "snapshot delete",
+        about: "delete a snapshot",
+        words: &["ID"],
+        options: &[SECRETS],
+        notes: &["A snapshot that is not there is deleted."],
+        json: "id",
+        action: Action::Ask(snapshot::delete),
+    },
+];

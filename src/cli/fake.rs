@@ -1,0 +1,69 @@
+//! What answers in the daemon's place in tests.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use parking_lot::Mutex;
+use protobuf::Message;
+
+use crate::cli::failure::Outcome;
+use crate::cli::publications::Publications;
+use crate::cli::report::Report;
+use crate::cli::session::Session;
+use crate::cli::syntax::{self, Action, Command, Parsed};
+use crate::error::{Error, Result};
+
+/// Answers every rpc with what was set, else with an empty message, and remembers what was asked.
+#[derive(Default)]
+pub struct Fake {
+    replies: HashMap<&'static str, Result<Vec<u8>>>,
+    asked: Mutex<Vec<(&'static str, Vec<u8>)>>,
+}
+
+impl Fake {
+    /// Answers `rpc` with `reply`.
+    pub fn replies(mut self, rpc: &'static str, reply: &impl Message) -> Self {
+        self.replies.insert(rpc, Ok(reply.write_to_bytes().expect("a message can be encoded")));
+        self
+    }
+
+    /// Refuses `rpc`.
+    pub fn refuses(mut self, rpc: &'static str, error: Error) -> Self {
+        self.replies.insert(rpc, Err(error));
+        self
+    }
+
+    /// Which rpcs were called, in order.
+    pub fn asked(&self) -> Vec<&'static str> {
+        self.asked.lock().iter().map(|(rpc, _)| *rpc).collect()
+    }
+
+    /// The last request of `rpc`.
+    pub fn request<Q: Message>(&self, rpc: &str) -> Q {
+        let asked = self.asked.lock();
+        let (_, bytes) = asked.iter().rfind(|(asked, _)| *asked == rpc).unwrap_or_else(|| panic!("{rpc} was not called"));
+        Q::parse_from_bytes(bytes).expect("the request is of this type")
+    }
+
+    pub(super) fn answer<R: Message>(&self, rpc: &'static str, request: &impl Message) -> Result<R> {
+        self.asked.lock().push((rpc, request.write_to_bytes().expect("a message can be encoded")));
+        match self.replies.get(rpc) {
+            None => Ok(R::new()),
+            Some(reply) => reply.clone().map(|bytes| R::parse_from_bytes(&bytes).expect("the reply is of this type")),
+        }
+    }
+}
+
+/// Runs a command line against `fake`, in a runtime directory of its own.
+pub fn run(fake: &Fake, line: &str) -> Outcome<Report> {
+    let runtime = tempfile::tempdir().expect("a scratch directory");
+    run_in(runtime.path(), fake, line)
+}
+
+/// Runs a command line against `fake`, with what was published below `runtime`.
+pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> Outcome<Report> {
+    let parsed = syntax::parse(line.split_whitespace().map(Into::into).collect())?;
+    let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else { panic!("{line:?} does not ask the daemon") };
+    let session = Session { plugin: fake, publications: Publications::below(runtime.join("staging")) };
+    ask(&session, &given)
+}

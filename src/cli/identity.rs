@@ -1,0 +1,161 @@
+//! `probe`, `info` and `capacity`.
+
+use std::collections::BTreeMap;
+
+use protobuf::{Enum, EnumOrUnknown};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::failure::Outcome;
+use crate::cli::report::{Report, fields, human};
+use crate::cli::session::Session;
+use crate::cli::syntax::Given;
+use crate::cli::values;
+use crate::error::{Error, Kind, Result};
+use crate::grpc::proto::csi_v1 as wire;
+
+/// Whether the daemon can work. One that says it is not ready yet has not failed: it says so.
+pub fn probe(session: &Session<'_>, _: &Given) -> Outcome<Report> {
+    let reply = session.plugin.probe(&wire::ProbeRequest::default())?;
+    // Left out, it means ready (csi.v1, ProbeResponse).
+    if !reply.ready.as_ref().is_none_or(|ready| ready.value) {
+        return Err(Error::precondition("the daemon is not ready yet").into());
+    }
+    Ok(Report::new("ready", &json!({"ready": true})))
+}
+
+#[derive(Serialize)]
+struct Info {
+    name: String,
+    version: String,
+    node_id: Option<String>,
+    topology: BTreeMap<String, String>,
+    plugin: Vec<String>,
+    controller: Vec<String>,
+    node: Vec<String>,
+}
+
+/// Who the daemon is and what it offers.
+pub fn info(session: &Session<'_>, _: &Given) -> Outcome<Report> {
+    let plugin = session.plugin;
+    let identity = plugin.get_plugin_info(&wire::GetPluginInfoRequest::default())?;
+    let capabilities = plugin.get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default())?;
+    let controller = if_offered(plugin.controller_get_capabilities(&wire::ControllerGetCapabilitiesRequest::default()))?;
+    let node = if_offered(plugin.node_get_info(&wire::NodeGetInfoRequest::default()))?;
+    let node_capabilities = if_offered(plugin.node_get_capabilities(&wire::NodeGetCapabilitiesRequest::default()))?;
+    let segments = node.as_ref().map(|node| node.accessible_topology.get_or_default().segments.clone()).unwrap_or_default();
+    let info = Info {
+        name: identity.name,
+        version: identity.vendor_version,
+        node_id: node.map(|node| node.node_id),
+        topology: segments.into_iter().collect(),
+        plugin: capabilities.capabilities.iter().filter_map(plugin_capability).collect(),
+        controller: controller.unwrap_or_default().capabilities.iter().filter(|it| it.has_rpc()).map(|it| name(it.rpc().type_)).collect(),
+        node: node_capabilities.unwrap_or_default().capabilities.iter().filter(|it| it.has_rpc()).map(|it| name(it.rpc().type_)).collect(),
+    };
+    let topology = info.topology.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+    let text = fields(&[
+        ("name", info.name.clone()),
+        ("version", info.version.clone()),
+        ("node", info.node_id.clone().unwrap_or_default()),
+        ("topology", topology),
+        ("plugin", info.plugin.join(" ")),
+        ("controller", info.controller.join(" ")),
+        ("node service", info.node.join(" ")),
+    ]);
+    Ok(Report::new(text, &info))
+}
+
+/// A daemon may serve the controller or the node alone.
+fn if_offered<T>(reply: Result<T>) -> Result<Option<T>> {
+    match reply {
+        Err(error) if error.kind() == Kind::Unimplemented => Ok(None),
+        reply => reply.map(Some),
+    }
+}
+
+fn plugin_capability(capability: &wire::PluginCapability) -> Option<String> {
+    match capability.type_.as_ref()? {
+        wire::plugin_capability::Type::Service(service) => Some(name(service.type_)),
+        wire::plugin_capability::Type::VolumeExpansion(expansion) => Some(format!("{}_EXPANSION", name(expansion.type_))),
+        _ => None,
+    }
+}
+
+/// The specification's name of an enum's value; its number if it is one of the future.
+fn name<E: Enum + std::fmt::Debug>(value: EnumOrUnknown<E>) -> String {
+    value.enum_value().map_or_else(|number| number.to_string(), |known| format!("{known:?}"))
+}
+
+/// Room for new volumes.
+pub fn capacity(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let request = wire::GetCapacityRequest { parameters: values::pairs(given, "parameter")?, ..Default::default() };
+    let reply = session.plugin.get_capacity(&request)?;
+    let largest = reply.maximum_volume_size.as_ref().map(|size| size.value);
+    let smallest = reply.minimum_volume_size.as_ref().map(|size| size.value);
+    let text = fields(&[
+        ("available", human(reply.available_capacity)),
+        ("largest volume", largest.map(human).unwrap_or_default()),
+        ("smallest volume", smallest.map(human).unwrap_or_default()),
+    ]);
+    let json = json!({"available_bytes": reply.available_capacity, "largest_bytes": largest, "smallest_bytes": smallest});
+    Ok(Report::new(text, &json))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cli::fake::{Fake, run};
+    use protobuf::MessageField;
+    use protobuf::well_known_types::wrappers::{BoolValue, Int64Value};
+
+    fn ready(value: bool) -> wire::ProbeResponse {
+        wire::ProbeResponse { ready: MessageField::some(BoolValue { value, ..Default::default() }), ..Default::default() }
+    }
+
+    #[test]
+    fn a_probe_says_ready_or_fails() {
+        assert_eq!(run(&Fake::default(), "probe").unwrap().text, "ready");
+        assert_eq!(run(&Fake::default().replies("probe", &ready(true)), "probe").unwrap().json, json!({"ready": true}));
+        assert_eq!(run(&Fake::default().replies("probe", &ready(false)), "probe").unwrap_err().exit_code(), 5);
+        let refused = run(&Fake::default().refuses("probe", Error::precondition("no mkfs")), "probe").unwrap_err();
+        assert_eq!(refused.to_string(), "FAILED_PRECONDITION: no mkfs");
+    }
+
+    #[test]
+    fn info_shows_what_a_daemon_without_a_controller_offers() {
+        use wire::node_service_capability::rpc::Type;
+        let rpc = wire::node_service_capability::RPC { type_: Type::STAGE_UNSTAGE_VOLUME.into(), ..Default::default() };
+        let stage = wire::NodeServiceCapability {
+            type_: Some(wire::node_service_capability::Type::Rpc(rpc)),
+            ..Default::default()
+        };
+        let identity = wire::GetPluginInfoResponse { name: "org.x".into(), vendor_version: "1".into(), ..Default::default() };
+        let node = wire::NodeGetInfoResponse { node_id: "n1".into(), ..Default::default() };
+        let fake = Fake::default()
+            .replies("get_plugin_info", &identity)
+            .replies("node_get_info", &node)
+            .replies("node_get_capabilities", &wire::NodeGetCapabilitiesResponse { capabilities: vec![stage], ..Default::default() })
+            .refuses("controller_get_capabilities", Error::unimplemented("not here"));
+        let report = run(&fake, "info").unwrap();
+        assert_eq!(report.text, "name:          org.x\nversion:       1\nnode:          n1\nnode service:  STAGE_UNSTAGE_VOLUME");
+        let json = json!({
+            "name": "org.x", "version": "1", "node_id": "n1", "topology": {},
+            "plugin": [], "controller": [], "node": ["STAGE_UNSTAGE_VOLUME"],
+        });
+        assert_eq!(report.json, json);
+    }
+
+    #[test]
+    fn capacity_asks_with_the_parameters_and_shows_what_is_known() {
+        let largest = MessageField::some(Int64Value { value: 1 << 30, ..Default::default() });
+        let reply = wire::GetCapacityResponse { available_capacity: 3 << 30, maximum_volume_size: largest, ..Default::default() };
+        let fake = Fake::default().replies("get_capacity", &reply);
+        let report = run(&fake, "capacity --parameter backend=local").unwrap();
+        assert_eq!(report.text, "available:        3 GiB\nlargest volume:   1 GiB");
+        assert_eq!(report.json, json!({"available_bytes": 3_221_225_472_i64, "largest_bytes": 1 << 30, "smallest_bytes": null}));
+        let request: wire::GetCapacityRequest = fake.request("get_capacity");
+        assert_eq!(request.parameters.get("backend").map(String::as_str), Some("local"));
+    }
+}

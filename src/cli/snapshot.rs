@@ -1,0 +1,178 @@
+//! `snapshot create`, `list`, `show` and `delete`.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use protobuf::well_known_types::timestamp::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::failure::Outcome;
+use crate::cli::report::{Report, fields, human, table};
+use crate::cli::session::Session;
+use crate::cli::syntax::Given;
+use crate::cli::values;
+use crate::clock;
+use crate::grpc::proto::csi_v1 as wire;
+
+/// A snapshot as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    id: String,
+    volume_id: String,
+    size_bytes: i64,
+    created: Option<String>,
+    ready: bool,
+}
+
+impl From<wire::Snapshot> for Shown {
+    fn from(snapshot: wire::Snapshot) -> Self {
+        Self {
+            id: snapshot.snapshot_id,
+            volume_id: snapshot.source_volume_id,
+            size_bytes: snapshot.size_bytes,
+            created: snapshot.creation_time.into_option().and_then(|time| date(&time)),
+            ready: snapshot.ready_to_use,
+        }
+    }
+}
+
+fn date(time: &Timestamp) -> Option<String> {
+    let since = Duration::from_secs(u64::try_from(time.seconds).ok()?);
+    UNIX_EPOCH.checked_add(since).map(clock::rfc3339)
+}
+
+impl Shown {
+    fn ready(&self) -> String {
+        if self.ready { "yes" } else { "no" }.to_string()
+    }
+
+    fn row(&self) -> [String; 5] {
+        let created = self.created.clone().unwrap_or_default();
+        [self.id.clone(), self.volume_id.clone(), human(self.size_bytes), created, self.ready()]
+    }
+
+    fn text(&self) -> String {
+        fields(&[
+            ("id", self.id.clone()),
+            ("volume", self.volume_id.clone()),
+            ("size", format!("{} ({} bytes)", human(self.size_bytes), self.size_bytes)),
+            ("created", self.created.clone().unwrap_or_default()),
+            ("ready", self.ready()),
+        ])
+    }
+}
+
+/// Takes a snapshot; prints its ID.
+pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let request = wire::CreateSnapshotRequest {
+        source_volume_id: given.word(0).to_string(),
+        name: given.word(1).to_string(),
+        parameters: values::pairs(given, "parameter")?,
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    let shown = Shown::from(session.plugin.create_snapshot(&request)?.snapshot.unwrap_or_default());
+    Ok(Report::new(shown.id.clone(), &shown))
+}
+
+/// Lists the snapshots, of all volumes or of one, all pages of them.
+pub fn list(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let mut request = wire::ListSnapshotsRequest {
+        source_volume_id: given.value("volume").unwrap_or_default().to_string(),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    let mut snapshots = Vec::new();
+    loop {
+        let page = session.plugin.list_snapshots(&request)?;
+        snapshots.extend(page.entries.into_iter().map(|entry| Shown::from(entry.snapshot.unwrap_or_default())));
+        request.starting_token = page.next_token;
+        if request.starting_token.is_empty() {
+            break;
+        }
+    }
+    let rows: Vec<_> = snapshots.iter().map(Shown::row).collect();
+    Ok(Report::new(table(["ID", "VOLUME", "SIZE", "CREATED", "READY"], &rows), &snapshots))
+}
+
+/// Shows a snapshot.
+pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let (snapshot_id, secrets) = (given.word(0).to_string(), values::secrets(given)?);
+    let reply = session.plugin.get_snapshot(&wire::GetSnapshotRequest { snapshot_id, secrets, ..Default::default() })?;
+    let shown = Shown::from(reply.snapshot.unwrap_or_default());
+    Ok(Report::new(shown.text(), &shown))
+}
+
+/// Deletes a snapshot.
+pub fn delete(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let (id, secrets) = (given.word(0), values::secrets(given)?);
+    session.plugin.delete_snapshot(&wire::DeleteSnapshotRequest { snapshot_id: id.to_string(), secrets, ..Default::default() })?;
+    Ok(Report::new("", &json!({"id": id})))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cli::fake::{Fake, run};
+    use crate::error::Error;
+    use protobuf::MessageField;
+
+    fn snapshot(id: &str) -> wire::Snapshot {
+        wire::Snapshot {
+            snapshot_id: id.into(),
+            source_volume_id: "v1".into(),
+            size_bytes: 1 << 30,
+            creation_time: MessageField::some(Timestamp { seconds: 1_795_240_879, ..Default::default() }),
+            ready_to_use: true,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_new_snapshot_is_its_id_or_all_of_it_as_json() {
+        let reply = wire::CreateSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
+        let fake = Fake::default().replies("create_snapshot", &reply);
+        let report = run(&fake, "snapshot create v1 nightly --parameter a=b").unwrap();
+        assert_eq!(report.rendered(false), "s1\n");
+        let json = json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
+        assert_eq!(report.json, json);
+        let request: wire::CreateSnapshotRequest = fake.request("create_snapshot");
+        assert_eq!((request.source_volume_id.as_str(), request.name.as_str(), request.parameters["a"].as_str()), ("v1", "nightly", "b"));
+    }
+
+    #[test]
+    fn the_list_is_a_table_of_one_volume_or_of_all() {
+        let entry = |id| wire::list_snapshots_response::Entry { snapshot: MessageField::some(snapshot(id)), ..Default::default() };
+        let reply = wire::ListSnapshotsResponse { entries: vec![entry("s1"), entry("s2")], ..Default::default() };
+        let fake = Fake::default().replies("list_snapshots", &reply);
+        assert_eq!(
+            run(&fake, "snapshot list --volume v1").unwrap().text,
+            "ID  VOLUME  SIZE   CREATED               READY\n\
+             s1  v1      1 GiB  2026-11-21T06:01:19Z  yes\n\
+             s2  v1      1 GiB  2026-11-21T06:01:19Z  yes"
+        );
+        assert_eq!(fake.request::<wire::ListSnapshotsRequest>("list_snapshots").source_volume_id, "v1");
+    }
+
+    #[test]
+    fn show_is_one_field_a_line() {
+        let reply = wire::GetSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
+        let report = run(&Fake::default().replies("get_snapshot", &reply), "snapshot show s1").unwrap();
+        assert!(report.text.starts_with("id:       s1\nvolume:   v1\nsize:     1 GiB (1073741824 bytes)\n"), "{}", report.text);
+        let missing = Fake::default().refuses("get_snapshot", Error::not_found("no"));
+        assert_eq!(run(&missing, "snapshot show s1").unwrap_err().exit_code(), 3);
+    }
+
+    #[test]
+    fn a_snapshot_whose_time_is_not_known_has_none() {
+        assert_eq!(Shown::from(wire::Snapshot::default()).created, None);
+        assert_eq!(date(&Timestamp { seconds: -1, ..Default::default() }), None);
+    }
+
+    #[test]
+    fn a_deletion_is_silent() {
+        let report = run(&Fake::default(), "snapshot delete s1").unwrap();
+        assert_eq!((report.text.as_str(), report.json), ("", json!({"id": "s1"})));
+    }
+}

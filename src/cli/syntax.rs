@@ -1,0 +1,325 @@
+//! The grammar of the command line: what a command takes, and reading arguments by that.
+//!
+//! Parsing and help are made from the same tables, so that neither knows an option that the other does not.
+
+use std::ffi::OsString;
+
+use lexopt::Arg;
+
+use crate::cli::commands::COMMANDS;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::report::Report;
+use crate::cli::session::Session;
+
+/// An option of a command.
+#[derive(Debug)]
+pub struct Opt {
+    /// Its name, without the dashes.
+    pub name: &'static str,
+    /// How its value is called in the help; None for a flag.
+    pub value: Option<&'static str>,
+    /// It may be given more than once.
+    pub repeated: bool,
+    /// What it does, in a few words.
+    pub about: &'static str,
+}
+
+/// What a command does.
+#[derive(Debug)]
+pub enum Action {
+    /// Be the daemon.
+    Serve,
+    /// Show the daemon's settings.
+    Config,
+    /// Show this program's version.
+    Version,
+    /// Ask the daemon.
+    Ask(fn(&Session<'_>, &Given) -> Outcome<Report>),
+}
+
+/// A command.
+#[derive(Debug)]
+pub struct Command {
+    /// The words that name it: "volume create".
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// The words that follow, all required: "ID", "PATH".
+    pub words: &'static [&'static str],
+    /// Its own options.
+    pub options: &'static [Opt],
+    /// What its help says beyond that, in paragraphs.
+    pub notes: &'static [&'static str],
+    /// The fields of its JSON; empty if it has none.
+    pub json: &'static str,
+    /// What it does.
+    pub action: Action,
+}
+
+/// A flag.
+pub const fn flag(name: &'static str, about: &'static str) -> Opt {
+    Opt { name, value: None, repeated: false, about }
+}
+
+/// An option with a value.
+pub const fn option(name: &'static str, value: &'static str, about: &'static str) -> Opt {
+    Opt { name, value: Some(value), repeated: false, about }
+}
+
+/// An option with a value that may be given more than once.
+pub const fn repeated(name: &'static str, value: &'static str, about: &'static str) -> Opt {
+    Opt { name, value: Some(value), repeated: true, about }
+}
+
+/// The options of every command that asks the daemon.
+pub const CLIENT: &[Opt] = &[
+    option("socket", "PATH", "the daemon's socket (default: CSI_ENDPOINT, else /run/cephlet/csi.sock)"),
+    option("timeout", "TIME", "give up after TIME: 30 or 30s, 5m, 1h (default: 30s for questions, else never)"),
+    flag("json", "print JSON, for programs"),
+];
+
+/// What was given to a command.
+#[derive(Debug, Default)]
+pub struct Given {
+    words: Vec<String>,
+    options: Vec<(&'static str, String)>,
+}
+
+impl Given {
+    /// The word at this place; parsing has made sure that it is there.
+    pub fn word(&self, at: usize) -> &str {
+        self.words.get(at).map_or("", String::as_str)
+    }
+
+    /// Whether a flag was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// The value of an option.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// All values of an option.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.options.iter().filter(move |(given, _)| *given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Refuses two options that contradict each other.
+    pub fn not_both(&self, one: &str, other: &str) -> Outcome<()> {
+        match self.has(one) && self.has(other) {
+            true => Err(Failure::usage(format!("--{one} and --{other} exclude each other"))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Parsed {
+    /// A command, and what was given to it.
+    Run(&'static Command, Given),
+    /// Help on a command or a group of them; on all if empty.
+    Help(String),
+}
+
+/// The words and options read so far.
+#[derive(Default)]
+struct Reading {
+    name: String,
+    command: Option<&'static Command>,
+    given: Given,
+    help: bool,
+}
+
+/// Reads a command line.
+///
+/// # Errors
+/// A usage error that names the word or option that does not fit.
+pub fn parse(arguments: Vec<OsString>) -> Outcome<Parsed> {
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut reading = Reading::default();
+    while let Some(argument) = parser.next().map_err(Failure::usage)? {
+        match argument {
+            Arg::Value(word) => reading.word(text(word)?)?,
+            Arg::Short('h') => reading.help = true,
+            Arg::Short(letter) => return Err(reading.usage(format!("there is no option -{letter}"))),
+            Arg::Long("help") => reading.help = true,
+            Arg::Long("version") => reading.version()?,
+            Arg::Long(name) => {
+                let option = reading.find(name)?;
+                let value = match option.value {
+                    Some(_) => text(parser.value().map_err(|error| reading.usage(error))?)?,
+                    None => String::new(),
+                };
+                reading.option(option, value)?;
+            }
+        }
+    }
+    reading.finish()
+}
+
+fn text(value: OsString) -> Outcome<String> {
+    value.into_string().map_err(|value| Failure::usage(format!("{} is not UTF-8", value.display())))
+}
+
+/// The command of this name.
+fn command(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// Whether commands of this group exist: "volume" is one of "volume create".
+pub fn is_group(name: &str) -> bool {
+    COMMANDS.iter().any(|command| command.name.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))
+}
+
+impl Reading {
+    /// A usage error that says where the help is.
+    fn usage(&self, what: impl std::fmt::Display) -> Failure {
+        let space = if self.name.is_empty() { "" } else { " " };
+        Failure::usage(format!("{what}; see cephlet {}{space}--help", self.name))
+    }
+
+    /// A word: a part of the command's name, or one of its own words.
+    fn word(&mut self, word: String) -> Outcome<()> {
+        if let Some(command) = self.command {
+            if self.given.words.len() == command.words.len() {
+                return Err(self.usage(format!("{word:?} is one word too many")));
+            }
+            self.given.words.push(word);
+            return Ok(());
+        }
+        let name = if self.name.is_empty() { word } else { format!("{} {word}", self.name) };
+        self.command = command(&name);
+        if self.command.is_none() && !is_group(&name) {
+            return Err(self.usage(format!("there is no command {name:?}")));
+        }
+        self.name = name;
+        Ok(())
+    }
+
+    /// `--version`, as most programs have it.
+    fn version(&mut self) -> Outcome<()> {
+        match self.name.is_empty() {
+            true => self.word("version".to_string()),
+            false => Err(self.usage("there is no option --version")),
+        }
+    }
+
+    /// The option of this name. Before the command's name there are only those of all commands.
+    fn find(&self, name: &str) -> Outcome<&'static Opt> {
+        let own = self.command.map_or(&[] as &[Opt], |command| command.options);
+        let found = own.iter().chain(CLIENT).find(|option| option.name == name);
+        found.ok_or_else(|| self.usage(format!("there is no option --{name} here")))
+    }
+
+    fn option(&mut self, option: &'static Opt, value: String) -> Outcome<()> {
+        if !option.repeated && self.given.has(option.name) {
+            return Err(self.usage(format!("--{} is given twice", option.name)));
+        }
+        self.given.options.push((option.name, value));
+        Ok(())
+    }
+
+    fn finish(self) -> Outcome<Parsed> {
+        if self.help {
+            return Ok(Parsed::Help(self.name));
+        }
+        // Without any word this is the daemon.
+        let chosen = if self.name.is_empty() { command("serve") } else { self.command };
+        let Some(command) = chosen else { return Err(self.usage(format!("{:?} is followed by one of its commands", self.name))) };
+        if let Some(missing) = command.words.get(self.given.words.len()) {
+            return Err(self.usage(format!("{missing} is missing")));
+        }
+        let asks = matches!(command.action, Action::Ask(_));
+        if let Some((name, _)) = self.given.options.iter().find(|(name, _)| !asks && CLIENT.iter().any(|it| it.name == *name)) {
+            return Err(self.usage(format!("--{name} does not go with {}", command.name)));
+        }
+        Ok(Parsed::Run(command, self.given))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parse_words(line: &str) -> Outcome<Parsed> {
+        parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    fn given(line: &str) -> (&'static str, Given) {
+        match parse_words(line).unwrap() {
+            Parsed::Run(command, given) => (command.name, given),
+            Parsed::Help(topic) => panic!("help on {topic:?}"),
+        }
+    }
+
+    fn refused(line: &str) -> String {
+        let failure = parse_words(line).map(|_| ()).expect_err(line);
+        assert_eq!(failure.exit_code(), 2, "{line}");
+        failure.to_string()
+    }
+
+    #[test]
+    fn no_word_is_the_daemon() {
+        assert_eq!(given("").0, "serve");
+        assert_eq!(given("serve").0, "serve");
+        assert_eq!(given("--version").0, "version");
+    }
+
+    #[test]
+    fn options_stand_before_between_and_after_words() {
+        for line in [
+            "--json volume expand v1 --size 5G",
+            "volume --json expand --size 5G v1",
+            "volume expand --size=5G v1 --json",
+            "volume expand --size 5G --json -- v1",
+        ] {
+            let (name, given) = given(line);
+            assert_eq!((name, given.word(0), given.value("size"), given.has("json")), ("volume expand", "v1", Some("5G"), true), "{line}");
+        }
+    }
+
+    #[test]
+    fn repeated_options_keep_their_order() {
+        let (_, given) = given("volume create a --parameter x=1 --parameter y=2");
+        assert_eq!(given.all("parameter").collect::<Vec<_>>(), ["x=1", "y=2"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_together_with_the_help() {
+        assert_eq!(refused("volume"), "\"volume\" is followed by one of its commands; see cephlet volume --help");
+        assert_eq!(refused("volum list"), "there is no command \"volum\"; see cephlet --help");
+        assert_eq!(refused("volume make"), "there is no command \"volume make\"; see cephlet volume --help");
+        assert_eq!(refused("volume expand"), "ID is missing; see cephlet volume expand --help");
+        assert_eq!(refused("volume show a b"), "\"b\" is one word too many; see cephlet volume show --help");
+        assert_eq!(refused("volume show a --size 1"), "there is no option --size here; see cephlet volume show --help");
+        assert_eq!(refused("volume show a -x"), "there is no option -x; see cephlet volume show --help");
+        assert_eq!(refused("--size 1 volume expand a"), "there is no option --size here; see cephlet --help");
+        assert_eq!(refused("probe --json --json"), "--json is given twice; see cephlet probe --help");
+        assert!(refused("probe --json=yes").contains("json"));
+        assert!(refused("probe --socket").contains("see cephlet probe --help"));
+    }
+
+    #[test]
+    fn options_of_the_client_do_not_go_with_the_daemon() {
+        assert_eq!(refused("--socket /x"), "--socket does not go with serve; see cephlet --help");
+        assert_eq!(refused("config --json"), "--json does not go with config; see cephlet config --help");
+    }
+
+    #[test]
+    fn help_is_there_for_everything_even_where_words_are_missing() {
+        for (line, topic) in [("--help", ""), ("volume -h", "volume"), ("volume create --help", "volume create"), ("probe -h", "probe")] {
+            assert!(matches!(parse_words(line).unwrap(), Parsed::Help(found) if found == topic), "{line}");
+        }
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        let (_, given) = given("volume create a --block --fs xfs");
+        assert_eq!(given.not_both("block", "fs").unwrap_err().to_string(), "--block and --fs exclude each other");
+        assert!(given.not_both("block", "from-volume").is_ok());
+    }
+}

@@ -1,0 +1,263 @@
+//! Reading the values of options: sizes, times, access modes, pairs, secrets.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::syntax::Given;
+use crate::error::Error;
+use crate::volume::requests::Mode;
+
+/// Secrets are a handful of keys; whatever is longer is another file than was meant. In bytes.
+const MOST_SECRETS: u64 = 64 * 1024;
+
+/// The access modes by the names the command line has for them.
+pub const MODES: [(&str, Mode); 7] = [
+    ("single-node-writer", Mode::SingleNodeWriter),
+    ("single-node-reader-only", Mode::SingleNodeReaderOnly),
+    ("multi-node-reader-only", Mode::MultiNodeReaderOnly),
+    ("multi-node-single-writer", Mode::MultiNodeSingleWriter),
+    ("multi-node-multi-writer", Mode::MultiNodeMultiWriter),
+    ("single-node-single-writer", Mode::SingleNodeSingleWriter),
+    ("single-node-multi-writer", Mode::SingleNodeMultiWriter),
+];
+
+/// Splits "10Gi" into 10 and "Gi".
+fn number(text: &str) -> Option<(i64, &str)> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    Some((digits.parse().ok()?, unit))
+}
+
+/// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for `truncate` and systemd.
+pub fn size(option: &str, text: &str) -> Outcome<i64> {
+    let refused = |why: &str| Failure::usage(format!("--{option} {text}: {why}"));
+    let (count, unit) = number(text).ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
+    let factor = match unit {
+        "" | "B" => 1,
+        "K" | "Ki" | "KiB" => 1 << 10,
+        "M" | "Mi" | "MiB" => 1 << 20,
+        "G" | "Gi" | "GiB" => 1 << 30,
+        "T" | "Ti" | "TiB" => 1 << 40,
+        "P" | "Pi" | "PiB" => 1 << 50,
+        "KB" | "MB" | "GB" | "TB" | "PB" => return Err(refused("leave the B out: K, M, G, T and P are powers of 1024")),
+        _ => return Err(refused("the units are K, M, G, T and P, powers of 1024")),
+    };
+    count.checked_mul(factor).ok_or_else(|| refused("more than any volume can have"))
+}
+
+/// The size an option gives; None if it was not given.
+pub fn optional_size(given: &Given, option: &str) -> Outcome<Option<i64>> {
+    given.value(option).map(|text| size(option, text)).transpose()
+}
+
+/// A time: seconds, or a number with s, m or h.
+pub fn duration(option: &str, text: &str) -> Outcome<Duration> {
+    let refused = || Failure::usage(format!("--{option} {text}: a time is a number of seconds, or one with s, m or h, like 5m"));
+    let (count, unit) = number(text).ok_or_else(refused)?;
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(refused()),
+    };
+    let seconds = u64::try_from(count).ok().and_then(|count| count.checked_mul(factor)).filter(|seconds| *seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(refused)
+}
+
+/// An access mode; single-node-writer if none was given.
+pub fn mode(given: &Given) -> Outcome<Mode> {
+    let Some(name) = given.value("mode") else { return Ok(Mode::SingleNodeWriter) };
+    let names = || MODES.map(|(name, _)| name).join(", ");
+    let found = MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode);
+    found.ok_or_else(|| Failure::usage(format!("--mode {name}: the modes are {}", names())))
+}
+
+/// The pairs that a repeated option gives.
+pub fn pairs(given: &Given, option: &str) -> Outcome<HashMap<String, String>> {
+    let mut pairs = HashMap::new();
+    for text in given.all(option) {
+        let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+        let (key, value) = pair.ok_or_else(|| Failure::usage(format!("--{option} {text}: write KEY=VALUE")))?;
+        if pairs.insert(key.to_string(), value.to_string()).is_some() {
+            return Err(Failure::usage(format!("--{option} gives {key} twice")));
+        }
+    }
+    Ok(pairs)
+}
+
+/// The words of a list with commas.
+pub fn list(given: &Given, option: &str) -> Vec<String> {
+    given.value(option).into_iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty()).map(str::to_string).collect()
+}
+
+/// A path as the daemon wants it: absolute, without a slash at its end; symbolic links in the directories before its last name
+/// are followed where they are there, so that it is the path that the kernel shows for the mount.
+pub fn path(text: &str) -> Outcome<PathBuf> {
+    let absolute = std::path::absolute(text).map_err(|error| Failure::usage(format!("the path {text:?}: {error}")))?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
+    let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
+    Ok(parent.join(name))
+}
+
+/// A path as text, as messages carry it.
+pub fn path_text(path: &Path) -> Outcome<String> {
+    let text = path.to_str().ok_or_else(|| Failure::usage(format!("the path {} is not UTF-8", path.display())))?;
+    Ok(text.to_string())
+}
+
+/// The secrets of `--secrets`: from a file, or from standard input for `-`. None of them is ever part of a message.
+pub fn secrets(given: &Given) -> Outcome<HashMap<String, String>> {
+    let Some(source) = given.value("secrets") else { return Ok(HashMap::new()) };
+    let unreadable = |error: io::Error| Error::io(format!("read the secrets from {source}"), &error);
+    let mut text = String::new();
+    let read = match source {
+        "-" => io::stdin().lock().take(MOST_SECRETS).read_to_string(&mut text),
+        file => File::open(file).map_err(unreadable)?.take(MOST_SECRETS).read_to_string(&mut text),
+    };
+    read.map_err(unreadable)?;
+    parse_secrets(source, &text)
+}
+
+/// Lines of `key=value`; empty ones and those that begin with `#` are passed over. The value is everything behind the first `=`.
+fn parse_secrets(source: &str, text: &str) -> Outcome<HashMap<String, String>> {
+    let mut secrets = HashMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: &str| Failure::usage(format!("--secrets {source}: line {number} {why}"));
+        let pair = line.split_once('=').filter(|(key, _)| !key.is_empty());
+        let (key, value) = pair.ok_or_else(|| wrong("is not KEY=VALUE"))?;
+        if secrets.insert(key.to_string(), value.to_string()).is_some() {
+            return Err(wrong("gives a key for the second time"));
+        }
+    }
+    Ok(secrets)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cli::syntax::{Parsed, parse};
+
+    fn given(line: &str) -> Given {
+        match parse(line.split_whitespace().map(Into::into).collect()).unwrap() {
+            Parsed::Run(_, given) => given,
+            Parsed::Help(_) => panic!("no command in {line:?}"),
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4096B", 4096),
+            ("1K", 1 << 10),
+            ("3M", 3 << 20),
+            ("10G", 10 << 30),
+            ("10Gi", 10 << 30),
+            ("10GiB", 10 << 30),
+            ("2T", 2 << 40),
+            ("1Pi", 1 << 50),
+            ("9223372036854775807", i64::MAX),
+        ] {
+            assert_eq!(size("size", text).unwrap(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_the_reason() {
+        let refused = |text| size("size", text).unwrap_err().to_string();
+        assert_eq!(refused("10GB"), "--size 10GB: leave the B out: K, M, G, T and P are powers of 1024");
+        assert_eq!(refused("1.5G"), "--size 1.5G: the units are K, M, G, T and P, powers of 1024");
+        assert_eq!(refused("8192P"), "--size 8192P: more than any volume can have");
+        for text in ["", "G", "-1", "9223372036854775808", "ten"] {
+            assert!(refused(text).contains("like 10G"), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_seconds_minutes_or_hours() {
+        let seconds = |text| duration("timeout", text).map(|time| time.as_secs());
+        assert_eq!(seconds("90").unwrap(), 90);
+        assert_eq!(seconds("90s").unwrap(), 90);
+        assert_eq!(seconds("5m").unwrap(), 300);
+        assert_eq!(seconds("2h").unwrap(), 7200);
+        for text in ["", "0", "5d", "m", "-1"] {
+            assert_eq!(seconds(text).unwrap_err().exit_code(), 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn modes_are_those_of_the_specification() {
+        assert_eq!(mode(&given("volume create a")).unwrap(), Mode::SingleNodeWriter);
+        assert_eq!(mode(&given("volume create a --mode multi-node-multi-writer")).unwrap(), Mode::MultiNodeMultiWriter);
+        let refused = mode(&given("volume create a --mode rw")).unwrap_err().to_string();
+        assert!(refused.starts_with("--mode rw: the modes are single-node-writer, "), "{refused}");
+        for number in 1..=7 {
+            let mode = Mode::from_number(number).unwrap();
+            assert!(MODES.iter().any(|(_, known)| *known == mode), "{mode:?} has no name");
+        }
+    }
+
+    #[test]
+    fn parameters_are_pairs_and_come_once() {
+        let found = pairs(&given("volume create a --parameter pool=ssd --parameter x=a=b"), "parameter").unwrap();
+        assert_eq!(found, HashMap::from([("pool".into(), "ssd".into()), ("x".into(), "a=b".into())]));
+        for line in ["volume create a --parameter pool", "volume create a --parameter =x"] {
+            assert!(pairs(&given(line), "parameter").unwrap_err().to_string().contains("KEY=VALUE"));
+        }
+        let twice = pairs(&given("volume create a --parameter x=1 --parameter x=2"), "parameter").unwrap_err();
+        assert_eq!(twice.to_string(), "--parameter gives x twice");
+    }
+
+    #[test]
+    fn lists_are_split_at_commas() {
+        assert_eq!(list(&given("volume publish v p --flags noatime,discard,"), "flags"), ["noatime", "discard"]);
+        assert!(list(&given("volume publish v p"), "flags").is_empty());
+    }
+
+    #[test]
+    fn paths_are_made_absolute_and_links_before_the_last_name_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, directory.path().join("link")).unwrap();
+        let through = format!("{}/link/target/", directory.path().display());
+        assert_eq!(path(&through).unwrap(), real.join("target"));
+        assert_eq!(path("/not/there").unwrap(), Path::new("/not/there"));
+        assert!(path("here").unwrap().is_absolute());
+        assert!(path("").is_err());
+    }
+
+    #[test]
+    fn secrets_are_lines_whose_value_is_everything_behind_the_first_equals_sign() {
+        let found = parse_secrets("-", "# Ceph\n\nuserID=admin\nuserKey=AQ==\n").unwrap();
+        assert_eq!(found, HashMap::from([("userID".into(), "admin".into()), ("userKey".into(), "AQ==".into())]));
+    }
+
+    #[test]
+    fn a_bad_line_of_secrets_is_named_and_not_shown() {
+        for text in ["userID=a\nhunter2\n", "userID=a\nuserID=hunter2\n", "userID=a\n=hunter2\n"] {
+            let refused = parse_secrets("/s", text).unwrap_err().to_string();
+            assert!(refused.starts_with("--secrets /s: line 2 ") && !refused.contains("hunter2"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn secrets_come_from_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "k=v\n").unwrap();
+        let line = format!("volume delete v --secrets {}", file.path().display());
+        assert_eq!(secrets(&given(&line)).unwrap(), HashMap::from([("k".into(), "v".into())]));
+        let missing = secrets(&given("volume delete v --secrets /not/there")).unwrap_err();
+        assert_eq!(missing.exit_code(), 1);
+        assert!(missing.to_string().contains("read the secrets from /not/there"), "{missing}");
+    }
+}

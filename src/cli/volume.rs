@@ -1,0 +1,261 @@
+//! `volume create`, `list`, `show`, `expand` and `delete`.
+
+use std::collections::BTreeMap;
+
+use protobuf::{EnumOrUnknown, MessageField};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::report::{Report, fields, human, table};
+use crate::cli::session::Session;
+use crate::cli::syntax::Given;
+use crate::cli::values;
+use crate::error::{Kind, Result};
+use crate::grpc::proto::csi_v1 as wire;
+
+/// A volume as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    id: String,
+    size_bytes: i64,
+    context: BTreeMap<String, String>,
+    source: Option<Source>,
+    topology: Vec<BTreeMap<String, String>>,
+    published_nodes: Vec<String>,
+    condition: Option<Condition>,
+}
+
+#[derive(Debug, Serialize)]
+struct Source {
+    kind: &'static str,
+    id: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Condition {
+    abnormal: bool,
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Usage {
+    total_bytes: i64,
+    used_bytes: i64,
+    available_bytes: i64,
+}
+
+/// A volume with what this node knows of it.
+#[derive(Debug, Serialize)]
+struct ShownHere {
+    #[serde(flatten)]
+    volume: Shown,
+    targets: Vec<String>,
+    usage: Option<Usage>,
+}
+
+impl Shown {
+    fn new(volume: wire::Volume, published_nodes: Vec<String>, condition: MessageField<wire::VolumeCondition>) -> Self {
+        let sorted = |map: std::collections::HashMap<String, String>| map.into_iter().collect::<BTreeMap<_, _>>();
+        Self {
+            id: volume.volume_id,
+            size_bytes: volume.capacity_bytes,
+            context: sorted(volume.volume_context),
+            source: volume.content_source.into_option().and_then(source),
+            topology: volume.accessible_topology.into_iter().map(|topology| sorted(topology.segments)).collect(),
+            published_nodes,
+            condition: condition.into_option().map(|it| Condition { abnormal: it.abnormal, message: it.message }),
+        }
+    }
+
+    /// What is wrong with it; "ok" if nothing is, nothing if that is not known.
+    fn health(&self) -> String {
+        match &self.condition {
+            None => String::new(),
+            Some(condition) if condition.abnormal => condition.message.clone(),
+            Some(_) => "ok".to_string(),
+        }
+    }
+
+    fn row(&self) -> [String; 4] {
+        [self.id.clone(), human(self.size_bytes), self.published_nodes.join(" "), self.health()]
+    }
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        let pairs = |map: &BTreeMap<String, String>| map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        vec![
+            ("id", self.id.clone()),
+            ("size", format!("{} ({} bytes)", human(self.size_bytes), self.size_bytes)),
+            ("context", pairs(&self.context)),
+            ("source", self.source.as_ref().map(|source| format!("{} {}", source.kind, source.id)).unwrap_or_default()),
+            ("topology", self.topology.iter().map(pairs).collect::<Vec<_>>().join(", ")),
+            ("published to", self.published_nodes.join(" ")),
+            ("condition", self.health()),
+        ]
+    }
+}
+
+fn source(source: wire::VolumeContentSource) -> Option<Source> {
+    use wire::volume_content_source::Type;
+    match source.type_? {
+        Type::Snapshot(snapshot) => Some(Source { kind: "snapshot", id: snapshot.snapshot_id }),
+        Type::Volume(volume) => Some(Source { kind: "volume", id: volume.volume_id }),
+        _ => None,
+    }
+}
+
+/// How a volume is to be used, as the options say.
+pub fn capability(given: &Given) -> Outcome<wire::VolumeCapability> {
+    use wire::volume_capability::{AccessMode, Access_type, BlockVolume, MountVolume};
+    given.not_both("block", "fs")?;
+    given.not_both("block", "flags")?;
+    let access = match given.has("block") {
+        true => Access_type::Block(BlockVolume::default()),
+        false => {
+            let fs_type = given.value("fs").unwrap_or_default().to_string();
+            Access_type::Mount(MountVolume { fs_type, mount_flags: values::list(given, "flags"), ..Default::default() })
+        }
+    };
+    let mode = EnumOrUnknown::from_i32(values::mode(given)?.number());
+    Ok(wire::VolumeCapability {
+        access_type: Some(access),
+        access_mode: MessageField::some(AccessMode { mode, ..Default::default() }),
+        ..Default::default()
+    })
+}
+
+/// The range of `--size` and `--limit`, if one of them was given.
+fn capacity_range(given: &Given) -> Outcome<MessageField<wire::CapacityRange>> {
+    let (size, limit) = (values::optional_size(given, "size")?, values::optional_size(given, "limit")?);
+    if size.is_none() && limit.is_none() {
+        return Ok(MessageField::none());
+    }
+    let range = wire::CapacityRange {
+        required_bytes: size.unwrap_or_default(),
+        limit_bytes: limit.unwrap_or_default(),
+        ..Default::default()
+    };
+    Ok(MessageField::some(range))
+}
+
+fn content_source(given: &Given) -> Outcome<MessageField<wire::VolumeContentSource>> {
+    use wire::volume_content_source::{SnapshotSource, Type, VolumeSource};
+    given.not_both("from-snapshot", "from-volume")?;
+    let snapshot = given.value("from-snapshot").map(|id| SnapshotSource { snapshot_id: id.to_string(), ..Default::default() });
+    let volume = given.value("from-volume").map(|id| VolumeSource { volume_id: id.to_string(), ..Default::default() });
+    let source = snapshot.map(Type::Snapshot).or(volume.map(Type::Volume));
+    Ok(source.map(|source| wire::VolumeContentSource { type_: Some(source), ..Default::default() }).into())
+}
+
+/// Makes a volume; prints its ID.
+pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let request = wire::CreateVolumeRequest {
+        name: given.word(0).to_string(),
+        capacity_range: capacity_range(given)?,
+        volume_capabilities: vec![capability(given)?],
+        parameters: values::pairs(given, "parameter")?,
+        volume_content_source: content_source(given)?,
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    let volume = session.plugin.create_volume(&request)?.volume.unwrap_or_default();
+    let shown = Shown::new(volume, Vec::new(), MessageField::none());
+    Ok(Report::new(shown.id.clone(), &shown))
+}
+
+/// Lists the volumes, all pages of them.
+pub fn list(session: &Session<'_>, _: &Given) -> Outcome<Report> {
+    let (mut volumes, mut starting_token) = (Vec::new(), String::new());
+    loop {
+        let page = session.plugin.list_volumes(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
+        volumes.extend(page.entries.into_iter().map(|entry| {
+            let status = entry.status.unwrap_or_default();
+            Shown::new(entry.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition)
+        }));
+        starting_token = page.next_token;
+        if starting_token.is_empty() {
+            break;
+        }
+    }
+    let rows: Vec<_> = volumes.iter().map(Shown::row).collect();
+    Ok(Report::new(table(["ID", "SIZE", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
+}
+
+/// Shows a volume and, if this program published it here, where and how full it is.
+pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let id = given.word(0);
+    let request = wire::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
+    let reply = session.plugin.controller_get_volume(&request)?;
+    let status = reply.status.unwrap_or_default();
+    let volume = Shown::new(reply.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition);
+    let targets = session.publications.targets(id)?;
+    let usage = targets.first().map(|path| usage(session, id, path)).transpose()?.flatten();
+    let mut pairs = volume.fields();
+    pairs.push(("published at", targets.join(" ")));
+    pairs.extend(usage.iter().map(|it| ("used", format!("{} of {}", human(it.used_bytes), human(it.total_bytes)))));
+    Ok(Report::new(fields(&pairs), &ShownHere { volume, targets, usage }))
+}
+
+/// How full a published volume is; None if the daemon no longer knows it there, or does not say.
+fn usage(session: &Session<'_>, id: &str, path: &str) -> Result<Option<Usage>> {
+    let request =
+        wire::NodeGetVolumeStatsRequest { volume_id: id.to_string(), volume_path: path.to_string(), ..Default::default() };
+    let reply = match session.plugin.node_get_volume_stats(&request) {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => return Ok(None),
+        reply => reply?,
+    };
+    let bytes = reply.usage.into_iter().find(|usage| usage.unit.enum_value() == Ok(wire::volume_usage::Unit::BYTES));
+    Ok(bytes.map(|it| Usage { total_bytes: it.total, used_bytes: it.used, available_bytes: it.available }))
+}
+
+/// Makes a volume larger, and has the node follow where the volume is published.
+pub fn expand(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let id = given.word(0);
+    if !given.has("size") {
+        return Err(Failure::usage("--size is missing; see cephlet volume expand --help"));
+    }
+    let (range, named) = (capacity_range(given)?, given.value("path").map(values::path).transpose()?);
+    let request = wire::ControllerExpandVolumeRequest {
+        volume_id: id.to_string(),
+        capacity_range: range.clone(),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    let named = named.as_deref().map(values::path_text).transpose()?;
+    let reply = session.plugin.controller_expand_volume(&request)?;
+    // One path is enough: all of them are the same device and file system.
+    let path = named.or(session.publications.targets(id)?.into_iter().next()).filter(|_| reply.node_expansion_required);
+    if let Some(path) = &path {
+        expand_on_node(session, id, path, reply.capacity_bytes)?;
+    }
+    let json = json!({"id": id, "size_bytes": reply.capacity_bytes, "expanded_at": path});
+    let report = Report::new(human(reply.capacity_bytes), &json);
+    Ok(match (path, reply.node_expansion_required) {
+        (None, true) => report.with_note("not published here by this program: device and file system follow when it is staged next"),
+        _ => report,
+    })
+}
+
+fn expand_on_node(session: &Session<'_>, id: &str, path: &str, size: i64) -> Result<()> {
+    let range = wire::CapacityRange { required_bytes: size, ..Default::default() };
+    let request = wire::NodeExpandVolumeRequest {
+        volume_id: id.to_string(),
+        volume_path: path.to_string(),
+        capacity_range: MessageField::some(range),
+        ..Default::default()
+    };
+    let expanded = session.plugin.node_expand_volume(&request);
+    expanded.map(|_| ()).map_err(|error| error.context(format!("the volume is larger now, but not at {path}")))
+}
+
+/// Deletes a volume.
+pub fn delete(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let id = given.word(0);
+    let secrets = values::secrets(given)?;
+    session.plugin.delete_volume(&wire::DeleteVolumeRequest { volume_id: id.to_string(), secrets, ..Default::default() })?;
+    Ok(Report::new("", &json!({"id": id})))
+}
+
+#[cfg(test)]
+#[path = "volume_tests.rs"]
+mod tests;

@@ -1,0 +1,182 @@
+//! Tests of the commands on volumes.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::cli::fake::{Fake, run, run_in};
+use crate::cli::publications::{Publication, Publications};
+use crate::error::Error;
+
+fn volume(id: &str, size: i64) -> wire::Volume {
+    wire::Volume { volume_id: id.into(), capacity_bytes: size, ..Default::default() }
+}
+
+fn created(id: &str) -> wire::CreateVolumeResponse {
+    wire::CreateVolumeResponse { volume: MessageField::some(volume(id, 1 << 30)), ..Default::default() }
+}
+
+fn expanded(size: i64) -> wire::ControllerExpandVolumeResponse {
+    wire::ControllerExpandVolumeResponse { capacity_bytes: size, node_expansion_required: true, ..Default::default() }
+}
+
+fn publish_at(runtime: &std::path::Path, id: &str, target: &str) {
+    let held = Publications::below(runtime.join("staging")).hold(id).unwrap();
+    held.write(&Publication { volume_id: id.into(), targets: vec![target.into()], ..Default::default() }).unwrap();
+}
+
+#[test]
+fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
+    let secrets = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secrets.path(), "userKey=hidden\n").unwrap();
+    let fake = Fake::default().replies("create_volume", &created("v1"));
+    let line = format!(
+        "volume create web --size 1G --limit 2G --fs xfs --mode multi-node-reader-only --parameter pool=ssd --from-snapshot s1 --secrets {}",
+        secrets.path().display()
+    );
+    let report = run(&fake, &line).unwrap();
+    assert_eq!(report.rendered(false), "v1\n");
+    let json = json!({
+        "id": "v1", "size_bytes": 1 << 30, "context": {}, "source": null, "topology": [], "published_nodes": [], "condition": null,
+    });
+    assert_eq!(report.json, json);
+    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    assert_eq!((request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()), ("web", "ssd", "hidden"));
+    assert_eq!((request.capacity_range.required_bytes, request.capacity_range.limit_bytes), (1 << 30, 2 << 30));
+    assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
+    let capability = &request.volume_capabilities[0];
+    assert_eq!((capability.mount().fs_type.as_str(), capability.access_mode.mode.value()), ("xfs", 3));
+}
+
+#[test]
+fn a_creation_without_options_leaves_size_and_source_open() {
+    let fake = Fake::default();
+    run(&fake, "volume create web").unwrap();
+    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    assert!(request.capacity_range.is_none() && request.volume_content_source.is_none());
+    assert_eq!(request.volume_capabilities[0].access_mode.mode.value(), 1);
+    run(&fake, "volume create web --block --from-volume v0").unwrap();
+    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    assert!(request.volume_capabilities[0].has_block());
+    assert_eq!(request.volume_content_source.volume().volume_id, "v0");
+}
+
+#[test]
+fn a_wrong_creation_asks_the_daemon_nothing() {
+    for line in [
+        "volume create web --size lots",
+        "volume create web --block --fs xfs",
+        "volume create web --from-volume a --from-snapshot b",
+        "volume create web --mode rw",
+        "volume create web --parameter x",
+    ] {
+        let fake = Fake::default();
+        assert_eq!(run(&fake, line).unwrap_err().exit_code(), 2, "{line}");
+        assert!(fake.asked().is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn the_list_shows_where_volumes_are_and_how_they_are() {
+    use wire::list_volumes_response::{Entry, VolumeStatus};
+    let entry = |volume, nodes: &[&str], abnormal: bool| Entry {
+        volume: MessageField::some(volume),
+        status: MessageField::some(VolumeStatus {
+            published_node_ids: nodes.iter().map(ToString::to_string).collect(),
+            volume_condition: MessageField::some(wire::VolumeCondition { abnormal, message: "gone".into(), ..Default::default() }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let entries = vec![entry(volume("v1", 1 << 30), &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
+    let fake = Fake::default().replies("list_volumes", &wire::ListVolumesResponse { entries, ..Default::default() });
+    let report = run(&fake, "volume list").unwrap();
+    assert_eq!(
+        report.text,
+        "ID   SIZE     PUBLISHED TO  CONDITION\n\
+         v1   1 GiB    n1 n2         ok\n\
+         v22  1.5 KiB                gone"
+    );
+    assert_eq!(report.json[1]["condition"], json!({"abnormal": true, "message": "gone"}));
+}
+
+#[test]
+fn an_empty_list_is_no_text_and_an_empty_array() {
+    let report = run(&Fake::default(), "volume list").unwrap();
+    assert_eq!((report.rendered(false), report.rendered(true)), (String::new(), "[]\n".to_string()));
+}
+
+#[test]
+fn show_tells_where_this_program_published_it_and_how_full_it_is() {
+    let runtime = tempfile::tempdir().unwrap();
+    publish_at(runtime.path(), "v1", "/mnt/a");
+    let mut shown = volume("v1", 1 << 30);
+    shown.volume_context.insert("fsType".into(), "xfs".into());
+    let bytes = wire::VolumeUsage {
+        total: 1000,
+        used: 10,
+        available: 990,
+        unit: wire::volume_usage::Unit::BYTES.into(),
+        ..Default::default()
+    };
+    let fake = Fake::default()
+        .replies("controller_get_volume", &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() })
+        .replies("node_get_volume_stats", &wire::NodeGetVolumeStatsResponse { usage: vec![bytes], ..Default::default() });
+    let report = run_in(runtime.path(), &fake, "volume show v1").unwrap();
+    assert_eq!(
+        report.text,
+        "id:            v1\n\
+         size:          1 GiB (1073741824 bytes)\n\
+         context:       fsType=xfs\n\
+         published at:  /mnt/a\n\
+         used:          10 B of 1000 B"
+    );
+    assert_eq!(report.json["targets"], json!(["/mnt/a"]));
+    assert_eq!(report.json["usage"], json!({"total_bytes": 1000, "used_bytes": 10, "available_bytes": 990}));
+    let lost = fake.refuses("node_get_volume_stats", Error::not_found("not there"));
+    assert_eq!(run_in(runtime.path(), &lost, "volume show v1").unwrap().json["usage"], json!(null));
+}
+
+#[test]
+fn a_volume_that_is_not_there_exits_with_3() {
+    let fake = Fake::default().refuses("controller_get_volume", Error::not_found("there is no volume \"v1\""));
+    assert_eq!(run(&fake, "volume show v1").unwrap_err().exit_code(), 3);
+}
+
+#[test]
+fn an_expansion_reaches_the_node_where_the_volume_is_published() {
+    let runtime = tempfile::tempdir().unwrap();
+    publish_at(runtime.path(), "v1", "/mnt/a");
+    let fake = Fake::default().replies("controller_expand_volume", &expanded(20 << 30));
+    let report = run_in(runtime.path(), &fake, "volume expand v1 --size 20G").unwrap();
+    assert_eq!(fake.asked(), ["controller_expand_volume", "node_expand_volume"]);
+    assert_eq!(report.json, json!({"id": "v1", "size_bytes": 20_i64 << 30, "expanded_at": "/mnt/a"}));
+    let request: wire::NodeExpandVolumeRequest = fake.request("node_expand_volume");
+    assert_eq!((request.volume_path.as_str(), request.capacity_range.required_bytes), ("/mnt/a", 20 << 30));
+}
+
+#[test]
+fn an_expansion_of_a_volume_that_is_not_published_says_when_the_node_follows() {
+    let fake = Fake::default().replies("controller_expand_volume", &expanded(20 << 30));
+    let report = run(&fake, "volume expand v1 --size 20G").unwrap();
+    assert_eq!(fake.asked(), ["controller_expand_volume"]);
+    assert!(report.notes[0].contains("staged next"));
+    run(&fake, "volume expand v1 --size 20G --path /mnt/b").unwrap();
+    assert_eq!(fake.request::<wire::NodeExpandVolumeRequest>("node_expand_volume").volume_path, "/mnt/b");
+}
+
+#[test]
+fn an_expansion_that_the_node_refuses_says_what_has_happened() {
+    let error = Error::precondition("read-only");
+    let fake = Fake::default().replies("controller_expand_volume", &expanded(1)).refuses("node_expand_volume", error);
+    let refused = run(&fake, "volume expand v1 --size 1 --path /mnt/b").unwrap_err();
+    assert_eq!(refused.to_string(), "FAILED_PRECONDITION: the volume is larger now, but not at /mnt/b: read-only");
+    assert_eq!(run(&Fake::default(), "volume expand v1").unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn a_deletion_is_silent() {
+    let fake = Fake::default();
+    let report = run(&fake, "volume delete v1").unwrap();
+    assert_eq!((report.text.as_str(), report.json), ("", json!({"id": "v1"})));
+    assert_eq!(fake.request::<wire::DeleteVolumeRequest>("delete_volume").volume_id, "v1");
+}

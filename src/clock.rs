@@ -1,0 +1,75 @@
+//! Times as people and programs read them: UTC, ISO 8601.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const DAY: i64 = 86_400;
+
+/// `2026-11-21T06:01:19Z`: the time in UTC to the second, as RFC 3339 writes it.
+pub fn rfc3339(time: SystemTime) -> String {
+    let seconds = unix_seconds(time);
+    let (year, month, day) = civil(seconds.div_euclid(DAY));
+    let second = seconds.rem_euclid(DAY);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Whole seconds since 1970, rounded down, so that a time before 1970 is right as well.
+fn unix_seconds(time: SystemTime) -> i64 {
+    let whole = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => whole(since.as_secs()),
+        Err(before) => -whole(before.duration().as_secs()) - i64::from(before.duration().subsec_nanos() > 0),
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years begin in March here, so that the leap
+/// day is the last of its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> String {
+        rfc3339(UNIX_EPOCH + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn known_instants_are_right() {
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z", "a leap year though divisible by 100");
+        assert_eq!(at(951_868_800), "2000-03-01T00:00:00Z");
+        assert_eq!(at(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z", "2100 has no leap day");
+        assert_eq!(at(1_795_240_879), "2026-11-21T06:01:19Z");
+    }
+
+    #[test]
+    fn fractions_are_cut_and_times_before_1970_are_right() {
+        assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_millis(1_999)), "1970-01-01T00:00:01Z");
+        assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_millis(1)), "1969-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn every_day_of_four_centuries_follows_the_one_before() {
+        let mut before = civil(-1);
+        for day in 0..146_097 {
+            let now = civil(day);
+            let same_month = now == (before.0, before.1, before.2 + 1);
+            let next_month = now.2 == 1 && (now.0 * 12 + now.1) == (before.0 * 12 + before.1 + 1);
+            assert!(same_month || next_month, "{before:?} then {now:?}");
+            before = now;
+        }
+    }
+}
