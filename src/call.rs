@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,33 +18,40 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Tells whether the client's deadline has passed.
 type Expired = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// A call in progress. Clones are the same call.
+/// A call in progress. Clones are the same call. Everything that can be asked of it is asked of its [`Progress`].
 #[derive(Clone)]
-pub struct Call(Arc<Inner>);
+pub struct Call {
+    progress: Progress,
+    held: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
+}
 
-struct Inner {
+/// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock table shows the
+/// holder of a lock without keeping that lock from being freed.
+#[derive(Clone)]
+pub struct Progress(Arc<State>);
+
+struct State {
     id: u64,
     method: &'static str,
     started: Instant,
     expired: Expired,
     subject: Mutex<String>,
     step: Mutex<(String, Instant)>,
-    held: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Call {
     /// A call of `method` whose client's deadline is told by `expired`.
     pub fn new(method: &'static str, expired: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let now = Instant::now();
-        Self(Arc::new(Inner {
+        let progress = Progress(Arc::new(State {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             method,
             started: now,
             expired: Box::new(expired),
             subject: Mutex::new(String::new()),
             step: Mutex::new((String::from("queued"), now)),
-            held: Mutex::new(None),
-        }))
+        }));
+        Self { progress, held: Arc::new(Mutex::new(None)) }
     }
 
     /// A piece of work nobody waits for: start-up, background jobs, tests.
@@ -51,6 +59,28 @@ impl Call {
         Self::new(method, || false)
     }
 
+    /// The call as others see it, without what it holds.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Keeps `thing` until the last clone of this call is gone.
+    pub fn hold(&self, thing: impl Any + Send) {
+        let former = self.held.lock().replace(Box::new(thing));
+        // Dropped with the mutex free: a guard that goes wakes the next call, and who knows what that one does.
+        drop(former);
+    }
+}
+
+impl Deref for Call {
+    type Target = Progress;
+
+    fn deref(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl Progress {
     /// The call's number in the log.
     pub fn id(&self) -> u64 {
         self.0.id
@@ -91,14 +121,15 @@ impl Call {
         let step = self.0.step.lock();
         (step.0.clone(), step.1.elapsed())
     }
-
-    /// Keeps `thing` until the last clone of this call is gone.
-    pub fn hold(&self, thing: impl Any + Send) {
-        *self.0.held.lock() = Some(Box::new(thing));
-    }
 }
 
 impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.progress.fmt(f)
+    }
+}
+
+impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {} {} {}", self.id(), self.method(), self.subject())
     }

@@ -1,1 +1,169 @@
+//! The order of start-up and of shutdown.
 //!
+//! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
+//! End: STOPPING → no new calls → those under way until the deadline → kill and reap what remains → journal synced → socket gone.
+//! Volumes stay mounted.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::local::Local;
+use crate::backend::{Backend, Backends};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::exec::kernel::Kernel;
+use crate::exec::{Limits, Processes, Tools};
+use crate::grpc::bridge::{Answer, Bridge};
+use crate::grpc::running::Running;
+use crate::grpc::v1::identity::Identity;
+use crate::grpc::{Door, v1_services};
+use crate::journal::{Journal, RealDisk};
+use crate::layout::Layout;
+use crate::locks::Locks;
+use crate::notify::Notifier;
+use crate::pool::Pool;
+use crate::signals::{Event, Signals};
+use crate::sys::flock::Flock;
+use crate::volume::Volumes;
+
+/// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// How long what is still running after that gets before it is killed.
+const KILL: Duration = Duration::from_secs(5);
+
+/// Runs the daemon until it is told to end or can no longer keep its word.
+pub fn run(config: &Config) -> ExitCode {
+    match Daemon::start(config) {
+        Ok(daemon) => daemon.serve(),
+        Err(error) => {
+            log::error!("cephlet cannot start: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Daemon {
+    signals: Signals,
+    notifier: Notifier,
+    door: Door,
+    pool: Arc<Pool>,
+    running: Arc<Running>,
+    processes: Arc<Processes>,
+    journal: Arc<Journal>,
+    _state: Flock,
+}
+
+impl Daemon {
+    fn start(config: &Config) -> Result<Self> {
+        #[cfg(feature = "crash-points")]
+        crate::sys::crash::arm(config.crash_at);
+        // Before any thread, so that every thread has the signals blocked or handled.
+        let signals = Signals::register().map_err(|error| Error::io("register signal handlers", &error))?;
+        let notifier = Notifier::new(config.notify_socket.as_deref());
+        let layout = Layout::new(config);
+        let state = lock_state(&layout)?;
+        let journal = open_journal(&layout, &signals)?;
+        let processes = start_processes(config)?;
+        let volumes = Arc::new(assemble(config, layout, &journal, &processes)?);
+        recover(config, &volumes)?;
+        let running = Arc::new(Running::default());
+        running.watch().map_err(|error| Error::io("start a thread", &error))?;
+        let pool = Pool::start(config.workers, config.queue).map_err(|error| Error::io("start the workers", &error))?;
+        let locks: Arc<Locks<Answer>> = Locks::start(config.lock_slots, config.lock_wait, Bridge::is_retryable)
+            .map_err(|error| Error::io("start the lock table's timer", &error))?;
+        let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
+        let identity = Identity { name: config.name.clone(), controller: config.services.controller, volumes };
+        let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
+        let door = Door::open(&config.endpoint, services)?;
+        Ok(Self { signals, notifier, door, pool, running, processes, journal, _state: state })
+    }
+
+    fn serve(self) -> ExitCode {
+        log::info!("cephlet {} serves at {:?}", env!("CARGO_PKG_VERSION"), self.door);
+        self.notifier.ready();
+        let outcome = self.wait();
+        self.notifier.stopping();
+        self.stop();
+        outcome
+    }
+
+    /// Waits for the end. A poisoned journal ends the daemon: it could no longer keep what it acknowledges.
+    fn wait(&self) -> ExitCode {
+        loop {
+            match self.signals.next() {
+                Event::Reload => log::info!("nothing to reload: all settings come from the environment; restart to change them"),
+                Event::Stop => return ExitCode::SUCCESS,
+                Event::Fatal(reason) => {
+                    log::error!("cephlet goes down: {reason}");
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+
+    fn stop(self) {
+        log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
+        self.door.close(Instant::now() + DRAIN);
+        self.pool.stop();
+        self.processes.shutdown(Instant::now() + KILL);
+        self.running.stop();
+        if let Err(error) = self.journal.sync() {
+            log::error!("the journal could not be synced: {error}");
+        }
+        log::info!("ended; volumes stay mounted");
+    }
+}
+
+/// One daemon a state directory.
+fn lock_state(layout: &Layout) -> Result<Flock> {
+    let path = layout.state_lock();
+    crate::sys::file::ensure_dir(layout.state_dir()).map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
+    let lock = Flock::try_exclusive(&path).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
+    lock.ok_or_else(|| {
+        Error::precondition(format!(
+            "another cephlet uses the state directory {}: stop it, or give this one another CEPHLET_STATE_DIR",
+            layout.state_dir().display()
+        ))
+    })
+}
+
+fn open_journal(layout: &Layout, signals: &Signals) -> Result<Arc<Journal>> {
+    let events = signals.sender();
+    let journal = Journal::open(&layout.journal_dir(), Arc::new(RealDisk), move |error| events.fatal(error.to_string()))?;
+    Ok(Arc::new(journal))
+}
+
+fn start_processes(config: &Config) -> Result<Arc<Processes>> {
+    let tools = Tools::find(config.tool_path.clone());
+    let processes = Processes::new(tools, Limits::new(config.tools, config.tool_timeout));
+    processes.map(Arc::new).map_err(|error| Error::io("start the reaper", &error))
+}
+
+fn assemble(config: &Config, layout: Layout, journal: &Arc<Journal>, processes: &Arc<Processes>) -> Result<Volumes> {
+    let kernel = Kernel::new(Arc::clone(processes) as _);
+    let local = Local::open(config, &layout, kernel.clone())?;
+    let boot_id = crate::sys::file::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
+    Ok(Volumes {
+        backends: Backends::new(vec![Arc::new(local) as Arc<dyn Backend>]),
+        journal: Arc::clone(journal),
+        kernel,
+        runner: Arc::clone(processes) as _,
+        layout,
+        instance: config.instance.clone(),
+        node_id: config.node_id.clone(),
+        boot_id,
+        single_node_targets: config.single_node_targets,
+    })
+}
+
+fn recover(config: &Config, volumes: &Volumes) -> Result<()> {
+    if config.services.controller {
+        volumes.recover_controller()?;
+    }
+    if config.services.node {
+        volumes.recover_node()?;
+    }
+    Ok(())
+}

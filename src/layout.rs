@@ -1,1 +1,57 @@
-//!
+//! Every path of our own. Whoever uses one makes it.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::config::Config;
+
+/// Paths under the state and the runtime directory.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    state: PathBuf,
+    runtime: PathBuf,
+    local: PathBuf,
+}
+
+impl Layout {
+    /// The paths of this configuration.
+    pub fn new(config: &Config) -> Self {
+        Self { state: config.state_dir.clone(), runtime: config.runtime_dir.clone(), local: config.local_dir.clone() }
+    }
+
+    /// What outlives a boot.
+    pub fn state_dir(&self) -> &Path {
+        &self.state
+    }
+
+    /// Held by the one daemon that uses the state directory.
+    pub fn state_lock(&self) -> PathBuf {
+        self.state.join("lock")
+    }
+
+    /// The journal.
+    pub fn journal_dir(&self) -> PathBuf {
+        self.state.join("journal")
+    }
+
+    /// The files of the local backend.
+    pub fn local_dir(&self) -> &Path {
+        &self.local
+    }
+
+    /// Where the device of the volume with this key is really mounted.
+    pub fn mount_point(&self, key: &str) -> PathBuf {
+        self.runtime.join("mounts").join(short_hash(key))
+    }
+
+    /// Where the command line stages a volume, which has no orchestrator to choose a path.
+    pub fn cli_staging(&self, volume_id: &str) -> PathBuf {
+        self.runtime.join("staging").join(short_hash(volume_id))
+    }
+}
+
+/// A file name for a text of any length: 32 hexadecimal digits of its SHA-256.
+fn short_hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,1 +1,99 @@
-//!
+//! Secrets: values that are compared and handed on, but never shown.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hint::black_box;
+use std::mem::take;
+
+/// A value nobody gets to see: printed it is `***`. Its memory is overwritten when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides `value`.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value itself: for the place that hands it to the storage, and no other.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        let mut bytes = take(&mut self.0).into_bytes();
+        bytes.fill(0);
+        // Otherwise the compiler may leave out writes to memory that nobody reads again.
+        black_box(&bytes);
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The secrets of a request, by name. Names may be shown, values may not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Secrets(BTreeMap<String, Secret>);
+
+impl Secrets {
+    /// The secret of this name.
+    pub fn get(&self, name: &str) -> Option<&Secret> {
+        self.0.get(name)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Bytes of all names and values: the specification limits them.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|(name, secret)| name.len() + secret.0.len()).sum()
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Secrets {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), Secret::new(value))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_never_shown() {
+        let secret = Secret::new("AQBhunter2");
+        let secrets: Secrets = [("userKey", "AQBhunter2")].into_iter().collect();
+        let shown = format!("{secret} {secret:?} {secret:#?} {secrets:?} {secrets:#?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("userKey"), "names help to find mistakes: {shown}");
+    }
+
+    #[test]
+    fn is_compared_by_value() {
+        assert_eq!(Secret::new("a"), Secret::new("a"));
+        assert_ne!(Secret::new("a"), Secret::new("b"));
+        let secrets: Secrets = [("userID", "admin"), ("userKey", "k")].into_iter().collect();
+        assert_eq!(secrets.get("userID").map(Secret::reveal), Some("admin"));
+        assert_eq!(secrets.size(), 6 + 5 + 7 + 1);
+        assert_eq!(secrets.names().collect::<Vec<_>>(), ["userID", "userKey"]);
+    }
+}

@@ -17,6 +17,7 @@ mod error;
 mod gate;
 mod helper;
 mod job;
+pub mod kernel;
 mod reaper;
 mod runner;
 mod stream;

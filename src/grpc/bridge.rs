@@ -42,8 +42,15 @@ const QUICK: [&str; 7] = [
 pub struct Plan<R> {
     subject: String,
     bulkhead: Option<Bulkhead>,
-    lock: Option<(Vec<Key>, Box<dyn Identical>)>,
+    lock: Option<Lock>,
     work: Work<R>,
+}
+
+/// What a plan holds while it runs, and the request that others may join.
+struct Lock {
+    key: Key,
+    also: Option<Key>,
+    request: Box<dyn Identical>,
 }
 
 impl<R> std::fmt::Debug for Plan<R> {
@@ -70,10 +77,11 @@ impl<R: Send + 'static> Plan<R> {
         self
     }
 
-    /// The work holds these objects, and joins `request` if the same one is under way.
+    /// The work holds these objects (two at most), and joins `request` if the same one is under way.
     #[must_use]
     pub fn locking(mut self, keys: Vec<Key>, request: impl Identical) -> Self {
-        self.lock = (!keys.is_empty()).then(|| (keys, Box::new(request) as Box<dyn Identical>));
+        let mut keys = keys.into_iter();
+        self.lock = keys.next().map(|key| Lock { key, also: keys.next(), request: Box::new(request) });
         self
     }
 }
@@ -206,7 +214,7 @@ impl Bridge {
     fn start<R: Message>(&self, plan: Plan<R>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
         reply.call.about(subject);
-        let Some((keys, request)) = lock else { return self.run(bulkhead, None, work, reply) };
+        let Some(Lock { key, also, request }) = lock else { return self.run(bulkhead, None, work, reply) };
         reply.call.step("waiting for the volume's lock");
         let (bridge, call) = (self.clone(), reply.call.clone());
         let wake = move |turn: Turn<Answer>| match turn {
@@ -214,7 +222,7 @@ impl Bridge {
             Turn::Answer(answer) => reply.finish(answer),
             Turn::Refused(error) => reply.finish(Err(error)),
         };
-        self.locks.enter(Entry::new(keys, request, call, wake));
+        self.locks.enter(Entry { key, also, call, joinable: Some(request), wake: Box::new(wake) });
     }
 
     /// Runs a plan that has its locks, on this lane without a bulkhead, else when the bulkhead has room.

@@ -7,7 +7,6 @@ pub mod status;
 pub mod stream;
 pub mod v1;
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, Service, Ser
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
-use crate::sys::socket;
+use crate::sys::socket::{self, Listener};
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
 const SLOTS: usize = 128;
@@ -49,8 +48,9 @@ impl Door {
         let builder = services.into_iter().fold(builder, ServerBuilder::register_service);
         let failed = |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));
         let mut server = builder.build().map_err(failed)?;
-        socket::with_private_umask(|| server.add_listening_port(format!("unix:{}", socket.display()), ServerCredentials::insecure()))
-            .map_err(failed)?;
+        let umask = socket::Umask::set(0o177);
+        server.add_listening_port(format!("unix:{}", socket.display()), ServerCredentials::insecure()).map_err(failed)?;
+        drop(umask);
         server.start();
         Ok(Self { server, socket: socket.to_path_buf(), _reservation: reservation })
     }
@@ -80,15 +80,17 @@ fn finished_within(done: grpcio::ShutdownFuture, patience: Duration) -> bool {
 }
 
 /// Removes a socket that a dead daemon left. Anything else at the path is left alone.
-fn clear_stale(socket: &Path, taken: impl Fn() -> Error) -> Result<()> {
-    match std::fs::symlink_metadata(socket) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => make_directory(socket),
-        Err(error) => Err(Error::io(format!("look at {}", socket.display()), &error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::precondition(format!("{} is there and is no socket: remove it, or set another CSI_ENDPOINT", socket.display())))
+fn clear_stale(path: &Path, taken: impl Fn() -> Error) -> Result<()> {
+    let listener = socket::probe(path).map_err(|error| Error::io(format!("look at {}", path.display()), &error))?;
+    match listener {
+        Listener::Absent => make_directory(path),
+        Listener::Alive => Err(taken()),
+        Listener::Refused => {
+            std::fs::remove_file(path).map_err(|error| Error::io(format!("remove the stale socket {}", path.display()), &error))
         }
-        Ok(_) if socket::is_answered(socket) => Err(taken()),
-        Ok(_) => std::fs::remove_file(socket).map_err(|error| Error::io(format!("remove the stale socket {}", socket.display()), &error)),
+        Listener::Other => {
+            Err(Error::precondition(format!("{} is there and is no socket: remove it, or set another CSI_ENDPOINT", path.display())))
+        }
     }
 }
 

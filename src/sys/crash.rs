@@ -5,17 +5,27 @@
 #[inline(always)]
 pub fn point(_what: &str) {}
 
-/// Counts the points and, at number `CEPHLET_CRASH_AT`, ends the process as `kill -9` would.
 #[cfg(feature = "crash-points")]
-pub fn point(what: &str) {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static PASSED: AtomicU64 = AtomicU64::new(0);
-    static FATAL: OnceLock<Option<u64>> = OnceLock::new();
-    let fatal = FATAL.get_or_init(|| std::env::var("CEPHLET_CRASH_AT").ok()?.parse().ok());
-    let number = PASSED.fetch_add(1, Ordering::SeqCst) + 1;
-    if *fatal == Some(number) {
-        eprintln!("crash point {number}: {what}");
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+pub use armed::{arm, point};
+
+#[cfg(feature = "crash-points")]
+mod armed {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// How many points are left until the fatal one; 0 when none is fatal.
+    static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+    /// Makes the `number`-th point from now on fatal; 0 for none.
+    pub fn arm(number: usize) {
+        LEFT.store(number, Ordering::SeqCst);
+    }
+
+    /// Counts the points and, at the fatal one, ends the process as `kill -9` would.
+    pub fn point(what: &str) {
+        let before = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if before == Ok(1) {
+            eprintln!("crash point: {what}");
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        }
     }
 }

@@ -1,4 +1,29 @@
 //! System calls behind safe functions: the only place with `unsafe`. Errors keep their errno.
+//!
+//! Oldest kernel: Linux 5.8 (LOOP_CONFIGURE, and a mountinfo that loses no entry while others unmount).
 
+pub mod block;
+pub mod copy;
 pub mod crash;
+pub mod file;
+pub mod flock;
+pub mod freeze;
+pub mod loopdev;
+pub mod mount;
+pub mod mountinfo;
 pub mod process;
+pub mod random;
+pub mod socket;
+pub mod statfs;
+pub mod superblock;
+
+#[cfg(test)]
+pub(crate) mod scratch;
+
+/// Makes a change to disk or kernel state between two crash points.
+fn changing<T>(what: &str, change: impl FnOnce() -> T) -> T {
+    crash::point(what);
+    let result = change();
+    crash::point(what);
+    result
+}

@@ -37,9 +37,10 @@ pub use list::Listed;
 pub use stats::{Amount, Usage};
 
 /// A second target for a volume that only one workload may write (access mode SINGLE_NODE_WRITER).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SingleNodeTargets {
     /// Allowed: Nomad overlaps a replacement with what it replaces.
+    #[default]
     Lenient,
     /// Refused, as the specification recommends.
     Strict,

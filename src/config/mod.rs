@@ -1,0 +1,290 @@
+//! The environment → [`Config`]: read once, checked once, every mistake reported together.
+
+mod parse;
+mod variables;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::volume::SingleNodeTargets;
+
+pub use variables::{VARIABLES, Variable};
+
+/// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime directory.
+pub const SOCKET: &str = "csi.sock";
+
+/// Everything that can be set.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The socket's path.
+    pub endpoint: PathBuf,
+    /// This node's ID.
+    pub node_id: String,
+    /// The plugin's name.
+    pub name: String,
+    /// Part of every derived name.
+    pub instance: String,
+    /// What this copy serves.
+    pub services: Services,
+    /// What outlives a boot.
+    pub state_dir: PathBuf,
+    /// What does not.
+    pub runtime_dir: PathBuf,
+    /// Files of the local backend.
+    pub local_dir: PathBuf,
+    /// Threads of the work lane.
+    pub workers: usize,
+    /// Calls that may wait for a worker or a lock.
+    pub queue: usize,
+    /// Objects that can be locked at once.
+    pub lock_slots: usize,
+    /// How long a call waits for a lock.
+    pub lock_wait: Duration,
+    /// The deadline of a command that changes something.
+    pub tool_timeout: Duration,
+    /// Commands that run at once.
+    pub tools: usize,
+    /// What a second target means.
+    pub single_node_targets: SingleNodeTargets,
+    /// Where tools are looked for; empty for the usual directories.
+    pub tool_path: Vec<PathBuf>,
+    /// What is logged, in env_logger's syntax.
+    pub log: String,
+    /// The service manager's socket.
+    pub notify_socket: Option<PathBuf>,
+    /// The crash point at which a test wants the daemon to die; 0 for none.
+    #[cfg(feature = "crash-points")]
+    pub crash_at: usize,
+    settings: Vec<Setting>,
+}
+
+/// Who reads the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The daemon, which must be told where to listen.
+    Daemon,
+    /// The command line, which can guess.
+    Client,
+}
+
+/// What a copy of the daemon serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    /// The controller's service.
+    pub controller: bool,
+    /// The node's service.
+    pub node: bool,
+}
+
+/// A variable as it is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Whether the environment says so, or nobody.
+    pub from_environment: bool,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// A mistake in the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The variable.
+    pub name: String,
+    /// What was found, and what is allowed.
+    pub what: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.what)
+    }
+}
+
+impl Config {
+    /// The configuration in this process's environment.
+    pub fn load(role: Role) -> Result<Self, Vec<Mistake>> {
+        Self::from_variables(role, std::env::vars_os())
+    }
+
+    /// The configuration in these variables.
+    pub fn from_variables(role: Role, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, Vec<Mistake>> {
+        let mut reader = Reader::new(variables);
+        let config = Self::read(&mut reader, role);
+        reader.refuse_unknown();
+        if reader.mistakes.is_empty() { Ok(Self { settings: reader.settings, ..config }) } else { Err(reader.mistakes) }
+    }
+
+    fn read(reader: &mut Reader, role: Role) -> Self {
+        let state_dir = reader.directory("CEPHLET_STATE_DIR", "STATE_DIRECTORY", Path::new("/var/lib/cephlet"));
+        let runtime_dir = reader.directory("CEPHLET_RUNTIME_DIR", "RUNTIME_DIRECTORY", Path::new("/run/cephlet"));
+        // Where the daemon listens is for the orchestrator to say; the command line looks where the unit file puts it.
+        let socket = match role {
+            Role::Daemon => String::new(),
+            Role::Client => runtime_dir.join(SOCKET).display().to_string(),
+        };
+        reader.known("CEPHLET_BACKENDS", parse::backends);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self {
+            endpoint: reader.value("CSI_ENDPOINT", &socket, parse::endpoint),
+            node_id: reader.value("CEPHLET_NODE_ID", &host, parse::node_id),
+            name: reader.known("CEPHLET_NAME", parse::plugin_name),
+            instance: reader.known("CEPHLET_INSTANCE", parse::instance),
+            services: reader.known("CEPHLET_SERVICES", parse::services),
+            local_dir: reader.value("CEPHLET_LOCAL_DIR", &state_dir.join("local").display().to_string(), parse::path),
+            workers: reader.known("CEPHLET_WORKERS", |text| parse::number(text, 4, 256)),
+            queue: reader.known("CEPHLET_QUEUE", |text| parse::number(text, 1, 65536)),
+            lock_slots: reader.known("CEPHLET_LOCK_SLOTS", |text| parse::number(text, 16, 65536)),
+            lock_wait: reader.known("CEPHLET_LOCK_WAIT", parse::duration),
+            tool_timeout: reader.known("CEPHLET_TOOL_TIMEOUT", parse::duration),
+            tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
+            single_node_targets: reader.known("CEPHLET_SINGLE_NODE_TARGETS", parse::single_node_targets),
+            tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
+            log: reader.known("CEPHLET_LOG", parse::log_filter),
+            notify_socket: reader.inherited("NOTIFY_SOCKET"),
+            #[cfg(feature = "crash-points")]
+            crash_at: reader.known("CEPHLET_CRASH_AT", |text| parse::number(text, 0, usize::MAX)),
+            state_dir,
+            runtime_dir,
+            settings: Vec::new(),
+        }
+    }
+
+    /// Every variable as it is in force.
+    pub fn describe(&self) -> &[Setting] {
+        &self.settings
+    }
+}
+
+/// Reads variables one by one, remembers what was found and what was wrong.
+struct Reader {
+    variables: BTreeMap<OsString, OsString>,
+    settings: Vec<Setting>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader {
+    fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        // An empty variable is how unit files unset one.
+        let variables = variables.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        Self { variables, settings: Vec::new(), mistakes: Vec::new() }
+    }
+
+    /// A variable whose default stands in the table.
+    fn known<T: Default>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        let default = variables::find(name).map_or("", |variable| variable.default);
+        self.value(name, default, parse)
+    }
+
+    /// A variable with this default. A mistake is noted and anything taken, so that the others are read too.
+    fn value<T: Default>(&mut self, name: &str, default: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+        let found = self.variables.get(&OsString::from(name)).cloned();
+        let text = match &found {
+            None => default.to_string(),
+            Some(value) => value.to_str().map_or_else(|| self.not_text(name, default), str::to_string),
+        };
+        self.remember(name, text.clone(), found.is_some());
+        parse(&text).unwrap_or_else(|what| {
+            let what = if text.is_empty() { format!("is not set: {what}") } else { format!("found {text:?}: {what}") };
+            self.mistakes.push(Mistake { name: name.to_string(), what });
+            T::default()
+        })
+    }
+
+    fn not_text(&mut self, name: &str, default: &str) -> String {
+        self.mistakes.push(Mistake { name: name.to_string(), what: "is not valid UTF-8".to_string() });
+        default.to_string()
+    }
+
+    fn remember(&mut self, name: &str, value: String, from_environment: bool) {
+        if let Some(variable) = variables::find(name) {
+            self.settings.push(Setting { name: variable.name, value, from_environment, meaning: variable.meaning });
+        }
+    }
+
+    /// A directory: our own variable, else what systemd gives (a list; the first counts), else the usual place.
+    fn directory(&mut self, name: &str, inherited: &str, usual: &Path) -> PathBuf {
+        let given = self.inherited(inherited).unwrap_or_else(|| usual.to_path_buf());
+        let first = given.to_string_lossy().split(':').next().unwrap_or_default().to_string();
+        self.value(name, &first, parse::path)
+    }
+
+    /// A variable that the service manager sets.
+    fn inherited(&self, name: &str) -> Option<PathBuf> {
+        self.variables.get(&OsString::from(name)).map(PathBuf::from)
+    }
+
+    /// A misspelt variable would be a setting that silently does nothing.
+    fn refuse_unknown(&mut self) {
+        for name in self.variables.keys().filter_map(|name| name.to_str()) {
+            if name.starts_with("CEPHLET_") && variables::find(name).is_none() {
+                let near = parse::nearest(name, VARIABLES.iter().map(|variable| variable.name));
+                self.mistakes.push(Mistake { name: name.to_string(), what: format!("is not a variable of cephlet; did you mean {near}?") });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Config, Vec<Mistake>> {
+        let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        Config::from_variables(Role::Daemon, variables.chain([("CEPHLET_NODE_ID".into(), "n1".into())]))
+    }
+
+    const ENDPOINT: (&str, &str) = ("CSI_ENDPOINT", "unix:///run/x/csi.sock");
+
+    #[test]
+    fn only_the_endpoint_must_be_set() {
+        let config = read(&[ENDPOINT]).unwrap();
+        assert_eq!(config.endpoint, Path::new("/run/x/csi.sock"));
+        assert_eq!((config.workers, config.queue, config.lock_slots), (8, 256, 1024));
+        assert_eq!(config.local_dir, Path::new("/var/lib/cephlet/local"));
+        assert!(config.services.controller && config.services.node);
+        let mistakes = read(&[]).unwrap_err();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].name == "CSI_ENDPOINT" && mistakes[0].what.contains("unix:///"));
+    }
+
+    #[test]
+    fn every_variable_of_the_table_is_read_and_described() {
+        let config = read(&[ENDPOINT]).unwrap();
+        let mut described: Vec<_> = config.describe().iter().map(|setting| setting.name).collect();
+        let mut known: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
+        (described.sort_unstable(), known.sort_unstable());
+        assert_eq!(described, known);
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_together() {
+        let wrong = [("CSI_ENDPOINT", "tcp://x"), ("CEPHLET_WORKERS", "3"), ("CEPHLET_LOCK_WAIT", "60"), ("CEPHLET_WORKRES", "8")];
+        let mistakes = read(&wrong).unwrap_err();
+        let names: Vec<_> = mistakes.iter().map(|mistake| mistake.name.as_str()).collect();
+        assert_eq!(names.len(), 4, "{mistakes:?}");
+        assert!(wrong.iter().all(|(name, _)| names.contains(name)), "{mistakes:?}");
+        assert!(mistakes.iter().any(|mistake| mistake.what.contains("did you mean CEPHLET_WORKERS")), "{mistakes:?}");
+    }
+
+    #[test]
+    fn the_service_managers_directories_are_taken() {
+        let config = read(&[ENDPOINT, ("STATE_DIRECTORY", "/srv/a:/srv/b"), ("RUNTIME_DIRECTORY", "/run/r")]).unwrap();
+        assert_eq!((config.state_dir.as_path(), config.runtime_dir.as_path()), (Path::new("/srv/a"), Path::new("/run/r")));
+        let config = read(&[ENDPOINT, ("STATE_DIRECTORY", "/srv/a"), ("CEPHLET_STATE_DIR", "/mine")]).unwrap();
+        assert_eq!(config.state_dir, Path::new("/mine"));
+    }
+
+    #[test]
+    fn the_command_line_finds_the_socket_of_the_unit_file() {
+        let config = Config::from_variables(Role::Client, []).unwrap();
+        assert_eq!(config.endpoint, Path::new("/run/cephlet/csi.sock"));
+    }
+}

@@ -1,0 +1,197 @@
+//! The text of each kind of variable. An error says what is allowed.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::Services;
+use crate::ids;
+use crate::volume::SingleNodeTargets;
+
+type Parsed<T> = Result<T, String>;
+
+/// A socket's path fits sun_path with its NUL (unix(7)).
+const MAX_SOCKET: usize = 107;
+
+/// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16` in 128 bytes.
+const MAX_LOCAL_NODE: usize = ids::MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
+
+/// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below `/`, as agents that
+/// write `unix://csi/csi.sock` mean it.
+pub fn endpoint(text: &str) -> Parsed<PathBuf> {
+    const ALLOWED: &str = "allowed is the path of a unix socket that ends in .sock: unix:///run/cephlet/csi.sock, or the path alone";
+    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
+    if path.is_empty() || path.contains("://") || !path.ends_with(".sock") {
+        return Err(ALLOWED.to_string());
+    }
+    let path = format!("/{}", path.trim_start_matches('/'));
+    if path.len() > MAX_SOCKET {
+        return Err(format!("a socket's path has at most {MAX_SOCKET} bytes, this one has {}", path.len()));
+    }
+    self::path(&path)
+}
+
+/// An absolute path without `.` and `..`.
+pub fn path(text: &str) -> Parsed<PathBuf> {
+    let plain = |component: Component<'_>| matches!(component, Component::RootDir | Component::Normal(_));
+    let path = Path::new(text);
+    match path.is_absolute() && path.components().all(plain) {
+        true => Ok(path.to_path_buf()),
+        false => Err("allowed is an absolute path without '..'".to_string()),
+    }
+}
+
+/// Directories joined by `:`; none is "the usual ones".
+pub fn search_path(text: &str) -> Parsed<Vec<PathBuf>> {
+    text.split(':').filter(|part| !part.is_empty()).map(path).collect()
+}
+
+/// A node ID that the IDs of volumes can carry.
+pub fn node_id(text: &str) -> Parsed<String> {
+    let length = ids::encode(text).len();
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err("allowed is a name without control characters".to_string());
+    }
+    match length > MAX_LOCAL_NODE {
+        true => Err(format!("takes {length} bytes in the IDs of local volumes, at most {MAX_LOCAL_NODE} are allowed: set a shorter one")),
+        false => Ok(text.to_string()),
+    }
+}
+
+/// A reverse domain name of at most 63 characters that starts and ends with a letter (CSI, "GetPluginInfo").
+pub fn plugin_name(text: &str) -> Parsed<String> {
+    let bytes = text.as_bytes();
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphabetic);
+    let inside = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
+    match bytes.len() <= 63 && inside && ends(bytes.first()) && ends(bytes.last()) && text.contains('.') {
+        true => Ok(text.to_string()),
+        false => Err("allowed is a reverse domain name (org.example.csi) of letters, digits, '-' and '.', at most 63, beginning and \
+                      ending with a letter"
+            .to_string()),
+    }
+}
+
+/// A short name.
+pub fn instance(text: &str) -> Parsed<String> {
+    match !text.is_empty() && text.len() <= 63 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
+        true => Ok(text.to_string()),
+        false => Err("allowed are up to 63 letters, digits, '-', '_' and '.'".to_string()),
+    }
+}
+
+/// `controller`, `node` or both.
+pub fn services(text: &str) -> Parsed<Services> {
+    let mut services = Services::default();
+    for part in text.split(',').map(str::trim) {
+        match part {
+            "controller" => services.controller = true,
+            "node" => services.node = true,
+            _ => return Err("allowed are controller, node, or controller,node".to_string()),
+        }
+    }
+    Ok(services)
+}
+
+/// The backends there are.
+pub fn backends(text: &str) -> Parsed<()> {
+    match text {
+        "local" => Ok(()),
+        _ => Err("allowed is local".to_string()),
+    }
+}
+
+/// A whole number within bounds.
+pub fn number(text: &str, least: usize, most: usize) -> Parsed<usize> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("allowed is a number from {least} to {most}"))
+}
+
+/// A duration with its unit: `500ms`, `60s`, `2m`, `1h`; at least a millisecond and at most a day.
+pub fn duration(text: &str) -> Parsed<Duration> {
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+    let read = |(unit, factor): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor);
+    let milliseconds = units.into_iter().find_map(read).filter(|total| (1..=86_400_000).contains(total));
+    milliseconds.map(Duration::from_millis).ok_or_else(|| "allowed is a duration with its unit, up to a day: 500ms, 60s, 2m, 1h".to_string())
+}
+
+/// `lenient` or `strict`.
+pub fn single_node_targets(text: &str) -> Parsed<SingleNodeTargets> {
+    match text {
+        "lenient" => Ok(SingleNodeTargets::Lenient),
+        "strict" => Ok(SingleNodeTargets::Strict),
+        _ => Err("allowed are lenient and strict".to_string()),
+    }
+}
+
+/// A filter in env_logger's syntax.
+pub fn log_filter(text: &str) -> Parsed<String> {
+    match env_logger::Builder::new().try_parse_filters(text) {
+        Ok(_) => Ok(text.to_string()),
+        Err(error) => Err(format!("allowed is error, warn, info, debug, trace, or a list like info,cephlet::exec=debug ({error})")),
+    }
+}
+
+/// The known name that a misspelt one is closest to.
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
+    known.min_by_key(|name| distance(wrong, name)).unwrap_or_default()
+}
+
+/// How many letters must be changed, added or left out (Levenshtein).
+fn distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, from) in left.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in right.bytes().enumerate() {
+            let change = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_come_in_four_forms() {
+        for text in ["unix:///run/a.sock", "unix://run/a.sock", "unix:/run/a.sock", "/run/a.sock"] {
+            assert_eq!(endpoint(text).as_deref(), Ok(Path::new("/run/a.sock")), "{text}");
+        }
+        for text in ["", "unix://", "tcp://1.2.3.4:5", "/run/a", "/run/../a.sock", &format!("/{}.sock", "x".repeat(120))] {
+            assert!(endpoint(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["60", "0s", "-1s", "1.5s", "25h", "s", ""] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn plugin_names_are_reverse_domains() {
+        assert!(plugin_name("org.cephlet.csi").is_ok());
+        for text in ["csi", ".org.csi", "org.csi.", "org.csi1", "1org.csi", "org/csi.x", &format!("a.{}b", "x".repeat(64))] {
+            assert!(plugin_name(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn node_ids_must_fit_the_ids_of_volumes() {
+        let longest = "n".repeat(MAX_LOCAL_NODE);
+        let place = ids::Place { backend: "local".into(), cluster: longest.clone(), pool: String::new(), namespace: String::new() };
+        let object = ids::volume_object("default", "x");
+        let id = ids::VolumeId { place, object, incarnation: Some("0123456789abcdef".into()) };
+        assert_eq!(id.to_string().len(), ids::MAX_ID);
+        assert!(node_id(&longest).is_ok() && node_id(&format!("{longest}n")).is_err());
+    }
+
+    #[test]
+    fn the_nearest_name_is_found() {
+        assert_eq!(nearest("CEPHLET_WORKER", ["CEPHLET_QUEUE", "CEPHLET_WORKERS"].into_iter()), "CEPHLET_WORKERS");
+    }
+}

@@ -1,0 +1,345 @@
+//! The machine stops after every operation, and what was not synced is kept, lost or torn. After each such crash the journal
+//! must open, hold what was promised and go on. Then every bit and every length of a small journal.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::ram::{Fate, RamDisk};
+use super::tests::{ONE_SEGMENT, SMALL, open, put};
+use super::{Change, Journal, Limits, Table};
+use crate::error::Result;
+
+type State = BTreeMap<(u8, String), Vec<u8>>;
+
+/// One call of the workload.
+enum Step {
+    Write(Vec<Change>),
+    Note(Vec<Change>),
+    Sync,
+}
+
+/// Some of everything: several changes at once, removals, notes in a row, enough for several snapshots.
+fn workload() -> Vec<Step> {
+    let mut steps = vec![Step::Note(vec![put("first", "a note before any write")])];
+    for n in 0..18 {
+        let intent = format!("intent {n}");
+        steps.push(Step::Write(vec![
+            Change::put(Table::Intents, &*intent, "creating"),
+            put(&format!("key {}", n % 4), &"x".repeat(n)),
+        ]));
+        steps.push(Step::Note(vec![Change::remove(Table::Intents, &*intent)]));
+        if n % 3 == 0 {
+            steps.push(Step::Note(vec![put("noted", &n.to_string()), Change::remove(Table::Node, format!("key {}", n % 5))]));
+            steps.push(Step::Note(vec![Change::put(Table::Formats, "device", n.to_string())]));
+        }
+    }
+    steps.push(Step::Sync);
+    steps
+}
+
+/// The state after each number of steps.
+fn states(steps: &[Step]) -> Vec<State> {
+    let mut states = vec![State::new()];
+    for step in steps {
+        let mut state = states.last().unwrap().clone();
+        if let Step::Write(changes) | Step::Note(changes) = step {
+            for change in changes {
+                let key = (change.table as u8, change.key.clone());
+                match &change.value {
+                    Some(value) => drop(state.insert(key, value.clone())),
+                    None => drop(state.remove(&key)),
+                }
+            }
+        }
+        states.push(state);
+    }
+    states
+}
+
+fn state_of(journal: &Journal) -> State {
+    let entries = |table: Table| journal.entries(table).into_iter().map(move |(key, value)| ((table as u8, key), value));
+    Table::ALL.into_iter().flat_map(entries).collect()
+}
+
+/// Runs the workload until something fails. Gives the number of steps that are durable, and of those that were begun.
+fn run(disk: &RamDisk, steps: &[Step]) -> (usize, usize) {
+    let Ok(journal) = open(disk, SMALL) else { return (0, 0) };
+    let states = states(steps);
+    let mut durable = 0;
+    for (n, step) in steps.iter().enumerate() {
+        let done = match step {
+            Step::Write(changes) => journal.write(changes).map(|()| durable = n + 1),
+            Step::Note(changes) => journal.note(changes),
+            Step::Sync => journal.sync().map(|()| durable = n + 1),
+        };
+        if done.is_err() {
+            assert_eq!(state_of(&journal), states[n], "a step that failed is not seen");
+            return (durable, n + 1);
+        }
+        assert_eq!(state_of(&journal), states[n + 1], "after step {n}");
+    }
+    (durable, steps.len())
+}
+
+fn data_fates() -> Vec<Fate> {
+    let mut fates = vec![Fate::Kept, Fate::Dropped, Fate::Without(0), Fate::Without(1), Fate::Without(2)];
+    for bytes in [1, 4, 31, 32, 33, 40, 70, 100, 150] {
+        fates.extend([Fate::First(bytes), Fate::Zeroed(bytes)]);
+    }
+    fates.push(Fate::Zeroed(0));
+    fates
+}
+
+const NAME_FATES: [Fate; 6] = [Fate::Kept, Fate::Dropped, Fate::First(1), Fate::First(2), Fate::Without(0), Fate::Without(1)];
+
+/// Every disk that a crash now may leave.
+fn crashes(disk: &RamDisk) -> Vec<RamDisk> {
+    let mut seen = Vec::new();
+    let mut disks = Vec::new();
+    for data in data_fates() {
+        for names in NAME_FATES {
+            let crashed = disk.after_crash(data, names);
+            if !seen.contains(&crashed.files()) {
+                seen.push(crashed.files());
+                disks.push(crashed);
+            }
+        }
+    }
+    disks
+}
+
+/// Opens a disk after a crash: it holds a beginning of the workload, at least all that was promised. Then it is used.
+fn check(disk: &RamDisk, expected: &[State], at: &str) {
+    let journal = open(disk, SMALL).unwrap_or_else(|e| panic!("{at}: {e}: {:?}", disk.operations()));
+    let found = state_of(&journal);
+    assert!(expected.contains(&found), "{at}: {found:?}");
+    journal.write(&[put("after", "the crash"), put("and", "on")]).unwrap();
+    drop(journal);
+    let journal = open(disk, SMALL).unwrap_or_else(|e| panic!("{at}, second start: {e}"));
+    let mut with_more = found;
+    with_more.insert((Table::Node as u8, "after".into()), b"the crash".into());
+    with_more.insert((Table::Node as u8, "and".into()), b"on".into());
+    assert_eq!(state_of(&journal), with_more, "{at}, second start");
+}
+
+/// Crashes `disk` in every way, and once more after each operation of the recovery.
+fn check_all(disk: &RamDisk, expected: &[State], at: &str) {
+    for (n, crashed) in crashes(disk).into_iter().enumerate() {
+        let at = format!("{at}, left behind: {n}");
+        for operations in 0.. {
+            let again = RamDisk::with_files(&crashed.files());
+            again.power_off_after(operations);
+            if open(&again, SMALL).is_ok() {
+                break;
+            }
+            for (data, names) in [(Fate::Kept, Fate::Kept), (Fate::Dropped, Fate::Dropped), (Fate::First(9), Fate::Kept)] {
+                check(&again.after_crash(data, names), expected, &format!("{at}, again after {operations}"));
+            }
+        }
+        check(&crashed, expected, &at);
+    }
+}
+
+#[test]
+fn a_crash_after_any_operation_loses_nothing_promised() {
+    let steps = workload();
+    let states = states(&steps);
+    let complete = RamDisk::default();
+    assert_eq!(run(&complete, &steps), (steps.len(), steps.len()));
+    let total = complete.operations().len();
+    let renamed = complete.operations().iter().filter(|op| op.starts_with("rename")).count();
+    assert!(renamed >= 2, "the workload is to take snapshots: {:?}", complete.operations());
+    for k in 0..=total {
+        let disk = RamDisk::default();
+        disk.power_off_after(k);
+        let (durable, begun) = run(&disk, &steps);
+        let last = disk.operations().last().cloned().unwrap_or_default();
+        check_all(&disk, &states[durable..=begun], &format!("operation {k} ({last})"));
+    }
+}
+
+/// A journal whose writers go on while a snapshot is written, behind and before the place it has reached. Gives all states, and
+/// how many steps are durable.
+fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
+    let fill = (0..12).map(|n| Step::Write(vec![put(&format!("{n:02}"), &"old".repeat(8))]));
+    let during = [
+        Step::Write(vec![put("00", "new"), put("11", "new")]),
+        Step::Note(vec![Change::remove(Table::Node, "01"), put("10", "noted")]),
+        Step::Note(vec![put("01", "noted again"), Change::remove(Table::Node, "09")]),
+    ];
+    let steps: Arc<Vec<_>> = Arc::new(fill.chain(during).collect());
+    let states = states(&steps);
+    // The twelfth write makes the log longer than this.
+    let Ok(journal) = Journal::open_with(Arc::new(disk.clone()), Limits { snapshot_floor: 820, chunk: 60 }, Box::new(|_| {}))
+    else {
+        return (states, 0);
+    };
+    let (journal, inner_durable) = (Arc::new(journal), Arc::new(AtomicUsize::new(0)));
+    let (inner, inner_steps, durable, watched) = (journal.clone(), steps.clone(), inner_durable.clone(), disk.clone());
+    let once = AtomicBool::new(true);
+    disk.hook(move |op, name| {
+        let pieces = watched.operations().iter().filter(|op| op.starts_with("write") && op.ends_with(".tmp")).count();
+        if op == "write" && name.ends_with(".tmp") && pieces == 4 && once.swap(false, Ordering::SeqCst) {
+            durable.store(usize::from(go(&inner, &inner_steps[12]).is_ok()), Ordering::SeqCst);
+            let _ = inner_steps[13..].iter().try_for_each(|step| go(&inner, step));
+        }
+        Ok(())
+    });
+    let done = steps[..12].iter().take_while(|step| go(&journal, step).is_ok()).count();
+    disk.hook(|_, _| Ok(()));
+    (states, done + inner_durable.load(Ordering::SeqCst))
+}
+
+fn go(journal: &Journal, step: &Step) -> Result<()> {
+    match step {
+        Step::Write(changes) => journal.write(changes),
+        Step::Note(changes) => journal.note(changes),
+        Step::Sync => journal.sync(),
+    }
+}
+
+#[test]
+fn a_crash_while_a_snapshot_and_writers_run_loses_nothing_promised() {
+    let complete = RamDisk::default();
+    let (states, durable) = run_during_snapshot(&complete);
+    assert_eq!(durable, 13, "writers went on during the snapshot: {:?}", complete.operations());
+    assert_eq!(state_of(&open(&complete, SMALL).unwrap()), states[15]);
+    let total = complete.operations().len();
+    for k in 0..=total {
+        let disk = RamDisk::default();
+        disk.power_off_after(k);
+        let (states, durable) = run_during_snapshot(&disk);
+        check_all(&disk, &states[durable..], &format!("operation {k}"));
+    }
+}
+
+/// Two journals of a few records: a segment alone, and a snapshot with its segment.
+fn small_journals() -> Vec<BTreeMap<String, Vec<u8>>> {
+    let disk = RamDisk::default();
+    let journal = open(&disk, ONE_SEGMENT).unwrap();
+    for n in 0..4 {
+        journal.write(&[put(&format!("key {}", n % 2), &n.to_string()), Change::put(Table::Intents, "i", vec![n])]).unwrap();
+    }
+    let one = disk.files();
+    let disk = RamDisk::default();
+    let journal = open(&disk, SMALL).unwrap();
+    for n in 0..12 {
+        journal.write(&[put(&format!("key {}", n % 3), &n.to_string())]).unwrap();
+    }
+    assert_eq!(disk.files().len(), 2);
+    vec![one, disk.files()]
+}
+
+/// What a journal whose last segment is cut between any two records would hold.
+fn beginnings(files: &BTreeMap<String, Vec<u8>>) -> Vec<State> {
+    let segment = files.keys().rev().find(|name| name.ends_with(".log")).unwrap().clone();
+    let mut states = Vec::new();
+    for length in super::format::FILE_HEADER..=files[&segment].len() {
+        let mut cut = files.clone();
+        cut.get_mut(&segment).unwrap().truncate(length);
+        let disk = RamDisk::with_files(&cut);
+        let state = state_of(&open(&disk, ONE_SEGMENT).unwrap_or_else(|e| panic!("length {length}: {e}")));
+        if !states.contains(&state) {
+            states.push(state);
+        }
+    }
+    states
+}
+
+#[test]
+fn no_flipped_bit_gives_a_wrong_value() {
+    for files in small_journals() {
+        let allowed = beginnings(&files);
+        assert!(allowed.len() > 2);
+        for (name, content) in &files {
+            for bit in 0..content.len() * 8 {
+                let mut damaged = files.clone();
+                damaged.get_mut(name).unwrap()[bit / 8] ^= 1 << (bit % 8);
+                let disk = RamDisk::with_files(&damaged);
+                match open(&disk, ONE_SEGMENT) {
+                    Ok(journal) => {
+                        let state = state_of(&journal);
+                        let last_two = &allowed[allowed.len() - 2..];
+                        assert!(last_two.contains(&state), "{name}, bit {bit}: only the last record may be taken for torn");
+                    }
+                    Err(error) => {
+                        assert!(error.message().contains(&**name) && error.message().contains("damaged at byte"), "{error}");
+                        assert_eq!(disk.files(), damaged, "a journal that is refused is not touched");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_shorter_file_gives_a_wrong_value() {
+    for files in small_journals() {
+        let allowed = beginnings(&files);
+        for (name, content) in &files {
+            for length in 0..content.len() {
+                let mut damaged = files.clone();
+                damaged.get_mut(name).unwrap().truncate(length);
+                let disk = RamDisk::with_files(&damaged);
+                match open(&disk, ONE_SEGMENT) {
+                    Ok(journal) => {
+                        let empty_and_alone = files.len() == 1 && length < super::format::FILE_HEADER;
+                        let state = state_of(&journal);
+                        assert!(allowed.contains(&state) || empty_and_alone && state.is_empty(), "{name}, {length} bytes");
+                    }
+                    Err(error) => assert!(error.message().contains(&**name), "{name}, {length} bytes: {error}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_refused_and_named() {
+    let disk = RamDisk::default();
+    let journal = open(&disk, SMALL).unwrap();
+    // Snapshots are given up on this disk: the log becomes several segments.
+    disk.hook(|op, name| if op == "create" && name.ends_with(".tmp") { Err(super::ram::errno(libc::ENOSPC)) } else { Ok(()) });
+    (0..200).for_each(|n| journal.write(&[put(&n.to_string(), "x")]).unwrap());
+    let segments = disk.files();
+    assert!(segments.len() >= 3, "{:?}", segments.keys());
+    let last = segments.keys().next_back().unwrap();
+    for name in segments.keys().filter(|name| *name != last) {
+        let mut files = segments.clone();
+        files.remove(name);
+        let error = open(&RamDisk::with_files(&files), SMALL).unwrap_err();
+        assert!(error.message().contains(&**name) && error.message().contains("missing"), "{error}");
+        let mut files = segments.clone();
+        let content = files.get_mut(name).unwrap();
+        content.truncate(content.len() - 1);
+        let error = open(&RamDisk::with_files(&files), SMALL).unwrap_err();
+        assert!(error.message().contains(&**name), "torn, but not the last: {error}");
+    }
+    let with_snapshot = &small_journals()[1];
+    for name in with_snapshot.keys() {
+        let mut files = with_snapshot.clone();
+        files.remove(name);
+        assert!(open(&RamDisk::with_files(&files), SMALL).is_err(), "without {name}");
+    }
+}
+
+#[test]
+fn a_later_record_that_survived_a_torn_one_does_not_hinder_the_start() {
+    let disk = RamDisk::default();
+    let journal = open(&disk, ONE_SEGMENT).unwrap();
+    journal.write(&[put("written", "1")]).unwrap();
+    journal.note(&[put("first note", "2")]).unwrap();
+    journal.note(&[put("second note", "3")]).unwrap();
+    let crashed = disk.after_crash(Fate::Without(0), Fate::Kept);
+    assert_eq!(open(&crashed, ONE_SEGMENT).unwrap().entries(Table::Node), [("written".to_owned(), b"1".to_vec())]);
+    // The same hole, but a later write proves that the notes were durable once.
+    journal.write(&[put("written", "4")]).unwrap();
+    journal.write(&[put("written", "5")]).unwrap();
+    let (name, mut content) = disk.files().into_iter().next().unwrap();
+    let hole = super::format::FILE_HEADER + super::format::RECORD_HEADER + 8 + "written".len() + 1;
+    content[hole..hole + 20].fill(0);
+    let error = open(&RamDisk::with_files(&BTreeMap::from([(name, content)])), ONE_SEGMENT).unwrap_err();
+    assert!(error.message().contains(&format!("damaged at byte {hole}")), "{error}");
+}

@@ -1,0 +1,172 @@
+//! The seam between the journal and a disk: everything the journal does to files goes through [`Disk`], so that tests can stop
+//! it after any operation. [`RealDisk`] is the directory; this is the journal's only code that calls fsync.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, AtFlags, Dir, Mode, OFlags};
+
+use crate::error::{Error, Result};
+use crate::sys::crash;
+
+/// A flat directory of files. Every error keeps its errno.
+pub trait Disk: Send + Sync {
+    /// The full path of a file, for messages.
+    fn path(&self, name: &str) -> PathBuf;
+    /// The names in the directory, in no order.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Makes a new file, mode 0600, and opens it; EEXIST if the name is taken. The name is durable after [`Disk::sync_dir`].
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Opens a file so that it reads as the disk has it: what was written before is synced first, and pages that a failed
+    /// write-back left in the cache (clean, but not on disk) are dropped.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Renames a file, atomically; durable after [`Disk::sync_dir`].
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file; durable after [`Disk::sync_dir`].
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes the names durable.
+    fn sync_dir(&self) -> io::Result<()>;
+}
+
+/// An open file of a [`Disk`].
+pub trait DiskFile: Send + Sync {
+    /// Reads up to `buffer.len()` bytes; 0 only at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `bytes`. After an error any part of them may have been written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the file to `length` bytes.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Makes content and length durable. After an error nothing is known about what was written since the last success, and
+    /// calling it again would answer Ok without having written (fsync(2), and the pages are clean by then).
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A directory of the file system, mode 0700.
+#[derive(Debug)]
+pub struct RealDisk {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl RealDisk {
+    /// Opens `path`; makes it, durably, if only the last component is missing. One process at a time: the caller holds a lock.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |what: &str| format!("{what} the journal directory {}", path.display());
+        let made = make_directory(path).map_err(|e| Error::io(failed("create"), &e))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(failed("open"), &e.into()))?;
+        rustix::fs::fchmod(&directory, Mode::RWXU).map_err(|e| Error::io(failed("close to others"), &e.into()))?;
+        if made {
+            let parent = rustix::fs::openat(&directory, "..", flags, Mode::empty());
+            parent.and_then(rustix::fs::fsync).map_err(|e| Error::io(failed("sync the parent of"), &e.into()))?;
+        }
+        Ok(Self { path: path.to_owned(), directory })
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(rustix::fs::openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+}
+
+/// Whether the directory had to be made.
+fn make_directory(path: &Path) -> io::Result<bool> {
+    crash::point("make the journal directory");
+    let made = match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => true,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(e) => return Err(e),
+    };
+    crash::point("journal directory made");
+    Ok(made)
+}
+
+impl Disk for RealDisk {
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        crash::point("create a journal file");
+        let file = self.open_file(name, OFlags::CREATE | OFlags::EXCL)?;
+        crash::point("journal file created");
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.open_file(name, OFlags::empty())?;
+        DiskFile::sync(&file)?;
+        let to_the_end: Option<NonZeroU64> = None;
+        rustix::fs::fadvise(&file, 0, to_the_end, Advice::DontNeed)?;
+        Ok(Arc::new(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        crash::point("rename a journal file");
+        rustix::fs::renameat(&self.directory, from, &self.directory, to)?;
+        crash::point("journal file renamed");
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        crash::point("remove a journal file");
+        rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?;
+        crash::point("journal file removed");
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        crash::point("sync the journal directory");
+        rustix::fs::fsync(&self.directory)?;
+        crash::point("journal directory synced");
+        Ok(())
+    }
+}
+
+impl DiskFile for File {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match FileExt::read_at(self, buffer, offset) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        crash::point("write to the journal");
+        self.write_all_at(bytes, offset)?;
+        crash::point("journal written");
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        crash::point("cut the journal");
+        self.set_len(length)?;
+        crash::point("journal cut");
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        crash::point("sync the journal");
+        rustix::fs::fdatasync(self)?;
+        crash::point("journal synced");
+        Ok(())
+    }
+}

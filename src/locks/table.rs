@@ -1,0 +1,332 @@
+//! The table itself: slots, queues and who is next. No threads and no clock of its own; whatever is to be said to a call is
+//! given back, so that the caller says it with the mutex free.
+//!
+//! - A slot belongs to one key while anybody holds it or waits for it.
+//! - A slot's queue holds places. A place in one or two queues is one piece of work: it runs when it heads all of them. Places
+//!   are appended to both queues under one mutex, so any two queues agree on their order and nobody waits in a circle.
+//! - Who wants the same answer shares the place: the first of them leads, the others joined.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use super::{Entry, Holder, Identical, Key, Wake};
+use crate::call::Progress;
+use crate::error::{Error, Kind};
+
+/// What a call is told. A wake that goes on gets the number of its place.
+pub(super) enum Outcome {
+    Go(u64),
+    Refused(Error),
+}
+
+/// Calls to be woken, in order.
+pub(super) type Effects<A> = Vec<(Wake<A>, Outcome)>;
+
+pub(super) struct Table<A: 'static> {
+    /// The hash of each slot's key; none: the slot is free. Beside the slots, so that a search reads little memory.
+    hashes: Box<[Option<NonZeroU64>]>,
+    slots: Box<[Slot]>,
+    free: usize,
+    places: HashMap<u64, Place<A>>,
+    next_place: u64,
+    parked: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    key: Option<Key>,
+    queue: VecDeque<u64>,
+}
+
+/// The queues a place stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seats {
+    first: usize,
+    second: Option<usize>,
+}
+
+struct Place<A: 'static> {
+    seats: Seats,
+    method: &'static str,
+    /// What a request must equal to join; none: nobody can, or can any more.
+    request: Option<Box<dyn Identical>>,
+    /// Who has the lock, once the place heads its queues.
+    holder: Option<(Progress, Instant)>,
+    /// Parked calls. Before the work starts the first one is its leader; afterwards all have joined.
+    waiters: VecDeque<Waiter<A>>,
+}
+
+pub(super) struct Waiter<A: 'static> {
+    progress: Progress,
+    pub(super) wake: Wake<A>,
+    since: Instant,
+    deadline: Instant,
+}
+
+impl Seats {
+    fn iter(self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.first).chain(self.second)
+    }
+}
+
+impl<A: 'static> Table<A> {
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            hashes: vec![None; slots].into(),
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+            free: slots,
+            places: HashMap::new(),
+            next_place: 0,
+            parked: 0,
+        }
+    }
+
+    /// How many calls wait.
+    pub(super) fn parked(&self) -> usize {
+        self.parked
+    }
+
+    /// Joins the last place of the queue, or takes one of its own. `patience`: how long the call may wait from `now`.
+    pub(super) fn enter(&mut self, entry: Entry<A>, patience: Duration, now: Instant) -> Effects<A> {
+        let progress = entry.call.progress().clone();
+        let Some(seats) = self.seats(&entry.key, entry.also.as_ref()) else {
+            return vec![(entry.wake, Outcome::Refused(full(&entry.key, self.slots.len())))];
+        };
+        let waiter = Waiter { progress, wake: entry.wake, since: now, deadline: now + patience };
+        let method = waiter.progress.method();
+        self.parked += 1;
+        if let Some(place) = self.same(seats, method, entry.joinable.as_deref()) {
+            place.waiters.push_back(waiter);
+            return Vec::new();
+        }
+        let place = Place { seats, method, request: entry.joinable, holder: None, waiters: VecDeque::from([waiter]) };
+        self.insert(place, None);
+        self.advance(seats, now)
+    }
+
+    /// The work of a place has its answer: nobody can join any more. Gives the calls that joined, to be answered; or none of
+    /// them if the first is to lead the next attempt (`hand_over`).
+    pub(super) fn answered(&mut self, place: u64, hand_over: bool) -> VecDeque<Waiter<A>> {
+        if hand_over {
+            self.promote(place);
+        }
+        let Some(place) = self.places.get_mut(&place) else { return VecDeque::new() };
+        place.request = None;
+        self.parked -= place.waiters.len();
+        std::mem::take(&mut place.waiters)
+    }
+
+    /// The work of a place is over and the next one has its turn. Who joined and got no answer tries again, first in line.
+    pub(super) fn leave(&mut self, place: u64, now: Instant) -> Effects<A> {
+        self.promote(place);
+        match self.remove(place) {
+            Some(seats) => self.advance(seats, now),
+            None => Vec::new(),
+        }
+    }
+
+    /// Refuses the calls that have waited too long or whose clients have given up.
+    pub(super) fn expire(&mut self, now: Instant) -> Effects<A> {
+        let mut effects = Vec::new();
+        for (id, call, error) in self.overdue(now) {
+            let Some(place) = self.places.get_mut(&id) else { continue };
+            let Some(at) = place.waiters.iter().position(|waiter| waiter.progress.id() == call) else { continue };
+            if let Some(waiter) = place.waiters.remove(at) {
+                self.parked -= 1;
+                effects.push((waiter.wake, Outcome::Refused(error)));
+            }
+            if place.holder.is_none() && place.waiters.is_empty() {
+                let seats = place.seats;
+                self.remove(id);
+                effects.extend(self.advance(seats, now));
+            }
+        }
+        effects
+    }
+
+    /// When the first call has waited too long; none if nobody waits.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.places.values().flat_map(|place| &place.waiters).map(|waiter| waiter.deadline).min()
+    }
+
+    /// The work that is going on, for the log and the operator.
+    pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
+        let running = self.places.values().filter_map(|place| Some((place, place.holder.as_ref()?)));
+        running.map(|(place, (progress, since))| self.describe(place, progress, now - *since)).collect()
+    }
+
+    fn describe(&self, place: &Place<A>, progress: &Progress, held: Duration) -> Holder {
+        let keys = place.seats.iter().filter_map(|seat| self.slots[seat].key.clone()).collect();
+        let (step, step_age) = progress.current_step();
+        let (call, method, subject) = (progress.id(), progress.method(), progress.subject());
+        Holder { keys, call, method, subject, held, step, step_age }
+    }
+
+    fn find(&self, key: &Key) -> Option<usize> {
+        let hash = Some(key.hash());
+        (0..self.slots.len()).find(|&slot| self.hashes[slot] == hash && self.slots[slot].key.as_ref() == Some(key))
+    }
+
+    /// The slots of the keys, taken if they are new; all or none.
+    fn seats(&mut self, key: &Key, also: Option<&Key>) -> Option<Seats> {
+        let also = also.filter(|also| *also != key);
+        let found = (self.find(key), also.map(|also| self.find(also)));
+        let missing = usize::from(found.0.is_none()) + usize::from(found.1 == Some(None));
+        if missing > self.free {
+            return None;
+        }
+        let one = found.0.or_else(|| self.claim(key))?;
+        let Some(also) = also else { return Some(Seats { first: one, second: None }) };
+        let other = found.1.flatten().or_else(|| self.claim(also))?;
+        Some(Seats { first: one.min(other), second: Some(one.max(other)) })
+    }
+
+    fn claim(&mut self, key: &Key) -> Option<usize> {
+        let slot = self.hashes.iter().position(Option::is_none)?;
+        self.hashes[slot] = Some(key.hash());
+        self.slots[slot].key = Some(key.clone());
+        self.free -= 1;
+        Some(slot)
+    }
+
+    /// The last place of the queue, if it is one for the very same request.
+    fn same(&mut self, seats: Seats, method: &str, request: Option<&dyn Identical>) -> Option<&mut Place<A>> {
+        let last = *self.slots[seats.first].queue.back()?;
+        if seats.second.is_some_and(|second| self.slots[second].queue.back() != Some(&last)) {
+            return None;
+        }
+        let place = self.places.get_mut(&last)?;
+        let equal = place.seats == seats && place.method == method && place.request.as_ref()?.identical(request?);
+        equal.then_some(place)
+    }
+
+    /// Puts a place into its queues: at a position that all of them have, or at the end.
+    fn insert(&mut self, place: Place<A>, position: Option<usize>) {
+        let id = self.next_place;
+        self.next_place += 1;
+        for seat in place.seats.iter() {
+            let queue = &mut self.slots[seat].queue;
+            queue.insert(position.unwrap_or(queue.len()), id);
+        }
+        self.places.insert(id, place);
+    }
+
+    /// Who joined the work of `place` gets a place of their own, right behind it: it works, so it heads its queues.
+    fn promote(&mut self, place: u64) {
+        let Some(former) = self.places.get_mut(&place).filter(|place| !place.waiters.is_empty()) else { return };
+        let next = Place {
+            seats: former.seats,
+            method: former.method,
+            request: former.request.take(),
+            holder: None,
+            waiters: std::mem::take(&mut former.waiters),
+        };
+        self.insert(next, Some(1));
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Seats> {
+        let place = self.places.remove(&id)?;
+        for seat in place.seats.iter() {
+            self.slots[seat].queue.retain(|other| *other != id);
+        }
+        Some(place.seats)
+    }
+
+    /// Starts what now heads its queues; gives slots back that nobody wants.
+    fn advance(&mut self, seats: Seats, now: Instant) -> Effects<A> {
+        let mut effects = Vec::new();
+        let mut seats: Vec<usize> = seats.iter().collect();
+        while let Some(seat) = seats.pop() {
+            let Some(&head) = self.slots[seat].queue.front() else {
+                self.give_back(seat);
+                continue;
+            };
+            if self.heads_all(head) && !self.start(head, now, &mut effects) {
+                seats.extend(self.remove(head).into_iter().flat_map(Seats::iter));
+            }
+        }
+        effects
+    }
+
+    fn heads_all(&self, id: u64) -> bool {
+        let Some(place) = self.places.get(&id) else { return false };
+        place.seats.iter().all(|seat| self.slots[seat].queue.front() == Some(&id))
+    }
+
+    /// Gives the lock to the first call of the place that still wants it; false if none does.
+    fn start(&mut self, id: u64, now: Instant, effects: &mut Effects<A>) -> bool {
+        let Some(place) = self.places.get_mut(&id) else { return false };
+        while place.holder.is_none() {
+            let Some(waiter) = place.waiters.pop_front() else { return false };
+            self.parked -= 1;
+            if waiter.progress.expired() {
+                effects.push((waiter.wake, Outcome::Refused(late(&waiter.progress))));
+                continue;
+            }
+            place.holder = Some((waiter.progress, now));
+            effects.push((waiter.wake, Outcome::Go(id)));
+        }
+        true
+    }
+
+    fn give_back(&mut self, seat: usize) {
+        if self.hashes[seat].take().is_some() {
+            self.slots[seat].key = None;
+            // Busy volumes must not leave their queues' memory in slots that others will use.
+            self.slots[seat].queue.shrink_to(4);
+            self.free += 1;
+        }
+    }
+
+    /// Place, call and verdict of everybody who has waited long enough.
+    fn overdue(&self, now: Instant) -> Vec<(u64, u64, Error)> {
+        let mut overdue = Vec::new();
+        for (&id, place) in &self.places {
+            for waiter in &place.waiters {
+                let expired = waiter.progress.expired();
+                if expired || waiter.deadline <= now {
+                    overdue.push((id, waiter.progress.id(), self.refusal(id, place, waiter, expired, now)));
+                }
+            }
+        }
+        overdue
+    }
+
+    fn refusal(&self, id: u64, place: &Place<A>, waiter: &Waiter<A>, expired: bool, now: Instant) -> Error {
+        let waited = (now - waiter.since).as_secs_f32();
+        let (kind, why) = match expired {
+            true => (Kind::Timeout, "until the client's deadline passed"),
+            false => (Kind::Busy, "the limit of CEPHLET_LOCK_WAIT"),
+        };
+        let key = self.slots[place.seats.first].key.as_ref().map(Key::to_string).unwrap_or_default();
+        let Some(holder) = self.blocker(id, now) else {
+            return Error::new(kind, format!("{key} is busy: waited {waited:.1} s, {why}; send the request again"));
+        };
+        let wish = "send the request again when that is done";
+        Error::new(kind, format!("{key} is busy: {holder}; waited {waited:.1} s, {why}; {wish}"))
+    }
+
+    /// Whose work a place waits for in the end: who heads one of its queues may himself be waiting in another one.
+    fn blocker(&self, mut id: u64, now: Instant) -> Option<Holder> {
+        loop {
+            let place = self.places.get(&id)?;
+            if let Some((progress, since)) = &place.holder {
+                return Some(self.describe(place, progress, now - *since));
+            }
+            let mut heads = place.seats.iter().filter_map(|seat| self.slots[seat].queue.front());
+            id = *heads.find(|head| **head != id)?;
+        }
+    }
+}
+
+fn full(key: &Key, slots: usize) -> Error {
+    Error::unavailable(format!(
+        "{key}: all {slots} slots of the lock table are taken by other volumes; send the request again later, or raise CEPHLET_LOCK_SLOTS"
+    ))
+}
+
+fn late(call: &Progress) -> Error {
+    let (method, subject) = (call.method(), call.subject());
+    Error::new(Kind::Timeout, format!("{method} {subject}: the client's deadline passed before its turn came; nothing was done"))
+}

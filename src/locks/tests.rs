@@ -1,0 +1,441 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::error::Kind;
+use crate::secrets::Secret;
+
+type Answer = Result<&'static str, Kind>;
+
+/// Long enough for any machine: a test that gets here has failed.
+const NEVER: Duration = Duration::from_secs(20);
+
+#[derive(PartialEq)]
+struct Request(&'static str, Secret);
+
+fn request(text: &'static str) -> Option<Box<dyn Identical>> {
+    Some(Box::new(Request(text, Secret::new("key"))))
+}
+
+fn key(object: &str) -> Key {
+    Key::new("local", "node", "", "", object)
+}
+
+/// A table, and what its calls were told.
+struct Scene {
+    locks: Locks<Answer>,
+    told: Receiver<(&'static str, Turn<Answer>)>,
+    tell: Sender<(&'static str, Turn<Answer>)>,
+}
+
+impl Scene {
+    fn new(slots: usize, wait: Duration) -> Self {
+        let retryable = |answer: &Answer| matches!(answer, Err(Kind::Unavailable | Kind::Timeout | Kind::Busy));
+        let (tell, told) = channel();
+        Self { locks: Locks::new(slots, wait, retryable).unwrap(), told, tell }
+    }
+
+    fn patient() -> Self {
+        Self::new(8, NEVER)
+    }
+
+    fn entry(&self, name: &'static str, call: Call, object: &str, joinable: Option<Box<dyn Identical>>) -> Entry<Answer> {
+        let tell = self.tell.clone();
+        let wake = Box::new(move |turn| tell.send((name, turn)).unwrap());
+        Entry { key: key(object), also: None, call, joinable, wake }
+    }
+
+    /// A call that nobody can join.
+    fn enter(&self, name: &'static str, object: &str) {
+        self.locks.enter(self.entry(name, Call::internal("Test"), object, None));
+    }
+
+    fn enter_both(&self, name: &'static str, one: &str, other: &str) {
+        let entry = self.entry(name, Call::internal("Test"), one, None);
+        self.locks.enter(Entry { also: Some(key(other)), ..entry });
+    }
+
+    fn ask(&self, name: &'static str, text: &'static str) {
+        self.locks.enter(self.entry(name, Call::internal("Test"), "v", request(text)));
+    }
+
+    #[track_caller]
+    fn quiet(&self) {
+        if let Ok((name, turn)) = self.told.try_recv() {
+            panic!("{name} was told {turn:?} too early");
+        }
+    }
+
+    #[track_caller]
+    fn goes(&self, expected: &str) -> Guard<Answer> {
+        match self.told.recv_timeout(NEVER).unwrap() {
+            (name, Turn::Go(guard)) if name == expected => guard,
+            (name, turn) => panic!("expected {expected} to go, but {name} was told {turn:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn answered(&self, expected: &str) -> Answer {
+        match self.told.recv_timeout(NEVER).unwrap() {
+            (name, Turn::Answer(answer)) if name == expected => answer,
+            (name, turn) => panic!("expected an answer for {expected}, but {name} was told {turn:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(&self, expected: &str) -> Error {
+        match self.told.recv_timeout(NEVER).unwrap() {
+            (name, Turn::Refused(error)) if name == expected => error,
+            (name, turn) => panic!("expected {expected} to be refused, but {name} was told {turn:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_free_object_is_locked_at_once() {
+    let scene = Scene::patient();
+    scene.enter("first", "v");
+    let guard = scene.goes("first");
+    assert!(!guard.waited());
+    drop(guard);
+    scene.enter("second", "v");
+    assert!(!scene.goes("second").waited());
+}
+
+#[test]
+fn first_in_first_out() {
+    let scene = Scene::patient();
+    for name in ["first", "second", "third"] {
+        scene.enter(name, "v");
+    }
+    let first = scene.goes("first");
+    scene.quiet();
+    assert_eq!(scene.locks.parked(), 2);
+    drop(first);
+    let second = scene.goes("second");
+    assert!(second.waited());
+    scene.quiet();
+    drop(second);
+    drop(scene.goes("third"));
+    assert_eq!(scene.locks.parked(), 0);
+}
+
+#[test]
+fn another_object_does_not_wait() {
+    let scene = Scene::patient();
+    scene.enter("one", "v");
+    scene.enter("other", "w");
+    let _both = (scene.goes("one"), scene.goes("other"));
+    assert_eq!(scene.locks.holders().len(), 2);
+}
+
+#[test]
+fn the_same_request_shares_the_answer_before_the_lock_is_free() {
+    let scene = Scene::patient();
+    scene.ask("leader", "same");
+    scene.ask("joined", "same");
+    let leader = scene.goes("leader");
+    scene.quiet();
+    leader.answer(&Ok("done"));
+    assert_eq!(scene.answered("joined"), Ok("done"));
+    scene.ask("late", "same");
+    scene.quiet();
+    drop(leader);
+    scene.goes("late");
+}
+
+#[test]
+fn a_definite_error_is_shared_too() {
+    let scene = Scene::patient();
+    scene.ask("leader", "same");
+    scene.ask("joined", "same");
+    scene.goes("leader").answer(&Err(Kind::NotFound));
+    assert_eq!(scene.answered("joined"), Err(Kind::NotFound));
+}
+
+#[test]
+fn requests_that_differ_do_not_join() {
+    let scene = Scene::patient();
+    scene.ask("leader", "same");
+    let others: [(&str, Call, Option<Box<dyn Identical>>); 4] = [
+        ("field", Call::internal("Test"), request("other")),
+        ("secret", Call::internal("Test"), Some(Box::new(Request("same", Secret::new("other"))))),
+        ("method", Call::internal("Other"), request("same")),
+        ("never joins", Call::internal("Test"), None),
+    ];
+    for (name, call, joinable) in others {
+        scene.locks.enter(scene.entry(name, call, "v", joinable));
+    }
+    scene.goes("leader").answer(&Ok("done"));
+    for name in ["field", "secret", "method", "never joins"] {
+        scene.goes(name).answer(&Ok("its own"));
+    }
+}
+
+#[test]
+fn a_request_joins_the_last_in_the_queue_only() {
+    let scene = Scene::patient();
+    scene.ask("stage", "stage");
+    scene.ask("unstage", "unstage");
+    scene.ask("stage again", "stage");
+    scene.ask("joined", "stage");
+    scene.goes("stage").answer(&Ok("first"));
+    scene.goes("unstage").answer(&Ok("gone"));
+    scene.goes("stage again").answer(&Ok("second"));
+    assert_eq!(scene.answered("joined"), Ok("second"));
+}
+
+#[test]
+fn after_a_retryable_answer_the_first_who_joined_leads_before_the_others() {
+    let scene = Scene::patient();
+    for name in ["leader", "next", "last"] {
+        scene.ask(name, "same");
+    }
+    scene.enter("someone else", "v");
+    let leader = scene.goes("leader");
+    leader.answer(&Err(Kind::Unavailable));
+    scene.quiet();
+    assert_eq!(scene.locks.parked(), 3);
+    drop(leader);
+    scene.goes("next").answer(&Ok("better"));
+    assert_eq!(scene.answered("last"), Ok("better"));
+    scene.goes("someone else");
+}
+
+#[test]
+fn nobody_joins_after_a_retryable_answer_without_joiners() {
+    let scene = Scene::patient();
+    scene.ask("leader", "same");
+    let leader = scene.goes("leader");
+    leader.answer(&Err(Kind::Unavailable));
+    scene.ask("late", "same");
+    leader.answer(&Ok("must not reach anybody"));
+    scene.quiet();
+    drop(leader);
+    scene.goes("late");
+}
+
+#[test]
+fn a_holder_that_vanishes_without_an_answer_is_succeeded_by_who_joined() {
+    let scene = Scene::patient();
+    scene.ask("leader", "same");
+    scene.ask("joined", "same");
+    scene.enter("someone else", "v");
+    drop(scene.goes("leader"));
+    drop(scene.goes("joined"));
+    drop(scene.goes("someone else"));
+}
+
+#[test]
+fn who_waits_too_long_is_told_for_whom() {
+    let scene = Scene::new(8, Duration::from_millis(20));
+    let call = Call::internal("NodeStageVolume");
+    call.about("local:node::web");
+    scene.locks.enter(scene.entry("holder", call.clone(), "web", request("same")));
+    let _guard = scene.goes("holder");
+    call.step("mkfs.ext4 /dev/loop3");
+    scene.enter("waiter", "web");
+    let error = scene.refused("waiter");
+    assert_eq!(error.kind(), Kind::Busy);
+    let facts = [
+        "local/node/web",
+        "NodeStageVolume local:node::web",
+        "mkfs.ext4 /dev/loop3",
+        &format!("call {}", call.id()),
+        "has held it for",
+    ];
+    for fact in facts {
+        assert!(error.message().contains(fact), "no {fact:?} in {error}");
+    }
+    scene.locks.enter(scene.entry("joined", Call::internal("NodeStageVolume"), "web", request("same")));
+    assert_eq!(scene.refused("joined").kind(), Kind::Busy);
+    assert_eq!(scene.locks.parked(), 0);
+}
+
+#[test]
+fn who_waits_for_two_objects_is_told_who_works() {
+    let scene = Scene::new(8, Duration::from_millis(20));
+    scene.enter("holder", "b");
+    let _holder = scene.goes("holder");
+    scene.enter_both("first", "a", "b");
+    scene.enter("second", "a");
+    let refusals: Vec<_> = (0..2).map(|_| scene.told.recv_timeout(NEVER).unwrap()).collect();
+    for (name, turn) in refusals {
+        match turn {
+            Turn::Refused(error) => assert!(error.message().contains("has held it"), "{error}"),
+            // The timer may come to the second call a moment after the first one has made way for it.
+            Turn::Go(_) if name == "second" => {}
+            turn => panic!("{name} was told {turn:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_call_whose_client_has_given_up_is_refused_without_being_run() {
+    let scene = Scene::patient();
+    let gone = Arc::new(AtomicBool::new(false));
+    let flag = gone.clone();
+    scene.enter("holder", "v");
+    let holder = scene.goes("holder");
+    scene.locks.enter(scene.entry("impatient", Call::new("Test", move || flag.load(Ordering::SeqCst)), "v", request("same")));
+    scene.ask("joined", "same");
+    scene.enter("last", "v");
+    gone.store(true, Ordering::SeqCst);
+    assert_eq!(scene.refused("impatient").kind(), Kind::Timeout);
+    drop(holder);
+    drop(scene.goes("joined"));
+    drop(scene.goes("last"));
+}
+
+#[test]
+fn a_call_that_has_expired_when_its_turn_comes_is_not_run() {
+    let scene = Scene::patient();
+    scene.locks.enter(scene.entry("expired", Call::new("Test", || true), "v", None));
+    assert_eq!(scene.refused("expired").kind(), Kind::Timeout);
+    scene.enter("next", "v");
+    scene.goes("next");
+}
+
+#[test]
+fn a_full_table_refuses_at_once_and_recovers() {
+    let scene = Scene::new(2, NEVER);
+    scene.enter("one", "a");
+    let one = scene.goes("one");
+    scene.enter_both("two more", "b", "c");
+    assert_eq!(scene.refused("two more").kind(), Kind::Unavailable);
+    scene.enter("fits", "b");
+    let _fits = scene.goes("fits");
+    scene.enter("too many", "c");
+    assert!(scene.refused("too many").message().contains("CEPHLET_LOCK_SLOTS"));
+    scene.enter("queues", "a");
+    drop(one);
+    drop(scene.goes("queues"));
+    scene.enter("has room", "c");
+    scene.goes("has room");
+}
+
+#[test]
+fn two_objects_are_locked_together_or_not_at_all() {
+    let scene = Scene::patient();
+    scene.enter("source", "a");
+    let source = scene.goes("source");
+    scene.enter_both("clone", "b", "a");
+    scene.enter("behind", "b");
+    scene.quiet();
+    drop(source);
+    let clone = scene.goes("clone");
+    scene.quiet();
+    drop(clone);
+    scene.goes("behind");
+}
+
+#[test]
+fn the_same_object_twice_is_one_lock() {
+    let scene = Scene::new(1, NEVER);
+    scene.enter_both("same", "a", "a");
+    scene.goes("same");
+}
+
+#[test]
+fn a_call_kept_by_somebody_keeps_the_lock() {
+    let scene = Scene::patient();
+    let call = Call::internal("Test");
+    let reaper = call.clone();
+    scene.locks.enter(scene.entry("holder", call.clone(), "v", request("same")));
+    let guard = scene.goes("holder");
+    guard.answer(&Err(Kind::Timeout));
+    call.hold(guard);
+    scene.enter("next", "v");
+    drop(call);
+    scene.quiet();
+    drop(reaper);
+    scene.goes("next");
+}
+
+#[test]
+fn a_hundred_calls_that_wait_take_no_thread_and_nobody_elses_turn() {
+    let scene = Scene::patient();
+    scene.enter("stuck", "v");
+    let stuck = scene.goes("stuck");
+    for _ in 0..100 {
+        scene.enter("waits", "v");
+    }
+    assert_eq!(scene.locks.parked(), 100);
+    scene.enter("other", "w");
+    drop(scene.goes("other"));
+    drop(stuck);
+    for _ in 0..100 {
+        drop(scene.goes("waits"));
+    }
+}
+
+#[test]
+fn a_long_queue_that_is_dropped_takes_no_deep_stack() {
+    let scene = Scene::patient();
+    scene.enter("holder", "v");
+    let holder = scene.goes("holder");
+    let count = Arc::new(AtomicUsize::new(0));
+    for _ in 0..5_000 {
+        let seen = count.clone();
+        let wake = Box::new(move |turn| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            drop(turn);
+        });
+        scene.locks.enter(Entry { wake, ..scene.entry("waits", Call::internal("Test"), "v", None) });
+    }
+    thread::Builder::new().stack_size(128 * 1024).spawn(move || drop(holder)).unwrap().join().unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 5_000);
+}
+
+#[test]
+fn a_continuation_that_panics_frees_its_lock() {
+    let scene = Scene::patient();
+    scene.enter("holder", "v");
+    let holder = scene.goes("holder");
+    let wake = Box::new(|_turn| panic!("on purpose"));
+    scene.locks.enter(Entry { wake, ..scene.entry("panics", Call::internal("Test"), "v", None) });
+    scene.enter("next", "v");
+    drop(holder);
+    scene.goes("next");
+}
+
+/// Every thread takes pairs of six objects in every order; whoever finds an object in use, or never ends, fails the test.
+#[test]
+fn pairs_of_objects_in_any_order_never_lock_each_other_out() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 300;
+    let scene = Scene::patient();
+    let used: Arc<[AtomicBool; 6]> = Arc::default();
+    let (done, ends) = channel();
+    thread::scope(|threads| {
+        for thread in 0..THREADS {
+            let (locks, used, done) = (&scene.locks, &used, done.clone());
+            threads.spawn(move || {
+                for round in 0..ROUNDS {
+                    let pair = [(thread + round) % 6, (thread * 5 + round * 7 + round / 6) % 6];
+                    let (used, done) = (used.clone(), done.clone());
+                    let wake = Box::new(move |turn: Turn<Answer>| done.send(work(&used, pair, turn)).unwrap());
+                    let (key, also) = (key(&pair[0].to_string()), Some(key(&pair[1].to_string())));
+                    locks.enter(Entry { key, also, call: Call::internal("Test"), joinable: None, wake });
+                }
+            });
+        }
+        for _ in 0..THREADS * ROUNDS {
+            assert_eq!(ends.recv_timeout(NEVER), Ok(true), "two calls had the same object");
+        }
+    });
+    assert_eq!(scene.locks.holders().len() + scene.locks.parked(), 0);
+}
+
+/// Marks both objects as used while the guard lives; false if one already was.
+fn work(used: &[AtomicBool; 6], pair: [usize; 2], turn: Turn<Answer>) -> bool {
+    let Turn::Go(guard) = turn else { return false };
+    let objects = if pair[0] == pair[1] { &pair[..1] } else { &pair[..] };
+    let free = objects.iter().all(|object| !used[*object].swap(true, Ordering::SeqCst));
+    thread::yield_now();
+    objects.iter().for_each(|object| used[*object].store(false, Ordering::SeqCst));
+    drop(guard);
+    free
+}

@@ -1,0 +1,286 @@
+//! A fixed number of workers and their two lanes.
+//!
+//! - The quick lane has a worker of its own for what needs no storage, so that a health check never waits for a cluster.
+//! - The work lane is bounded: calls that queue and calls that are parked in the lock table count together, and one too many is
+//!   refused at once. A parked call that comes back is never refused, and goes before the new ones: it holds a lock.
+//! - A bulkhead (one cluster, or the local disk) occupies at most all workers but two. Its further jobs stay in the queue
+//!   while later ones of others pass them, so a cluster that hangs never takes the daemon with it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::{Error, Result};
+
+/// The fewest workers that leave a bulkhead half of them.
+pub const MIN_WORKERS: usize = 4;
+
+/// Workers that a bulkhead leaves to the others.
+const SPARE: usize = 2;
+
+/// Stack of a worker. The work is shallow: the deepest is the parser of the tools' JSON, which stops at 128 levels.
+const STACK: usize = 512 * 1024;
+
+/// What a job may wait for: the name of a cluster, or of the local disk.
+pub type Bulkhead = Arc<str>;
+
+/// A piece of work.
+pub struct Job {
+    bulkhead: Option<Bulkhead>,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl Job {
+    /// Work behind `bulkhead`; none: it waits for no storage.
+    pub fn new(bulkhead: Option<Bulkhead>, run: impl FnOnce() + Send + 'static) -> Self {
+        Self { bulkhead, run: Box::new(run) }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
+    }
+}
+
+/// What the work lane has to do at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Jobs that a worker is busy with.
+    pub running: usize,
+    /// Jobs that no worker has taken yet.
+    pub queued: usize,
+    /// Calls that wait in the lock table.
+    pub parked: usize,
+}
+
+/// The workers. Dropped, they end with the job they are in.
+pub struct Pool {
+    work: Arc<Lane>,
+    quick: Arc<Lane>,
+    limit: usize,
+    parked: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl Pool {
+    /// Starts `workers` (at least [`MIN_WORKERS`]) for the work lane and one for the quick lane. `limit` is how many calls may
+    /// be queued and parked together; `parked` tells how many are parked. Fails if a thread cannot be started.
+    pub fn start(workers: usize, limit: usize, parked: impl Fn() -> usize + Send + Sync + 'static) -> Result<Self> {
+        let workers = workers.max(MIN_WORKERS);
+        let (work, quick) = (Lane::new(workers - SPARE), Lane::new(1));
+        let pool = Self { work, quick, limit, parked: Box::new(parked) };
+        for number in 1..=workers {
+            spawn(&pool.work, format!("worker {number}"))?;
+        }
+        spawn(&pool.quick, "quick worker".into())?;
+        Ok(pool)
+    }
+
+    /// Queues work. `Unavailable` if too many calls are queued and parked already, or the daemon is about to stop.
+    pub fn submit(&self, job: Job) -> Result<()> {
+        self.work.admit(job, self.limit.saturating_sub((self.parked)()), |queued| self.overload(queued))
+    }
+
+    /// Queues work that waits for nothing and nobody. `Unavailable` if that lane's queue is full too.
+    pub fn submit_quick(&self, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.quick.admit(Job::new(None, run), self.limit, |queued| self.overload(queued))
+    }
+
+    /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the queue's length;
+    /// only after [`Pool::stop`] it is dropped.
+    pub fn resume(&self, job: Job) {
+        self.work.resume(job);
+    }
+
+    /// What the work lane has to do.
+    pub fn load(&self) -> Load {
+        let state = self.work.state.lock();
+        let (running, queued) = (state.running, state.queued());
+        drop(state);
+        Load { running, queued, parked: (self.parked)() }
+    }
+
+    /// Refuses new work from now on, and waits until what was admitted is done; calls in the quick lane go on being served.
+    /// False if that took longer than `deadline`. Parked calls whose holder never ends are not waited for.
+    pub fn drain(&self, deadline: Instant) -> bool {
+        self.work.drain(deadline)
+    }
+
+    /// Takes no more work and forgets what is queued. Workers end with the job they are in; nobody waits for them, as one may
+    /// be stuck for ever.
+    pub fn stop(&self) {
+        self.work.stop();
+        self.quick.stop();
+    }
+
+    fn overload(&self, queued: usize) -> Error {
+        let (parked, limit) = ((self.parked)(), self.limit);
+        Error::unavailable(format!(
+            "too much to do: {queued} calls are queued and {parked} wait for volumes that are busy, the limit is {limit} \
+             (CEPHLET_QUEUE); send the request again later"
+        ))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.load()).finish()
+    }
+}
+
+fn spawn(lane: &Arc<Lane>, name: String) -> Result<()> {
+    let lane = lane.clone();
+    let thread = thread::Builder::new().name(name.clone()).stack_size(STACK);
+    thread.spawn(move || lane.serve()).map(drop).map_err(|cause| Error::io(format_args!("start the thread \"{name}\""), &cause))
+}
+
+/// A queue and the workers that serve it.
+struct Lane {
+    state: Mutex<State>,
+    /// There is work, or no more at all.
+    wanted: Condvar,
+    /// Nothing is queued and nothing runs.
+    idle: Condvar,
+    /// How many workers one bulkhead may occupy.
+    share: usize,
+}
+
+#[derive(Default)]
+struct State {
+    resumed: VecDeque<Job>,
+    fresh: VecDeque<Job>,
+    running: usize,
+    /// How many workers each bulkhead occupies; only those that occupy one.
+    occupied: Vec<(Bulkhead, usize)>,
+    closed: bool,
+    stopped: bool,
+}
+
+impl Lane {
+    fn new(share: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), wanted: Condvar::new(), idle: Condvar::new(), share })
+    }
+
+    fn admit(&self, job: Job, limit: usize, overload: impl FnOnce(usize) -> Error) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Error::unavailable("cephlet is shutting down; send the request again when it is back"));
+        }
+        let queued = state.queued();
+        if queued >= limit {
+            drop(state);
+            return Err(overload(queued));
+        }
+        state.fresh.push_back(job);
+        self.wanted.notify_one();
+        Ok(())
+    }
+
+    fn resume(&self, job: Job) {
+        let mut state = self.state.lock();
+        if state.stopped {
+            // The job goes with its call's lock: not before the mutex is free, as the next call comes back at once.
+            drop(state);
+            return;
+        }
+        state.resumed.push_back(job);
+        self.wanted.notify_one();
+    }
+
+    /// The life of a worker.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        while !state.stopped {
+            let Some(Job { bulkhead, run }) = state.take(self.share) else {
+                self.wanted.wait(&mut state);
+                continue;
+            };
+            MutexGuard::unlocked(&mut state, || {
+                if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                    log::error!("a job panicked and nobody caught it: this is a defect; the worker goes on");
+                }
+            });
+            state.finish(bulkhead);
+            if state.running == 0 && state.queued() == 0 {
+                self.idle.notify_all();
+            }
+        }
+    }
+
+    fn drain(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        state.closed = true;
+        while state.running > 0 || state.queued() > 0 {
+            if self.idle.wait_until(&mut state, deadline).timed_out() {
+                return state.running == 0 && state.queued() == 0;
+            }
+        }
+        true
+    }
+
+    fn stop(&self) {
+        let mut state = self.state.lock();
+        (state.closed, state.stopped) = (true, true);
+        let forgotten = (std::mem::take(&mut state.resumed), std::mem::take(&mut state.fresh));
+        self.wanted.notify_all();
+        drop(state);
+        // With the mutex free: a job may hold a lock, and whoever gets it next comes to `resume`.
+        drop(forgotten);
+    }
+}
+
+impl State {
+    fn queued(&self) -> usize {
+        self.resumed.len() + self.fresh.len()
+    }
+
+    /// The first job whose bulkhead has room, those that were parked before the others.
+    fn take(&mut self, share: usize) -> Option<Job> {
+        let occupied = &self.occupied;
+        let has_room = |job: &Job| job.bulkhead.as_ref().is_none_or(|bulkhead| occupation(occupied, bulkhead) < share);
+        let queue = match self.resumed.iter().position(has_room) {
+            Some(at) => self.resumed.remove(at),
+            None => self.fresh.iter().position(has_room).and_then(|at| self.fresh.remove(at)),
+        };
+        let job = queue?;
+        self.running += 1;
+        if let Some(bulkhead) = &job.bulkhead {
+            self.occupy(bulkhead);
+        }
+        Some(job)
+    }
+
+    fn occupy(&mut self, bulkhead: &Bulkhead) {
+        match self.occupied.iter_mut().find(|(name, _)| name == bulkhead) {
+            Some((_, workers)) => *workers += 1,
+            None => self.occupied.push((bulkhead.clone(), 1)),
+        }
+    }
+
+    fn finish(&mut self, bulkhead: Option<Bulkhead>) {
+        self.running -= 1;
+        let Some(bulkhead) = bulkhead else { return };
+        if let Some((_, workers)) = self.occupied.iter_mut().find(|(name, _)| *name == bulkhead) {
+            *workers -= 1;
+        }
+        self.occupied.retain(|(_, workers)| *workers > 0);
+    }
+}
+
+fn occupation(occupied: &[(Bulkhead, usize)], bulkhead: &Bulkhead) -> usize {
+    occupied.iter().find(|(name, _)| name == bulkhead).map_or(0, |(_, workers)| *workers)
+}

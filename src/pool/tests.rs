@@ -1,0 +1,191 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use crate::error::Kind;
+
+/// Long enough for any machine: a test that gets here has failed.
+const NEVER: Duration = Duration::from_secs(20);
+
+fn pool(workers: usize, limit: usize) -> Pool {
+    Pool::start(workers, limit, || 0).unwrap()
+}
+
+fn bulkhead(name: &str) -> Option<Bulkhead> {
+    Some(name.into())
+}
+
+/// Jobs that say that they run and then stay until the gate is opened (dropped).
+struct Stuck {
+    gate: Option<Sender<()>>,
+    closed: Arc<Mutex<Receiver<()>>>,
+    here: Sender<()>,
+    arrivals: Receiver<()>,
+}
+
+impl Stuck {
+    fn new() -> Self {
+        let ((gate, closed), (here, arrivals)) = (channel(), channel());
+        Self { gate: Some(gate), closed: Arc::new(Mutex::new(closed)), here, arrivals }
+    }
+
+    fn job(&self, name: Option<Bulkhead>) -> Job {
+        let (closed, here) = (self.closed.clone(), self.here.clone());
+        Job::new(name, move || {
+            here.send(()).unwrap();
+            let _opened = closed.lock().recv();
+        })
+    }
+
+    fn wait_for(&self, jobs: usize) {
+        (0..jobs).for_each(|_| self.arrivals.recv_timeout(NEVER).unwrap());
+    }
+
+    fn open(&mut self) {
+        self.gate = None;
+    }
+}
+
+#[test]
+fn a_bulkhead_leaves_two_workers_to_the_others() {
+    let mut stuck = Stuck::new();
+    let pool = pool(4, 100);
+    for _ in 0..10 {
+        pool.submit(stuck.job(bulkhead("cluster"))).unwrap();
+    }
+    stuck.wait_for(2);
+    let (done, ends) = channel();
+    for name in [None, bulkhead("other"), None, bulkhead("other")] {
+        let done = done.clone();
+        pool.submit(Job::new(name, move || done.send(()).unwrap())).unwrap();
+    }
+    (0..4).for_each(|_| ends.recv_timeout(NEVER).unwrap());
+    assert!(stuck.arrivals.try_recv().is_err(), "a third job of the cluster has a worker");
+    assert_eq!(pool.load().queued, 8);
+    stuck.open();
+    stuck.wait_for(8);
+    assert!(pool.drain(Instant::now() + NEVER));
+    assert_eq!(pool.work.state.lock().occupied, []);
+}
+
+#[test]
+fn bulkheads_together_may_have_every_worker() {
+    let stuck = Stuck::new();
+    let pool = pool(4, 100);
+    for name in ["one", "other"].repeat(2) {
+        pool.submit(stuck.job(bulkhead(name))).unwrap();
+    }
+    stuck.wait_for(4);
+}
+
+#[test]
+fn queued_and_parked_calls_count_together() {
+    let stuck = Stuck::new();
+    let parked = Arc::new(AtomicUsize::new(0));
+    let count = parked.clone();
+    let pool = Pool::start(4, 3, move || count.load(Ordering::SeqCst)).unwrap();
+    for name in ["one", "other"].repeat(2) {
+        pool.submit(stuck.job(bulkhead(name))).unwrap();
+        stuck.wait_for(1);
+    }
+    pool.submit(stuck.job(None)).unwrap();
+    parked.store(2, Ordering::SeqCst);
+    let refusal = pool.submit(stuck.job(None)).unwrap_err();
+    assert_eq!(refusal.kind(), Kind::Unavailable);
+    assert!(refusal.message().contains("1 calls are queued and 2 wait"), "{refusal}");
+    pool.resume(stuck.job(None));
+    assert_eq!(pool.load(), Load { running: 4, queued: 2, parked: 2 });
+    parked.store(0, Ordering::SeqCst);
+    pool.submit(stuck.job(None)).unwrap();
+}
+
+#[test]
+fn calls_that_come_back_go_first() {
+    let mut stuck = Stuck::new();
+    let pool = pool(4, 100);
+    for name in ["one", "other"].repeat(2) {
+        pool.submit(stuck.job(bulkhead(name))).unwrap();
+    }
+    stuck.wait_for(4);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let job = |name| {
+        let order = order.clone();
+        Job::new(None, move || order.lock().push(name))
+    };
+    pool.submit(job("new")).unwrap();
+    pool.resume(job("first back"));
+    pool.resume(job("second back"));
+    let taken: Vec<_> = {
+        let mut state = pool.work.state.lock();
+        std::iter::from_fn(|| state.take(2)).collect()
+    };
+    taken.into_iter().for_each(|job| (job.run)());
+    assert_eq!(*order.lock(), ["first back", "second back", "new"]);
+    stuck.open();
+}
+
+#[test]
+fn the_quick_lane_answers_while_every_worker_is_stuck() {
+    let stuck = Stuck::new();
+    let pool = pool(4, 100);
+    for _ in 0..8 {
+        pool.submit(stuck.job(None)).unwrap();
+    }
+    stuck.wait_for(4);
+    let (done, ends) = channel();
+    pool.submit_quick(move || done.send(()).unwrap()).unwrap();
+    ends.recv_timeout(NEVER).unwrap();
+}
+
+#[test]
+fn the_number_of_threads_is_fixed_and_panics_end_none() {
+    let pool = pool(4, 1000);
+    let (here, arrivals) = channel();
+    for number in 0..400 {
+        let here = here.clone();
+        pool.submit(Job::new(None, move || {
+            here.send(thread::current().id()).unwrap();
+            assert!(number % 100 != 0, "on purpose");
+        }))
+        .unwrap();
+    }
+    let threads: HashSet<_> = (0..400).map(|_| arrivals.recv_timeout(NEVER).unwrap()).collect();
+    assert!(threads.len() <= 4, "{} threads", threads.len());
+    let stuck = Stuck::new();
+    (0..4).for_each(|_| pool.submit(stuck.job(None)).unwrap());
+    stuck.wait_for(4);
+}
+
+#[test]
+fn draining_waits_for_what_runs_and_refuses_what_is_new() {
+    let mut stuck = Stuck::new();
+    let pool = pool(4, 100);
+    for _ in 0..6 {
+        pool.submit(stuck.job(None)).unwrap();
+    }
+    stuck.wait_for(4);
+    assert!(!pool.drain(Instant::now()));
+    assert_eq!(pool.submit(stuck.job(None)).unwrap_err().kind(), Kind::Unavailable);
+    pool.submit_quick(|| ()).expect("health checks go on being answered");
+    stuck.open();
+    assert!(pool.drain(Instant::now() + NEVER));
+    stuck.wait_for(2);
+}
+
+#[test]
+fn a_stopped_pool_drops_what_it_is_given() {
+    let stuck = Stuck::new();
+    let pool = pool(4, 100);
+    (0..4).for_each(|_| pool.submit(stuck.job(None)).unwrap());
+    stuck.wait_for(4);
+    let (kept, gone) = channel::<()>();
+    let again = kept.clone();
+    pool.submit(Job::new(None, move || drop(kept))).unwrap();
+    pool.stop();
+    pool.resume(Job::new(None, move || drop(again)));
+    assert!(gone.recv_timeout(NEVER).is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Disconnected));
+}

@@ -1,0 +1,145 @@
+//! Block devices: number, size, who uses them. ioctl_blk (linux/fs.h), Documentation/ABI/stable/sysfs-block.
+
+#![expect(unsafe_code, reason = "rustix has no safe call for it")]
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+
+/// `_IOR(0x12, 114, size_t)`: bytes, as a u64 whatever the type in the macro says.
+const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+
+/// Major and minor number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// Which driver.
+    pub major: u32,
+    /// Which of its devices.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Splits `st_dev` or `st_rdev`.
+    pub fn from_raw(raw: u64) -> Self {
+        Self { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// A block device and its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The node, without symbolic links.
+    pub path: PathBuf,
+    /// The device.
+    pub number: DeviceNumber,
+    /// `st_dev` of the node itself: the devtmpfs it is on.
+    pub node_on: DeviceNumber,
+}
+
+impl Device {
+    /// Looks at the node `path`; the device itself is not opened.
+    ///
+    /// # Errors
+    /// Those of stat(2); ENOTBLK when it is no block device.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let node = fs::metadata(&path)?;
+        if !node.file_type().is_block_device() {
+            return Err(io::Error::from_raw_os_error(libc::ENOTBLK));
+        }
+        Ok(Self { path, number: DeviceNumber::from_raw(node.rdev()), node_on: DeviceNumber::from_raw(node.dev()) })
+    }
+
+    /// Whether the device takes no writes.
+    ///
+    /// # Errors
+    /// Those of reading sysfs: ENOENT when the device is gone.
+    pub fn is_read_only(&self) -> io::Result<bool> {
+        Ok(fs::read(self.sysfs("ro"))?.starts_with(b"1"))
+    }
+
+    /// Devices that stand on this one: device-mapper, md, bcache. Mounts are not among them.
+    ///
+    /// # Errors
+    /// Those of reading sysfs: ENOENT when the device is gone.
+    pub fn holders(&self) -> io::Result<Vec<OsString>> {
+        fs::read_dir(self.sysfs("holders"))?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+    }
+
+    fn sysfs(&self, attribute: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/dev/block/{}/{attribute}", self.number))
+    }
+}
+
+/// The size of an open device in bytes.
+///
+/// # Errors
+/// Those of ioctl(2): ENOTTY when it is no block device.
+pub fn size(device: &File) -> io::Result<u64> {
+    // SAFETY: BLKGETSIZE64 writes one u64, which is what the getter provides.
+    Ok(unsafe { ioctl(device, Getter::<BLKGETSIZE64, u64>::new()) }?)
+}
+
+/// Opens a device for reading, without waiting for a carrier or a disc.
+///
+/// # Errors
+/// Those of open(2): ENXIO when nothing is behind the node.
+pub fn open(path: &Path) -> io::Result<File> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
+}
+
+/// Opens a device for reading while nobody else claims it: a mount, a holder, another exclusive opener such as mkfs or fsck.
+///
+/// # Errors
+/// Those of open(2): EBUSY when it is claimed.
+pub fn open_exclusive(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::EXCL;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
+
+    #[test]
+    fn a_device_has_a_size_and_a_number() {
+        let image = LoopImage::new(8 << 20);
+        let device = Device::at(image.device()).unwrap();
+        assert_eq!(device.number.major, 7, "the loop driver's major");
+        assert_eq!(size(&open(image.device()).unwrap()).unwrap(), 8 << 20);
+        assert!(!device.is_read_only().unwrap());
+        assert!(device.holders().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_is_no_device() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(Device::at(file.path()).unwrap_err().raw_os_error(), Some(libc::ENOTBLK));
+        assert_eq!(size(file.as_file()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    }
+
+    #[test]
+    fn a_mounted_device_is_claimed() {
+        in_private_mounts(|dir| {
+            let image = LoopImage::new(16 << 20);
+            mkfs("ext4", image.device());
+            drop(open_exclusive(image.device()).unwrap());
+            let _mount = image.mount("ext4", dir);
+            assert_eq!(open_exclusive(image.device()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        });
+    }
+}

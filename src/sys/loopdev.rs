@@ -1,0 +1,460 @@
+//! Loop devices: loop(4), linux/loop.h.
+//!
+//! An attached image carries a shared flock(2), which tells everybody that it is attached. The lock belongs to the open file
+//! description that LOOP_CONFIGURE hands to the kernel, and the kernel keeps that description for as long as the device is attached:
+//! the lock outlives the process that attached the image and goes with the detach, whoever does that. So an exclusive lock on the
+//! image means that it is attached nowhere and will not be.
+//!
+//! The sector size is always 512: a file system remembers the sector size it was made with and cannot be mounted from a device with
+//! a larger one. Direct I/O is asked for; where the disk below wants larger sectors the kernel goes through the page cache instead.
+
+#![expect(unsafe_code, reason = "rustix has no safe call for it")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
+use serde::{Deserialize, Serialize};
+
+use super::{block, changing};
+
+const CONTROL: &str = "/dev/loop-control";
+
+const LOOP_CLR_FD: Opcode = 0x4C01;
+const LOOP_GET_STATUS64: Opcode = 0x4C05;
+const LOOP_SET_CAPACITY: Opcode = 0x4C07;
+const LOOP_CONFIGURE: Opcode = 0x4C0A;
+const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
+
+const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+const SECTOR: u32 = 512;
+
+/// Somebody else takes the free device first: each time he got on, so this ends.
+const TRIES: usize = 64;
+
+/// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16 detaches in the background.
+const LOOKS: u32 = 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// `struct loop_info64`.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+impl LoopConfig {
+    fn new(image: &File, flags: u32) -> io::Result<Self> {
+        let info = LoopInfo {
+            device: 0,
+            inode: 0,
+            rdevice: 0,
+            offset: 0,
+            size_limit: 0,
+            number: 0,
+            encrypt_type: 0,
+            encrypt_key_size: 0,
+            flags,
+            file_name: [0; 64],
+            crypt_name: [0; 64],
+            encrypt_key: [0; 32],
+            init: [0; 2],
+        };
+        let fd = u32::try_from(image.as_raw_fd()).map_err(io::Error::other)?;
+        Ok(Self { fd, block_size: SECTOR, info, reserved: [0; 8] })
+    }
+}
+
+/// LOOP_CTL_GET_FREE: its answer is the return value.
+struct GetFree;
+
+// SAFETY: the ioctl takes no argument, writes no memory of ours and returns the number of a device.
+unsafe impl Ioctl for GetFree {
+    type Output = i32;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        LOOP_CTL_GET_FREE
+    }
+
+    fn as_ptr(&mut self) -> *mut libc::c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(number: IoctlOutput, _: *mut libc::c_void) -> rustix::io::Result<i32> {
+        Ok(number)
+    }
+}
+
+/// An attached device. It remembers which file it stands on: device numbers are reused, inodes in use are not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopDevice {
+    /// `/dev/loopN`.
+    pub path: PathBuf,
+    /// Whether it takes no writes.
+    pub read_only: bool,
+    backing: Inode,
+}
+
+/// A file, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Inode {
+    device: u64,
+    number: u64,
+}
+
+impl Inode {
+    fn of(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|file| Self { device: file.dev(), number: file.ino() })
+    }
+}
+
+/// How a detach ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Detached {
+    /// The device no longer stands on the image.
+    Gone,
+    /// Somebody uses the device (a mount, a holder, an open descriptor): the kernel detaches it when the last one lets go.
+    WhenUnused,
+}
+
+/// Attaches `image` to a loop device; one that is attached already keeps its device.
+///
+/// # Errors
+/// Those of open(2) and loop(4); EWOULDBLOCK when somebody holds an exclusive lock on the image; EROFS when it is attached read-only
+/// and is to be written.
+pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
+    if let Some(device) = find(image)? {
+        return if device.read_only && !read_only { Err(io::Error::from_raw_os_error(libc::EROFS)) } else { Ok(device) };
+    }
+    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let file = File::from(rustix::fs::open(image, access | OFlags::CLOEXEC, Mode::empty())?);
+    // Before LOOP_CONFIGURE: an image is never attached without its lock.
+    flock(&file, FlockOperation::NonBlockingLockShared)?;
+    for _ in 0..TRIES {
+        match configure_free(&file, read_only) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            result => return result,
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EBUSY))
+}
+
+fn configure_free(image: &File, read_only: bool) -> io::Result<LoopDevice> {
+    let control = File::from(rustix::fs::open(CONTROL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?);
+    // SAFETY: see the implementation of the trait.
+    let number = changing("get a free loop device", || unsafe { ioctl(&control, GetFree) })?;
+    let path = PathBuf::from(format!("/dev/loop{number}"));
+    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let device = File::from(rustix::fs::open(&path, access | OFlags::CLOEXEC, Mode::empty())?);
+    let flags = if read_only { LO_FLAGS_READ_ONLY } else { 0 };
+    match configure(&device, image, flags | LO_FLAGS_DIRECT_IO) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => configure(&device, image, flags)?,
+        result => result?,
+    }
+    as_attached(path, &device)
+}
+
+fn configure(device: &File, image: &File, flags: u32) -> io::Result<()> {
+    let config = LoopConfig::new(image, flags)?;
+    // SAFETY: LOOP_CONFIGURE reads one struct loop_config, which LoopConfig is; the descriptor in it is open.
+    changing("attach loop device", || unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, LoopConfig>::new(config)) })?;
+    Ok(())
+}
+
+fn status(device: &File) -> io::Result<LoopInfo> {
+    // SAFETY: LOOP_GET_STATUS64 writes one struct loop_info64, which LoopInfo is.
+    Ok(unsafe { ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo>::new()) }?)
+}
+
+fn as_attached(path: PathBuf, device: &File) -> io::Result<LoopDevice> {
+    let info = status(device)?;
+    let backing = Inode { device: info.device, number: info.inode };
+    Ok(LoopDevice { path, read_only: info.flags & LO_FLAGS_READ_ONLY != 0, backing })
+}
+
+/// The device that stands on `image`, if one does. Only a device whose file has the same name is opened.
+///
+/// An image whose name is gone is still found under the name it had.
+///
+/// # Errors
+/// Those of reading sysfs and opening the device.
+pub fn find(image: &Path) -> io::Result<Option<LoopDevice>> {
+    match Inode::of(image) {
+        Ok(inode) => find_inode(image.file_name().unwrap_or_default(), inode),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => find_deleted(image),
+        Err(error) => Err(error),
+    }
+}
+
+fn find_inode(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
+    for (device, file) in attached()? {
+        if file.file_name() != Some(name) && without_deleted(&file).and_then(Path::file_name) != Some(name) {
+            continue;
+        }
+        match open_attached(&device)? {
+            Some(device) if device.backing == inode => return Ok(Some(device)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn find_deleted(image: &Path) -> io::Result<Option<LoopDevice>> {
+    let (Some(parent), Some(name)) = (image.parent(), image.file_name()) else { return Ok(None) };
+    let image = match fs::canonicalize(parent) {
+        Ok(parent) => parent.join(name),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => image.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let device = attached()?.into_iter().find(|(_, file)| without_deleted(file) == Some(&image));
+    device.map_or(Ok(None), |(device, _)| open_attached(&device))
+}
+
+/// Opens a device that was attached a moment ago.
+fn open_attached(path: &Path) -> io::Result<Option<LoopDevice>> {
+    let device = match block::open(path).and_then(|device| as_attached(path.to_owned(), &device)) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        result => result?,
+    };
+    Ok(Some(device))
+}
+
+/// All attached devices, each with the path of its file as the kernel shows it: ` (deleted)` follows one whose name is gone.
+///
+/// # Errors
+/// Those of reading sysfs.
+pub fn attached() -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block")? {
+        let name = entry?.file_name();
+        if name.as_bytes().starts_with(b"loop")
+            && let Some(file) = backing_file(&name)?
+        {
+            found.push((Path::new("/dev").join(&name), file));
+        }
+    }
+    Ok(found)
+}
+
+/// The file below the device of this name; none if it is not attached.
+fn backing_file(device: &OsStr) -> io::Result<Option<PathBuf>> {
+    match fs::read(Path::new("/sys/block").join(device).join("loop/backing_file")) {
+        Ok(mut line) => {
+            line.pop_if(|last| *last == b'\n');
+            Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(line))))
+        }
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn without_deleted(file: &Path) -> Option<&Path> {
+    file.as_os_str().as_bytes().strip_suffix(b" (deleted)").map(|path| Path::new(OsStr::from_bytes(path)))
+}
+
+/// No such device, or nothing attached to it; ENODEV and EINVAL come from sysfs while it goes away.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV | libc::EINVAL))
+}
+
+/// Detaches `device` from its image; one that stands on another file by now is left alone.
+///
+/// LOOP_CLR_FD says success for a device in use and only marks it, so the result is looked at.
+///
+/// # Errors
+/// Those of open(2) and loop(4).
+pub fn detach(device: &LoopDevice) -> io::Result<Detached> {
+    if let Err(error) = clear(device)
+        && !is_gone(&error)
+    {
+        return Err(error);
+    }
+    for look in 0..LOOKS {
+        if look > 0 {
+            thread::sleep(LOOK_AGAIN);
+        }
+        if !stands_on_its_image(device)? {
+            return Ok(Detached::Gone);
+        }
+    }
+    Ok(Detached::WhenUnused)
+}
+
+fn clear(device: &LoopDevice) -> io::Result<()> {
+    let open = block::open(&device.path)?;
+    if as_attached(device.path.clone(), &open)?.backing != device.backing {
+        return Ok(());
+    }
+    // SAFETY: LOOP_CLR_FD takes no argument.
+    changing("detach loop device", || unsafe { ioctl(&open, NoArg::<LOOP_CLR_FD>::new()) })?;
+    Ok(())
+}
+
+/// Asked of sysfs first: while the device is open it cannot go away.
+fn stands_on_its_image(device: &LoopDevice) -> io::Result<bool> {
+    if backing_file(device.path.file_name().unwrap_or_default())?.is_none() {
+        return Ok(false);
+    }
+    Ok(open_attached(&device.path)?.is_some_and(|now| now.backing == device.backing))
+}
+
+/// Makes `device` as large as its image has become, and returns that size in bytes.
+///
+/// # Errors
+/// Those of open(2) and loop(4): ENXIO when it is not attached.
+pub fn set_capacity(device: &Path) -> io::Result<u64> {
+    let device = block::open(device)?;
+    // SAFETY: LOOP_SET_CAPACITY takes no argument.
+    changing("grow loop device", || unsafe { ioctl(&device, NoArg::<LOOP_SET_CAPACITY>::new()) })?;
+    block::size(&device)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::sys::flock::FileLock;
+    use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
+
+    fn is_locked(image: &Path) -> bool {
+        FileLock::try_exclusive(File::open(image).unwrap()).unwrap().is_none()
+    }
+
+    #[test]
+    fn the_structs_are_the_kernels() {
+        assert_eq!(size_of::<LoopInfo>(), 232);
+        assert_eq!(size_of::<LoopConfig>(), 304);
+    }
+
+    #[test]
+    fn an_image_is_attached_once_and_found() {
+        let image = LoopImage::new(4 << 20);
+        assert_eq!(attach(image.file(), false).unwrap(), *image.attached());
+        assert_eq!(find(image.file()).unwrap().as_ref(), Some(image.attached()));
+        assert!(attached().unwrap().iter().any(|(device, file)| device == image.device() && file == image.file()));
+    }
+
+    #[test]
+    fn the_lock_stays_with_the_device_and_goes_with_it() {
+        let image = LoopImage::new(4 << 20);
+        assert!(is_locked(image.file()), "attached, and no descriptor of ours is open");
+        assert_eq!(detach(image.attached()).unwrap(), Detached::Gone);
+        assert!(!is_locked(image.file()), "detached");
+        assert_eq!(detach(image.attached()).unwrap(), Detached::Gone, "again");
+    }
+
+    #[test]
+    fn a_locked_image_is_not_attached() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        fs::write(&path, [0; 4096]).unwrap();
+        let _lock = FileLock::try_exclusive(File::open(&path).unwrap()).unwrap().unwrap();
+        assert_eq!(attach(&path, false).unwrap_err().raw_os_error(), Some(libc::EWOULDBLOCK));
+        assert!(find(&path).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_image_of_the_same_name_elsewhere_is_another() {
+        let image = LoopImage::new(4 << 20);
+        let other = LoopImage::new(4 << 20);
+        assert_eq!(image.file().file_name(), other.file().file_name());
+        assert_ne!(image.device(), other.device());
+        assert_eq!(find(other.file()).unwrap().unwrap().path, other.device());
+    }
+
+    #[test]
+    fn an_image_whose_name_is_gone_or_taken_is_told_apart() {
+        let image = LoopImage::new(4 << 20);
+        fs::remove_file(image.file()).unwrap();
+        assert_eq!(find(image.file()).unwrap().as_ref(), Some(image.attached()), "found under the name it had");
+        fs::write(image.file(), [0; 4096]).unwrap();
+        assert!(find(image.file()).unwrap().is_none(), "the new file is not the attached one");
+    }
+
+    #[test]
+    fn a_mounted_device_is_detached_only_when_unused() {
+        in_private_mounts(|dir| {
+            let image = LoopImage::new(16 << 20);
+            mkfs("ext4", image.device());
+            let mount = image.mount("ext4", dir);
+            assert_eq!(detach(image.attached()).unwrap(), Detached::WhenUnused);
+            assert!(is_locked(image.file()));
+            drop(mount);
+            assert_eq!(detach(image.attached()).unwrap(), Detached::Gone);
+        });
+    }
+
+    #[test]
+    fn a_device_that_stands_on_another_file_is_left_alone() {
+        let image = LoopImage::new(4 << 20);
+        let stale = LoopDevice { backing: Inode { device: 1, number: 1 }, ..image.attached().clone() };
+        assert_eq!(detach(&stale).unwrap(), Detached::Gone);
+        assert!(find(image.file()).unwrap().is_some());
+    }
+
+    #[test]
+    fn read_only_is_kept_and_not_widened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        fs::write(&path, [0; 4096]).unwrap();
+        let device = attach(&path, true).unwrap();
+        let wider = attach(&path, false);
+        let again = attach(&path, true);
+        detach(&device).unwrap();
+        assert!(device.read_only);
+        assert_eq!(wider.unwrap_err().raw_os_error(), Some(libc::EROFS));
+        assert_eq!(again.unwrap(), device);
+    }
+
+    #[test]
+    fn a_device_follows_its_image() {
+        let image = LoopImage::new(4 << 20);
+        File::options().write(true).open(image.file()).unwrap().set_len(8 << 20).unwrap();
+        assert_eq!(set_capacity(image.device()).unwrap(), 8 << 20);
+    }
+
+    #[test]
+    fn direct_io_is_on_where_the_file_system_has_it() {
+        let image = LoopImage::new(4 << 20);
+        let info = status(&block::open(image.device()).unwrap()).unwrap();
+        assert_ne!(info.flags & LO_FLAGS_DIRECT_IO, 0, "the scratch directory is on a file system with direct I/O");
+    }
+
+    #[test]
+    fn a_missing_image_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = attach(&dir.path().join("none"), false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

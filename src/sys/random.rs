@@ -1,0 +1,65 @@
+//! Numbers nobody else has: this boot's, and random ones.
+
+#![expect(unsafe_code, reason = "rustix has no safe call for it")]
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+
+/// The number of this boot of the machine, new at every boot: random(4). What does not outlive a boot is recorded with it.
+///
+/// # Errors
+/// Those of reading /proc.
+pub fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned())
+}
+
+/// `bytes` random bytes as hex digits: getrandom(2).
+///
+/// # Errors
+/// Those of getrandom(2).
+pub fn hex(bytes: usize) -> io::Result<String> {
+    let mut buffer = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        filled += getrandom(&mut buffer[filled..])?;
+    }
+    Ok(buffer.iter().fold(String::with_capacity(2 * bytes), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+fn getrandom(buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the pointer is good for writes of the length that is passed.
+    let count = unsafe { libc::getrandom(buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    match usize::try_from(count) {
+        Ok(count) => Ok(count),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_id_is_a_uuid_and_stays() {
+        let id = boot_id().unwrap();
+        assert_eq!(id.len(), 36);
+        assert_eq!(id, boot_id().unwrap());
+    }
+
+    #[test]
+    fn random_hex_is_as_long_as_asked_and_never_the_same() {
+        let (one, two) = (hex(16).unwrap(), hex(16).unwrap());
+        assert!(one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_ne!(one, two);
+        assert_eq!(hex(0).unwrap(), "");
+    }
+}
