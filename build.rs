@@ -41,7 +41,7 @@ fn generate(directory: &Path, inputs: &[&str]) -> Result<()> {
     let messages = directory.join("messages");
     fs::create_dir_all(&messages)?;
     let (renamed, modules) = name_after_packages(parsed.file_descriptors, inputs)?;
-    // The lite runtime leaves out reflection: nobody asks for it, and it is most of the generated code.
+    // The lite runtime leaves out reflection, which nobody asks for.
     let customize = Customize::default().lite_runtime(true).gen_mod_rs(true);
     gen_and_write(&renamed, &parsed.parser, &modules, &messages, &customize, &NoChange)?;
 
@@ -164,13 +164,13 @@ fn registration(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     let mut code = String::new();
     writeln!(code, "\n    /// Serves `{package}.{service}`.")?;
     writeln!(code, "    pub fn register_{function}<S: {service}>(")?;
-    writeln!(code, "        builder: grpcio::ServiceBuilder,")?;
+    writeln!(code, "        mut builder: grpcio::ServiceBuilder,")?;
     writeln!(code, "        bridge: &crate::grpc::bridge::Bridge,")?;
     writeln!(code, "        service: &std::sync::Arc<S>,")?;
     writeln!(code, "    ) -> grpcio::ServiceBuilder {{")?;
     for Rpc { path, function, streaming, .. } in rpcs {
         let kind = if *streaming { "streaming" } else { "unary" };
-        writeln!(code, "        let builder = bridge.{kind}(builder, \"{path}\", service, S::{function});")?;
+        writeln!(code, "        builder = bridge.{kind}(builder, \"{path}\", service, S::{function});")?;
     }
     code += "        builder\n    }\n";
     Ok(code)

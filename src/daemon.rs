@@ -24,7 +24,7 @@ use crate::locks::Locks;
 use crate::notify::Notifier;
 use crate::pool::Pool;
 use crate::signals::{Event, Signals};
-use crate::sys::flock::Flock;
+use crate::sys::flock::FileLock;
 use crate::volume::Volumes;
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
@@ -52,7 +52,7 @@ struct Daemon {
     running: Arc<Running>,
     processes: Arc<Processes>,
     journal: Arc<Journal>,
-    _state: Flock,
+    _state: FileLock,
 }
 
 impl Daemon {
@@ -70,9 +70,9 @@ impl Daemon {
         recover(config, &volumes)?;
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
-        let pool = Pool::start(config.workers, config.queue).map_err(|error| Error::io("start the workers", &error))?;
-        let locks: Arc<Locks<Answer>> = Locks::start(config.lock_slots, config.lock_wait, Bridge::is_retryable)
-            .map_err(|error| Error::io("start the lock table's timer", &error))?;
+        let locks: Arc<Locks<Answer>> = Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
+        let parked = Arc::clone(&locks);
+        let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
         let identity = Identity { name: config.name.clone(), controller: config.services.controller, volumes };
         let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
@@ -117,10 +117,11 @@ impl Daemon {
 }
 
 /// One daemon a state directory.
-fn lock_state(layout: &Layout) -> Result<Flock> {
+fn lock_state(layout: &Layout) -> Result<FileLock> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir()).map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
-    let lock = Flock::try_exclusive(&path).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
+    let file = std::fs::File::options().create(true).append(true).open(&path);
+    let lock = file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
     lock.ok_or_else(|| {
         Error::precondition(format!(
             "another cephlet uses the state directory {}: stop it, or give this one another CEPHLET_STATE_DIR",
@@ -131,7 +132,8 @@ fn lock_state(layout: &Layout) -> Result<Flock> {
 
 fn open_journal(layout: &Layout, signals: &Signals) -> Result<Arc<Journal>> {
     let events = signals.sender();
-    let journal = Journal::open(&layout.journal_dir(), Arc::new(RealDisk), move |error| events.fatal(error.to_string()))?;
+    let disk = RealDisk::open(&layout.journal_dir())?;
+    let journal = Journal::open(Arc::new(disk), move |error| events.fatal(error.to_string()))?;
     Ok(Arc::new(journal))
 }
 
@@ -143,8 +145,9 @@ fn start_processes(config: &Config) -> Result<Arc<Processes>> {
 
 fn assemble(config: &Config, layout: Layout, journal: &Arc<Journal>, processes: &Arc<Processes>) -> Result<Volumes> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
-    let local = Local::open(config, &layout, kernel.clone())?;
-    let boot_id = crate::sys::file::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
+    let loops = Arc::new(kernel.clone());
+    let local = Local::open(layout.local_dir().to_path_buf(), &config.node_id, &config.name, loops, config.services.controller)?;
+    let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     Ok(Volumes {
         backends: Backends::new(vec![Arc::new(local) as Arc<dyn Backend>]),
         journal: Arc::clone(journal),

@@ -19,7 +19,7 @@ use crate::grpc::running::Running;
 use crate::grpc::status;
 use crate::grpc::stream::{Chunks, Stream};
 use crate::locks::{Entry, Guard, Identical, Key, Locks, Turn};
-use crate::pool::{Bulkhead, Job, Lane, Pool};
+use crate::pool::{Bulkhead, Job, Pool};
 
 /// An answer, encoded; shared by all callers that asked the same.
 pub type Answer = Result<Arc<[u8]>>;
@@ -194,10 +194,15 @@ impl Bridge {
 
     /// Queues the first part of a call, or refuses it if the queue is full.
     fn submit(&self, reply: Reply, job: impl FnOnce(Reply) + Send + 'static) {
-        let lane = if QUICK.iter().any(|quick| reply.call.method().ends_with(quick)) { Lane::Quick } else { Lane::Work };
+        let quick = QUICK.iter().any(|quick| reply.call.method().ends_with(quick));
         let slot = Arc::new(Mutex::new(Some(reply)));
         let taken = Arc::clone(&slot);
-        let queued = self.pool.submit(lane, Job::new(None, move || if let Some(reply) = taken.lock().take() { job(reply) }));
+        let run = move || {
+            if let Some(reply) = taken.lock().take() {
+                job(reply);
+            }
+        };
+        let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Job::new(None, run)) };
         if let (Err(refused), Some(reply)) = (queued, slot.lock().take()) {
             reply.finish(Err(refused));
         }

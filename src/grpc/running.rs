@@ -8,7 +8,7 @@ use std::time::Duration;
 use log::Level;
 use parking_lot::{Condvar, Mutex};
 
-use crate::call::Call;
+use crate::call::Progress;
 use crate::error::Error;
 use crate::grpc::status;
 
@@ -21,19 +21,19 @@ const CHATTY: [&str; 3] = ["/Probe", "Capabilities", "/NodeGetInfo"];
 /// The calls in progress.
 #[derive(Debug, Default)]
 pub struct Running {
-    calls: Mutex<BTreeMap<u64, Call>>,
+    calls: Mutex<BTreeMap<u64, Progress>>,
     stopped: Mutex<bool>,
     wake: Condvar,
 }
 
 impl Running {
     /// A call came in.
-    pub fn began(&self, call: &Call) {
+    pub fn began(&self, call: &Progress) {
         self.calls.lock().insert(call.id(), call.clone());
     }
 
     /// A call was answered. Its line in the log: number, method, volume, outcome, milliseconds.
-    pub fn ended(&self, call: &Call, outcome: Result<(), &Error>) {
+    pub fn ended(&self, call: &Progress, outcome: Result<(), &Error>) {
         self.calls.lock().remove(&call.id());
         let (id, method, subject) = (call.id(), call.method(), call.subject());
         let milliseconds = call.age().as_secs_f64() * 1000.0;
@@ -78,7 +78,7 @@ impl Running {
     }
 
     fn report(&self) {
-        let slow: Vec<Call> = self.calls.lock().values().filter(|call| call.age() >= SLOW).cloned().collect();
+        let slow: Vec<Progress> = self.calls.lock().values().filter(|call| call.age() >= SLOW).cloned().collect();
         for call in slow {
             let (step, since) = call.current_step();
             let (id, method, subject) = (call.id(), call.method(), call.subject());

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::grpc::bridge::guarded;
 use crate::grpc::status;
-use crate::pool::{Job, Lane, Pool};
+use crate::pool::{Job, Pool};
 
 /// The replies of a stream.
 pub type Chunks<R> = Box<dyn Iterator<Item = Result<R>> + Send>;
@@ -79,7 +79,7 @@ impl<R: Message> Stream<R> {
             // The receiver is gone only when the server is.
             let _ = sender.send((next, self));
         };
-        pool.submit(Lane::Work, Job::new(None, make))?;
+        pool.submit(Job::new(None, make))?;
         receiver.await.map_err(|oneshot::Canceled| Error::unavailable("the daemon is going down"))
     }
 }

@@ -6,9 +6,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Between the parts of a key: no name of an object, pool or cluster can hold it.
-const SEPARATOR: char = '\0';
-
 /// The whole name of an object: what a lock, a node record and a mount of the daemon are filed under. Compared exactly.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -16,26 +13,16 @@ pub struct Key {
     text: Arc<str>,
 }
 
-impl Key {
-    /// The key of an object. Parts that a backend does not have are empty.
-    pub fn new(backend: &str, cluster: &str, pool: &str, namespace: &str, object: &str) -> Self {
-        let parts = [backend, cluster, pool, namespace, object];
-        let mut text = String::with_capacity(parts.iter().map(|part| part.len() + 1).sum());
-        for part in parts {
-            text.push_str(part);
-            text.push(SEPARATOR);
-        }
-        text.pop();
+impl<T: Into<Arc<str>>> From<T> for Key {
+    fn from(text: T) -> Self {
+        let text = text.into();
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        Self { hash: NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN), text: text.into() }
+        Self { hash: NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN), text }
     }
+}
 
-    /// The whole key, its parts separated by NUL: unique, the same in every run, not for readers.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
+impl Key {
     /// A quick first comparison; good for this process only.
     pub(super) fn hash(&self) -> NonZeroU64 {
         self.hash
@@ -43,14 +30,8 @@ impl Key {
 }
 
 impl fmt::Display for Key {
-    /// The parts that are not empty, as a path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = self.text.split(SEPARATOR).filter(|part| !part.is_empty());
-        for (place, part) in parts.enumerate() {
-            let slash = if place == 0 { "" } else { "/" };
-            write!(f, "{slash}{part}")?;
-        }
-        Ok(())
+        f.write_str(&self.text)
     }
 }
 
@@ -91,15 +72,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_told_apart() {
-        assert_eq!(Key::new("rbd", "main", "vms", "", "a"), Key::new("rbd", "main", "vms", "", "a"));
-        assert_ne!(Key::new("rbd", "main", "vms", "", "a"), Key::new("rbd", "main", "", "vms", "a"));
-        assert_ne!(Key::new("rbd", "main", "a/b", "", "c"), Key::new("rbd", "main", "a", "b", "c"));
-    }
-
-    #[test]
-    fn is_shown_as_a_path_of_the_parts_it_has() {
-        assert_eq!(Key::new("local", "node-1", "", "", "csi-vol-1").to_string(), "local/node-1/csi-vol-1");
+    fn keys_are_compared_whole() {
+        assert_eq!(Key::from("rbd:main:vms::a"), Key::from("rbd:main:vms::a".to_string()));
+        assert_ne!(Key::from("rbd:main:vms::a"), Key::from("rbd:main::vms:a"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ fn request(text: &'static str) -> Option<Box<dyn Identical>> {
 }
 
 fn key(object: &str) -> Key {
-    Key::new("local", "node", "", "", object)
+    Key::from(format!("local:node:::{object}"))
 }
 
 /// A table, and what its calls were told.

@@ -3,9 +3,10 @@
 //! What a name points to after a power failure is sure only once its directory was synced ([`sync_dir`]), what a file holds only
 //! once the file was ([`sync_file`]).
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags};
 
@@ -69,6 +70,39 @@ fn absent_is_fine(result: rustix::io::Result<()>) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Sees to it that a directory is there, with its parents; what is made is for its owner alone (0700).
+///
+/// # Errors
+/// Those of mkdir(2): ENOTDIR or EEXIST when something else is there.
+pub fn ensure_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    changing("make directory", || DirBuilder::new().recursive(true).mode(0o700).create(path))
+}
+
+/// Sees to it that a regular file is there; a new one is empty and for its owner alone.
+///
+/// # Errors
+/// Those of open(2); EISDIR and the like when something else is there.
+pub fn ensure_file(path: &Path) -> io::Result<()> {
+    match create_new(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
+        outcome => outcome.map(drop),
+    }
+}
+
+/// The path as the kernel's tables name it: symbolic links on the way are followed, the last name is taken as it is.
+///
+/// # Errors
+/// Those of realpath(3) for the directory the path is in.
+pub fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        _ => Ok(path.to_path_buf()),
     }
 }
 

@@ -10,7 +10,7 @@
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -124,6 +124,14 @@ pub struct LoopDevice {
     /// Whether it takes no writes.
     pub read_only: bool,
     backing: Inode,
+}
+
+#[cfg(test)]
+impl LoopDevice {
+    /// A device that is only talked about.
+    pub(crate) fn pretended(path: PathBuf, read_only: bool) -> Self {
+        Self { path, read_only, backing: Inode { device: 0, number: 0 } }
+    }
 }
 
 /// A file, whatever its name.
@@ -272,8 +280,10 @@ fn backing_file(device: &OsStr) -> io::Result<Option<PathBuf>> {
     match fs::read(Path::new("/sys/block").join(device).join("loop/backing_file")) {
         Ok(mut line) => {
             line.pop_if(|last| *last == b'\n');
-            Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(line))))
+            Ok((!line.is_empty()).then(|| PathBuf::from(OsString::from_vec(line))))
         }
+        // Attached, to a path that is too long to be shown.
+        Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => Ok(Some(PathBuf::new())),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }

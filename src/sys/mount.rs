@@ -232,6 +232,8 @@ mod tests {
     use super::*;
     use crate::sys::mountinfo::Mounts;
     use crate::sys::scratch::in_private_mounts;
+    use rustix::fs::{Mode, OFlags};
+    use std::os::fd::AsRawFd;
     use std::path::PathBuf;
 
     fn options_at(path: &Path) -> String {
@@ -324,6 +326,23 @@ mod tests {
             let target = tmpfs(dir, "target", &[]);
             let _user = fs::File::create(target.join("f")).unwrap();
             unmount_detached(&target).unwrap();
+            assert!(Mounts::read().unwrap().find_at(&target).is_none());
+        });
+    }
+
+    #[test]
+    fn a_dead_mount_in_use_is_detached() {
+        in_private_mounts(|dir| {
+            // A FUSE file system whose process goes away without a word.
+            let target = dir.join("target");
+            fs::create_dir(&target).unwrap();
+            let process = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+            let words = format!("fd={},rootmode=40000,user_id=0,group_id=0", process.as_raw_fd());
+            mount(Path::new("scratch"), &target, "fuse", &Options::parse(&[words])).unwrap();
+            let _user = rustix::fs::open(&target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            drop(process);
+            assert_eq!(unmount(&target).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+            assert_eq!(ensure_unmounted(&target).unwrap(), Unmounted::Detached);
             assert!(Mounts::read().unwrap().find_at(&target).is_none());
         });
     }

@@ -2,10 +2,10 @@
 //!
 //! Paths are bytes, as the kernel gave them. Nothing here touches a mounted file system, so nothing here can hang on a dead one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::block::{Device, DeviceNumber};
@@ -41,9 +41,17 @@ pub struct Mount {
 impl Mount {
     /// Whether nothing can be written through this mount.
     pub fn is_read_only(&self) -> bool {
-        let has = |options: &str| options.split(',').any(|word| word == "ro");
-        has(&self.options) || has(&self.super_options)
+        has_ro(&self.options) || self.is_file_system_read_only()
     }
+
+    /// Whether nothing can be written to the file system, through whichever mount.
+    pub fn is_file_system_read_only(&self) -> bool {
+        has_ro(&self.super_options)
+    }
+}
+
+fn has_ro(options: &str) -> bool {
+    options.split(',').any(|word| word == "ro")
 }
 
 /// A snapshot of the table.
@@ -178,7 +186,7 @@ fn path(field: &[u8]) -> PathBuf {
 
 /// Options and types are ASCII but for what a mounter chose to put in; they are only compared with ASCII words.
 fn text(field: &[u8]) -> String {
-    OsStr::from_bytes(&unescape(field)).to_string_lossy().into_owned()
+    String::from_utf8_lossy(&unescape(field)).into_owned()
 }
 
 /// The kernel writes space, tab, newline, backslash and sometimes `#` as a backslash and three octal digits.
@@ -204,6 +212,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     fn parse(table: &str) -> Mounts {
         Mounts::parse(table.as_bytes()).unwrap()

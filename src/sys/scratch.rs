@@ -64,8 +64,7 @@ impl LoopImage {
 
     /// Mounts it on a new directory below `dir`.
     pub(crate) fn mount(&self, fs_type: &str, dir: &Path) -> Mounted {
-        let target = dir.join(self.device().file_name().unwrap());
-        std::fs::create_dir(&target).unwrap();
+        let target = TempDir::new_in(dir).unwrap().keep();
         mount::mount(self.device(), &target, fs_type, &mount::Options::parse::<&str>(&[])).unwrap();
         Mounted(target)
     }

@@ -78,8 +78,8 @@ pub fn map(field: &str, pairs: &Map) -> Result<()> {
 
 /// Secrets: within the limit of a map. Their content is never part of a message.
 pub fn secrets(secrets: &Secrets) -> Result<()> {
-    if secrets.byte_len() > MAX_MAP {
-        return Err(too_long("secrets", secrets.byte_len(), MAX_MAP));
+    if secrets.size() > MAX_MAP {
+        return Err(too_long("secrets", secrets.size(), MAX_MAP));
     }
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::backend::Device;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::exec::kernel::Content;
 use crate::exec::{Class, Cmd, Tool};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
+use crate::sys::superblock::Content;
 use crate::volume::Volumes;
 use crate::volume::requests::{Access, Capability, Map};
 
@@ -50,13 +50,13 @@ impl Volumes {
         match found.content {
             Content::Blank => self.format(call, id, device, fs_type),
             _ if self.mark(id) == Some(Mark::Formatting) => self.format(call, id, device, fs_type),
-            Content::FileSystem(present) if present.fs_type != fs_type => Err(Error::precondition(format!(
+            Content::FileSystem(present) if present.fs_type.name() != fs_type => Err(Error::precondition(format!(
                 "volume {id} holds an {} file system, {fs_type} was asked for: nothing was changed; ask for {0}, or use a new volume",
-                present.fs_type
+                present.fs_type.name()
             ))),
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
-                let too_small = found.device_bytes.saturating_sub(present.size_bytes) >= SLACK;
+                let too_small = found.device_bytes.saturating_sub(present.bytes) >= SLACK;
                 self.mend(call, id, device, fs_type, present.needs_check, too_small)
             }
             Content::Foreign(what) => Err(Error::precondition(format!(
@@ -78,7 +78,7 @@ impl Volumes {
             other => return Err(Error::invalid(format!("fs_type {other:?} is not offered: ext4, xfs and btrfs are"))),
         };
         self.set_mark(id, Mark::Formatting)?;
-        let made = self.runner.run(call, &Cmd::new(tool, Class::Unbounded).args(options).arg(&device.path));
+        let made = self.runner.run(call, &Cmd::new(tool, Class::Unbounded).args(options.iter().copied()).arg(&device.path));
         made.map_err(|error| Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted")))?;
         // Before the first mount: from then on there may be data.
         self.clear_mark(id)
@@ -99,7 +99,7 @@ impl Volumes {
 
     /// A full check, which resize2fs insists on before it grows an unmounted file system.
     fn check_ext4(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
-        let check = Cmd::new(Tool::E2fsck, Class::Unbounded).args(&["-p", "-f"]).arg(&device.path);
+        let check = Cmd::new(Tool::E2fsck, Class::Unbounded).args(["-p", "-f"]).arg(&device.path);
         match self.runner.run(call, &check).map_err(Error::from) {
             // 1: errors were corrected (e2fsck(8), EXIT CODE).
             Err(error) if error.exit_status() != Some(1) => {
@@ -143,7 +143,7 @@ impl Volumes {
         let cmd = match fs_type {
             "ext4" => Cmd::new(Tool::Resize2fs, Class::Unbounded).arg(device),
             "xfs" => Cmd::new(Tool::XfsGrowfs, Class::Unbounded).arg(mount_point),
-            "btrfs" => Cmd::new(Tool::Btrfs, Class::Unbounded).args(&["filesystem", "resize", "max"]).arg(mount_point),
+            "btrfs" => Cmd::new(Tool::Btrfs, Class::Unbounded).args(["filesystem", "resize", "max"]).arg(mount_point),
             other => return Err(Error::internal(format!("volume {id} is mounted as {other}, which cephlet cannot grow"))),
         };
         self.runner.run(call, &cmd).map(drop).map_err(|error| explain_growth(Error::from(error), id, fs_type))

@@ -11,6 +11,7 @@ mod filesystem;
 mod inspect;
 pub mod keys;
 mod list;
+mod mounts;
 mod node_record;
 mod publish;
 mod publish_to_node;

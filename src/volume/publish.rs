@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::sys::file;
+use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Target};
 use crate::volume::requests::{Access, Mode, Publish};
 use crate::volume::{SingleNodeTargets, Volumes};
@@ -34,7 +35,8 @@ impl Volumes {
         }
         let source = self.bind_source(&id, &record, backend.as_ref())?;
         let bound = ensure_target(&wanted.path, &record.access)
-            .and_then(|()| self.ensure_bound(call, &id, &source, Path::new(&wanted.path), wanted.read_only));
+            .and_then(|()| mounts::resolved(&wanted.path))
+            .and_then(|target| self.ensure_bound(call, &id, &source, &target, wanted.read_only));
         bound.inspect_err(|_| self.forget_failed_target(call, &id, &wanted.path))
     }
 
@@ -60,7 +62,7 @@ impl Volumes {
         if staging.read_only && !request.read_only && !node_record::is_read_only(&request.capability) {
             return Err(Error::precondition(format!("volume {id} is staged read-only at {} and cannot be published for writing", staging.path)));
         }
-        let unmounted = !block(&record.access) && self.mounted_at(id, &self.real_mount(id), Path::new(&staging.path))? != super::stage::Mounted::Ours;
+        let unmounted = !block(&record.access) && self.mounted_at(id, &mounts::resolved(&staging.path)?)? != Mounted::Ours;
         match unmounted {
             true => Err(Error::precondition(format!("volume {id} is no longer mounted at its staging path {}: stage it again", staging.path))),
             false => Ok(()),

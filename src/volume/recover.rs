@@ -4,23 +4,24 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::journal::{Change, Table};
-use crate::sys::{file, mountinfo};
+use crate::sys::file;
 use crate::volume::Volumes;
-use crate::volume::node_record::NodeRecord;
+use crate::volume::mounts;
+use crate::volume::node_record::{NodeRecord, Target};
 use crate::volume::requests::{Access, DeleteVolume, SnapshotById};
-use crate::volume::stage::mountinfo_error;
 
 impl Volumes {
     /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every operation asks the
     /// kernel.
     pub fn recover_node(&self) -> Result<()> {
-        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
+        let mounts = mounts::read()?;
         for (key, record) in self.node_records() {
             if record.boot_id != self.boot_id {
                 self.forget_boot(&key, &record)?;
                 continue;
             }
-            let lost = record.targets.iter().filter(|target| mounts.at(Path::new(&target.path)).is_none()).count();
+            let mounted = |target: &&Target| mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some());
+            let lost = record.targets.iter().filter(|target| !mounted(target)).count();
             match lost {
                 0 => log::info!("volume {}: still in use at {} paths", record.volume_id, record.paths().count()),
                 lost => log::warn!("volume {}: {lost} of its targets are not mounted; a repeated publish mounts them", record.volume_id),
@@ -36,7 +37,7 @@ impl Volumes {
             let path = Path::new(&target.path);
             let removed = match record.access {
                 Access::Mount { .. } => file::remove_dir(path),
-                Access::Block => file::remove_file(path),
+                Access::Block => file::remove(path),
             };
             if let Err(error) = removed {
                 log::warn!("the target path {} of volume {} stays: {error}", target.path, record.volume_id);

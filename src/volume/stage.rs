@@ -3,14 +3,16 @@
 //! A device has one real mount, below the runtime directory; staging paths and targets are binds of it. A second real mount
 //! would silently ignore its own options, so a path that asks for other options is refused.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::backend::{Device, NodeContext};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
+use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
-use crate::sys::mountinfo;
+use crate::sys::file;
 use crate::volume::node_record::{self, NodeRecord, Staging};
+use crate::volume::mounts::{self, Mounted};
 use crate::volume::requests::{Access, Mode, Stage};
 use crate::volume::{Volumes, filesystem};
 
@@ -78,27 +80,27 @@ impl Volumes {
     fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
         let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
         let mount_point = self.real_mount(id);
-        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
-        if mounts.at(&mount_point).is_none() {
+        if self.mounted_at(id, &mount_point)? == Mounted::Nothing {
             self.ensure_file_system(call, id, device, fs_type)?;
-            let made = crate::sys::file::ensure_dir(&mount_point);
+            let made = file::ensure_dir(&mount_point);
             made.map_err(|error| Error::io(format!("create {}", mount_point.display()), &error))?;
             let read_only = record.read_only || device.read_only;
             let options = mount_options(fs_type, flags, read_only);
-            let mounted = self.kernel.mount(call, &device.path, &mount_point, fs_type, &options, read_only);
-            mounted.map_err(|error| error.context(format!("volume {id}")))?;
+            let spec = MountSpec { source: &device.path, target: &mount_point, fs_type, options: &options, read_only };
+            self.kernel.mount(call, &spec).map_err(|error| error.context(format!("volume {id}")))?;
         }
         self.finish_growing(call, id, &device.path, &mount_point, fs_type)
     }
 
     fn bind_staging(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
         let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else { return Ok(()) };
-        let target = PathBuf::from(path);
-        crate::sys::file::ensure_dir(&target)
-            .map_err(|error| Error::io(format!("create the staging path {path} of volume {id}"), &error))?;
+        let made = file::ensure_dir(Path::new(path));
+        made.map_err(|error| Error::io(format!("create the staging path {path} of volume {id}"), &error))?;
         match record.access {
             Access::Block => Ok(()),
-            Access::Mount { .. } => self.ensure_bound(call, id, &self.real_mount(id), &target, staging.read_only),
+            Access::Mount { .. } => {
+                self.ensure_bound(call, id, &self.real_mount(id), &mounts::resolved(path)?, staging.read_only)
+            }
         }
     }
 
@@ -113,47 +115,6 @@ impl Volumes {
             log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
         }
     }
-
-    /// Where the volume's device is mounted for real.
-    pub(super) fn real_mount(&self, id: &VolumeId) -> PathBuf {
-        self.layout.mount_point(&id.key())
-    }
-
-    /// Makes sure that `target` is a bind of `source`. Whatever else is mounted there is left alone.
-    pub(super) fn ensure_bound(&self, call: &Call, id: &VolumeId, source: &Path, target: &Path, read_only: bool) -> Result<()> {
-        match self.mounted_at(id, source, target)? {
-            Mounted::Ours => Ok(()),
-            Mounted::Nothing => self.kernel.bind(call, source, target, read_only).map_err(|error| error.context(format!("volume {id}"))),
-            Mounted::Foreign(what) => Err(Error::precondition(format!(
-                "volume {id} cannot be mounted at {}: {what} is mounted there; unmount it first",
-                target.display()
-            ))),
-        }
-    }
-
-    /// What is mounted at `target`, compared with `source`: the real mount, or the device of a block volume.
-    pub(super) fn mounted_at(&self, id: &VolumeId, source: &Path, target: &Path) -> Result<Mounted> {
-        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
-        let Some(present) = mounts.at(target) else { return Ok(Mounted::Nothing) };
-        let ours = match mounts.at(source) {
-            Some(real) => real.device == present.device,
-            None => source.file_name().is_some_and(|name| present.root.file_name() == Some(name)) && present.is_devtmpfs(),
-        };
-        log::debug!("volume {id}: {} is a mount of {}", target.display(), present.source());
-        Ok(if ours { Mounted::Ours } else { Mounted::Foreign(present.source().to_string()) })
-    }
-}
-
-/// What is mounted at a path.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Mounted {
-    Nothing,
-    Ours,
-    Foreign(String),
-}
-
-pub(super) fn mountinfo_error(error: &std::io::Error) -> Error {
-    Error::io("read /proc/self/mountinfo", error)
 }
 
 /// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.

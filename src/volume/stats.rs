@@ -6,11 +6,10 @@ use crate::backend::Condition;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::sys::mountinfo;
 use crate::volume::Volumes;
+use crate::volume::mounts;
 use crate::volume::node_record::NodeRecord;
 use crate::volume::requests::{Access, Stats};
-use crate::volume::stage::mountinfo_error;
 
 /// Total, used and available amounts; for a block device only the total means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,24 +47,24 @@ impl Volumes {
                 let total = self.kernel.device_size(call, &device.path)?;
                 Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition: None })
             }
-            Access::Mount { .. } => self.file_system_usage(call, &id, &record, Path::new(path)),
+            Access::Mount { .. } => self.file_system_usage(call, &id, &record, &mounts::resolved(path)?),
         }
     }
 
     fn file_system_usage(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &Path) -> Result<Usage> {
-        let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
-        let Some(mount) = mounts.at(path) else {
+        let mounts = mounts::read()?;
+        let Some(mount) = mounts.find_at(path) else {
             return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
         };
         // The kernel turns a file system read-only when it finds an error in it.
-        let turned = mount.is_super_read_only() && !record.read_only;
+        let turned = mount.is_file_system_read_only() && !record.read_only;
         match self.kernel.statfs(call, path) {
             Ok(found) => Ok(Usage {
                 bytes: Amount { total: found.bytes_total, used: found.bytes_used, available: found.bytes_available },
                 inodes: (found.inodes_total > 0).then_some(Amount {
                     total: found.inodes_total,
                     used: found.inodes_used,
-                    available: found.inodes_free,
+                    available: found.inodes_available,
                 }),
                 condition: turned.then(|| "the kernel found an error and made it read-only: see the kernel's log, check the file system".to_string()),
             }),

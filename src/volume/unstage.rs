@@ -8,14 +8,11 @@ use std::path::Path;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::sys::{file, mountinfo};
+use crate::sys::file;
 use crate::volume::Volumes;
+use crate::volume::mounts;
 use crate::volume::node_record::{NodeRecord, Target};
 use crate::volume::requests::{Access, Unpublish, Unstage};
-use crate::volume::stage::mountinfo_error;
-
-/// How often a path is unmounted before it counts as mounted again and again by somebody else.
-const MOST_LAYERS: usize = 8;
 
 impl Volumes {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
@@ -34,7 +31,7 @@ impl Volumes {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
         if record.stagings.iter().any(|staging| staging.path == path) {
             if record.access != Access::Block {
-                self.unmount_all(call, Path::new(path))?;
+                self.ensure_unbound(call, id, &mounts::resolved(path)?)?;
             }
             record.stagings.retain(|staging| staging.path != path);
         }
@@ -44,7 +41,7 @@ impl Volumes {
     pub(super) fn remove_target(&self, call: &Call, id: &VolumeId, path: &str) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
         if let Some(target) = record.targets.iter().find(|target| target.path == path) {
-            self.unmount_all(call, Path::new(path))?;
+            self.ensure_unbound(call, id, &mounts::resolved(path)?)?;
             remove_made(target, &record.access)?;
             record.targets.retain(|target| target.path != path);
         }
@@ -55,25 +52,13 @@ impl Volumes {
     fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         if record.is_unused() {
             let mount_point = self.real_mount(id);
-            self.unmount_all(call, &mount_point)?;
+            self.ensure_unbound(call, id, &mount_point)?;
             file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.at(&id.place) {
                 backend.detach(call, id)?;
             }
         }
         self.remember(id, record)
-    }
-
-    /// Unmounts whatever is mounted at `path`: a bind that a crash made twice lies there twice.
-    fn unmount_all(&self, call: &Call, path: &Path) -> Result<()> {
-        for _ in 0..MOST_LAYERS {
-            let mounts = mountinfo::read().map_err(|error| mountinfo_error(&error))?;
-            if mounts.at(path).is_none() {
-                return Ok(());
-            }
-            self.kernel.unmount(call, path)?;
-        }
-        Err(Error::internal(format!("{} was unmounted {MOST_LAYERS} times and is still a mount point", path.display())))
     }
 }
 
@@ -85,7 +70,7 @@ fn remove_made(target: &Target, access: &Access) -> Result<()> {
     let path = Path::new(&target.path);
     let removed = match access {
         Access::Mount { .. } => file::remove_dir(path),
-        Access::Block => file::remove_file(path),
+        Access::Block => file::remove(path),
     };
-    removed.map_err(|error| Error::io(format!("remove the target path {}", target.path), &error))
+    removed.map(drop).map_err(|error| Error::io(format!("remove the target path {}", target.path), &error))
 }

@@ -1,1 +1,262 @@
-//! The local backend.
+//! The local backend: volumes that are files on this node, attached as loop devices.
+
+//! Everything lies in one directory:
+
+//! | path | what |
+//! |---|---|
+//! | `volumes/csi-vol-<32 hex>/image` | the content, sparse unless preallocated |
+//! | `volumes/csi-vol-<32 hex>/record` | how it was asked for, and its incarnation |
+//! | `volumes/csi-vol-<32 hex>/published` | there while the volume is given to this node |
+//! | `snapshots/csi-snap-<16 hex>/{image,record}` | a full copy, by reflink where the file system can |
+//! | `pending/` | half-made and half-removed things under random names, and notes of freezes |
+//! | `lock` | flock held by the one daemon that serves the controller here |
+
+//! Volumes and snapshots do not depend on each other: either can be deleted first.
+
+//! An operator may put a directory with an `image` and no `record` into `volumes/`: it is used by its ID without incarnation.
+
+mod attach;
+mod copy;
+mod image;
+mod kernel;
+mod loops;
+mod parameters;
+mod publish;
+mod record;
+mod size;
+mod snapshots;
+mod store;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
+
+use self::image::Room;
+pub use self::loops::{LoopDevice, Loops};
+use self::parameters::{FILE_SYSTEMS, Settings};
+use self::store::{Locked, Pending, Shelf};
+use super::{
+    Backend, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot, SnapshotFilter, Volume,
+};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::secrets::Secrets;
+use crate::volume::requests::{Access, Capability, Map, SizeRange, TopologyRequirement};
+
+/// The first field of IDs.
+const NAME: &str = "local";
+
+/// Volumes in files of this node.
+#[derive(Debug)]
+pub struct Local {
+    root: PathBuf,
+    node: String,
+    topology_key: String,
+    volumes: Shelf,
+    snapshots: Shelf,
+    pending: Arc<Pending>,
+    loops: Arc<dyn Loops>,
+    reflink: bool,
+    controller: bool,
+    lock: Mutex<Option<Locked>>,
+}
+
+impl Local {
+    /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. `controller` says whether this
+    /// copy of the daemon makes and deletes volumes; only then [`Backend::recover`] is to be called.
+    pub fn open(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
+        let pending = Arc::new(Pending::ensure(root.join("pending"))?);
+        Ok(Self {
+            volumes: Shelf::ensure(root.join("volumes"), &pending)?,
+            snapshots: Shelf::ensure(root.join("snapshots"), &pending)?,
+            reflink: controller && copy::has_reflink(&pending)?,
+            node: node.to_string(),
+            topology_key: format!("{plugin}/node"),
+            lock: Mutex::default(),
+            root,
+            pending,
+            loops,
+            controller,
+        })
+    }
+
+    fn place(&self) -> Place {
+        Place { backend: NAME.into(), cluster: self.node.clone(), pool: String::new(), namespace: String::new() }
+    }
+
+    fn segment(&self) -> Map {
+        Map::from([(self.topology_key.clone(), self.node.clone())])
+    }
+
+    /// Takes the lock of the directory, for as long as this lives.
+    fn take_lock(&self) -> Result<()> {
+        let path = self.root.join("lock");
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
+        let Some(lock) = Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)? else {
+            return Err(Error::precondition(format!(
+                "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or give this one another \
+                 CEPHLET_LOCAL_DIR",
+                self.root.display(),
+                path.display()
+            )));
+        };
+        *self.lock.lock() = Some(lock);
+        Ok(())
+    }
+
+    /// Removes what a crash left half made or half removed. One thing that resists does not keep the daemon from starting.
+    fn sweep(&self) -> Result<()> {
+        let names = self.pending.directory().names()?;
+        self.thaw_left_over(&Call::internal("recover"), &names);
+        for name in &names {
+            if let Err(error) = self.pending.remove(name) {
+                log::warn!("a half-made object stays behind until the next start: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_other_topologies(&self, topology: &TopologyRequirement) -> Result<()> {
+        let here = |segments: &Map| segments.get(&self.topology_key) == Some(&self.node);
+        if topology.requisite.is_empty() || topology.requisite.iter().any(here) {
+            return Ok(());
+        }
+        Err(Error::no_space(format!(
+            "a local volume made here is reachable only where {} = {:?}, which accessibility_requirements does not allow: ask the \
+             plugin on an allowed node",
+            self.topology_key, self.node
+        )))
+    }
+}
+
+impl Backend for Local {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ready(&self) -> Result<()> {
+        if self.controller && self.lock.lock().is_none() {
+            return Err(Error::precondition(format!(
+                "the lock of {} is not held: see the log of the start",
+                self.root.display()
+            )));
+        }
+        Ok(())
+    }
+
+    fn topology(&self) -> Option<Map> {
+        Some(self.segment())
+    }
+
+    fn placement(&self, parameters: &Map, mutable: &Map, topology: &TopologyRequirement) -> Result<Place> {
+        Settings::parse(parameters, mutable)?;
+        self.refuse_other_topologies(topology)?;
+        Ok(self.place())
+    }
+
+    fn knows(&self, place: &Place) -> bool {
+        *place == self.place()
+    }
+
+    fn supports(&self, capability: &Capability) -> Result<()> {
+        if capability.mode.is_multi_node() {
+            return Err(Error::invalid(format!(
+                "a local volume is reachable from its own node only, so the access mode {:?} is not possible: use a single-node mode",
+                capability.mode
+            )));
+        }
+        match &capability.access {
+            Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => Err(
+                Error::invalid(format!("the file system {fs_type:?} is not possible: allowed are {}", FILE_SYSTEMS.join(", "))),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
+        self.create_volume(call, new)
+    }
+
+    fn delete(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Deleted> {
+        self.delete_volume(id)
+    }
+
+    fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {
+        let Some(found) = self.look_up(id)? else { return Ok(None) };
+        Ok(Some(self.describe(&id.object, &found, Room::of(self.volumes.directory())?)))
+    }
+
+    fn list(&self, _call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
+        self.list_volumes(after, limit)
+    }
+
+    fn capacity(&self, _call: &Call, parameters: &Map) -> Result<Capacity> {
+        Settings::parse(parameters, &Map::new())?;
+        let room = Room::of(self.volumes.directory())?;
+        let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);
+        Ok(Capacity { available: room.free.saturating_sub(promised), largest: room.largest(), smallest: size::SMALLEST })
+    }
+
+    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, _secrets: &Secrets) -> Result<u64> {
+        self.expand_volume(call, id, size)
+    }
+
+    fn modify(&self, _call: &Call, id: &VolumeId, parameters: &Map, _secrets: &Secrets) -> Result<()> {
+        self.existing(id)?;
+        parameters::refuse_mutable(parameters)
+    }
+
+    fn publish(&self, _call: &Call, id: &VolumeId, publication: &Publication, _secrets: &Secrets) -> Result<Map> {
+        self.publish_volume(id, publication)
+    }
+
+    fn unpublish(&self, _call: &Call, id: &VolumeId, node: Option<&str>, _secrets: &Secrets) -> Result<()> {
+        self.unpublish_volume(id, node)
+    }
+
+    fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
+        self.take_snapshot(call, new)
+    }
+
+    fn delete_snapshot(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Deleted> {
+        self.drop_snapshot(id)
+    }
+
+    fn find_snapshot(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {
+        self.look_up_snapshot(id)
+    }
+
+    fn list_snapshots(&self, _call: &Call, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+        self.snapshots_after(filter, after, limit)
+    }
+
+    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
+        self.attach_volume(call, id, context)
+    }
+
+    fn attached(&self, id: &VolumeId) -> Result<Option<Device>> {
+        Ok(self.device_of(id)?.map(|device| self.to_device(&id.object, device)))
+    }
+
+    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        self.detach_volume(call, id)
+    }
+
+    fn refresh(&self, call: &Call, _id: &VolumeId, device: &Device) -> Result<()> {
+        self.loops.grow(call, &device.path)
+    }
+
+    fn recover(&self) -> Result<()> {
+        self.take_lock()?;
+        self.sweep()
+    }
+}

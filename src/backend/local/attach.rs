@@ -1,0 +1,69 @@
+//! Volumes as loop devices of this node.
+//!
+//! Another process may delete a volume while this one attaches it: the deletion takes an exclusive flock(2), the loop device a
+//! shared one. Who comes second is refused, except where the image was opened before and locked after the deletion; that one
+//! is found by looking again once the device is there.
+
+use super::publish::READ_ONLY;
+use super::store::is_name;
+use super::{Local, LoopDevice};
+use crate::backend::{Device, NodeContext};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+
+impl Local {
+    pub(super) fn attach_volume(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
+        let found = self.existing(id)?;
+        if found.image.is_none() {
+            return Err(Error::precondition(format!("volume {id} cannot be attached: its image is missing")));
+        }
+        let path = self.volumes.image_path(&id.object);
+        let read_only = context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
+        let device =
+            self.loops.attach(call, &path, read_only).map_err(|error| error.context(format_args!("attach volume {id}")))?;
+        let still_there = self.look_up(id)?.is_some() && self.loops.find(&path)?.as_ref() == Some(&device);
+        if still_there {
+            return Ok(self.to_device(&id.object, device));
+        }
+        self.loops.detach(call, &device)?;
+        Err(Error::not_found(format!("volume {id} was deleted while it was attached")))
+    }
+
+    pub(super) fn to_device(&self, object: &str, device: LoopDevice) -> Device {
+        let LoopDevice { path, read_only, .. } = device;
+        Device { path, read_only, sparse_file: Some(self.volumes.image_path(object)) }
+    }
+
+    /// The device of the volume that an ID means. That of a newer volume of the same name is not it.
+    pub(super) fn device_of(&self, id: &VolumeId) -> Result<Option<LoopDevice>> {
+        if id.place != self.place() || !is_name(&id.object) {
+            return Ok(None);
+        }
+        let other = self.look(&id.object)?.is_some_and(|found| found.record.is_ok_and(|record| !id.means(&record.incarnation)));
+        if other { Ok(None) } else { self.loops.find(&self.volumes.image_path(&id.object)) }
+    }
+
+    pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        let Some(device) = self.device_of(id)? else { return Ok(()) };
+        let detached = self.loops.detach(call, &device).map_err(|error| error.context(format_args!("detach volume {id}")))?;
+        if detached {
+            return Ok(());
+        }
+        Err(Error::precondition(format!(
+            "volume {id} cannot be detached: it is {}, and something has it open; unmount it, stop what uses it, try again",
+            self.users_of(&device)?
+        )))
+    }
+
+    /// "attached as /dev/loop3 and mounted at /a, /b"
+    pub(super) fn users_of(&self, device: &LoopDevice) -> Result<String> {
+        let attached = format!("attached as {}", device.path.display());
+        let mounts = self.loops.mounts(device)?;
+        if mounts.is_empty() {
+            return Ok(attached);
+        }
+        let mounts: Vec<_> = mounts.iter().map(|path| path.display().to_string()).collect();
+        Ok(format!("{attached} and mounted at {}", mounts.join(", ")))
+    }
+}

@@ -1,0 +1,147 @@
+//! What a volume can be asked for beside its size: the parameters of the local backend.
+
+use crate::error::{Error, Result};
+use crate::volume::requests::Map;
+
+/// The backend's own parameter names, for "did you mean".
+const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
+/// The name ceph-csi and the Kubernetes sidecars use.
+const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+/// Sidecars put metadata under this prefix (names of claims, of secrets): it is not meant for the plugin.
+const METADATA: &str = "csi.storage.k8s.io/";
+/// File systems the node can make and grow.
+pub(super) const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+
+/// What the parameters of a volume say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// The image gets all its blocks when it is made, so that it can never run out of space.
+    pub preallocate: bool,
+    /// The file system for stages that name none.
+    pub fs_type: Option<String>,
+}
+
+impl Settings {
+    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is known.
+    pub fn parse(parameters: &Map, mutable: &Map) -> Result<Self> {
+        refuse_mutable(mutable)?;
+        let mut settings = Self::default();
+        for (key, value) in parameters {
+            match key.as_str() {
+                "backend" => {}
+                "preallocate" => settings.preallocate = boolean(key, value)?,
+                FS_TYPE => settings.fs_type = file_system(key, value)?,
+                key if key.starts_with(METADATA) => {}
+                key => return Err(unknown(key)),
+            }
+        }
+        Ok(settings)
+    }
+
+    /// What every node needs to know of the volume.
+    pub fn context(&self) -> Map {
+        self.fs_type.iter().map(|fs_type| ("fsType".to_string(), fs_type.clone())).collect()
+    }
+}
+
+/// No setting of a local volume can be changed later.
+pub(super) fn refuse_mutable(mutable: &Map) -> Result<()> {
+    match mutable.keys().next() {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid(format!(
+            "the mutable parameter {key:?} is unknown: local volumes have none; remove it from the volume's class"
+        ))),
+    }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are true and false"))),
+    }
+}
+
+fn file_system(key: &str, value: &str) -> Result<Option<String>> {
+    match value {
+        "" => Ok(None),
+        _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
+        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are {}", FILE_SYSTEMS.join(", ")))),
+    }
+}
+
+fn unknown(key: &str) -> Error {
+    let nearest = KNOWN.iter().min_by_key(|known| distance(&key.to_lowercase(), &known.to_lowercase())).unwrap_or(&KNOWN[0]);
+    Error::invalid(format!(
+        "the parameter {key:?} is unknown to the local backend: did you mean {nearest:?}? (known are {})",
+        KNOWN.join(", ")
+    ))
+}
+
+/// How many bytes must be inserted, removed or replaced to make one text the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.bytes().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
+        let map = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        Settings::parse(&map, &Map::new())
+    }
+
+    fn refused(pairs: &[(&str, &str)], part: &str) {
+        let error = parse(pairs).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidArgument);
+        assert!(error.message().contains(part), "{error} should mention {part}");
+    }
+
+    #[test]
+    fn known_parameters_are_understood() {
+        let settings = parse(&[("backend", "local"), ("preallocate", "true"), (FS_TYPE, "xfs")]).unwrap();
+        assert_eq!(settings, Settings { preallocate: true, fs_type: Some("xfs".into()) });
+        assert_eq!(settings.context(), Map::from([("fsType".into(), "xfs".into())]));
+        assert_eq!(parse(&[(FS_TYPE, "")]).unwrap().context(), Map::new());
+    }
+
+    #[test]
+    fn metadata_of_sidecars_is_passed_over() {
+        assert_eq!(parse(&[("csi.storage.k8s.io/pvc/name", "claim")]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_the_nearest_name() {
+        refused(&[("preAlocate", "true")], "did you mean \"preallocate\"?");
+        refused(&[("fstype", "ext4")], "did you mean");
+        refused(&[("Backend", "local")], "did you mean \"backend\"?");
+        refused(&[("preallocate", "yes")], "allowed are true and false");
+        refused(&[(FS_TYPE, "vfat")], "ext4, xfs, btrfs");
+    }
+
+    #[test]
+    fn there_are_no_mutable_parameters() {
+        let error = Settings::parse(&Map::new(), &Map::from([("iops".into(), "5".into())])).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidArgument);
+        assert!(error.message().contains("\"iops\""), "{error}");
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        for (from, to, edits) in [("", "abc", 3), ("abc", "abc", 0), ("kitten", "sitting", 3), ("abc", "", 3)] {
+            assert_eq!(distance(from, to), edits, "{from} {to}");
+        }
+    }
+}

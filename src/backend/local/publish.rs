@@ -1,0 +1,58 @@
+//! Which node a volume is given to. There is only one that can reach it, so this is a note beside the volume that keeps it from
+//! being deleted and from being given out in two ways.
+
+use super::Local;
+use super::record::{PublishRecord, from_bytes, to_bytes};
+use crate::backend::Publication;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::volume::requests::Map;
+
+/// The file that is there while the volume is published.
+pub(super) const PUBLISHED: &str = "published";
+/// In the publish context: the device is attached read-only.
+pub(super) const READ_ONLY: &str = "readOnly";
+
+impl Local {
+    pub(super) fn publish_volume(&self, id: &VolumeId, publication: &Publication) -> Result<Map> {
+        let found = self.existing(id)?;
+        if publication.node != self.node {
+            return Err(Error::not_found(format!(
+                "node {:?} is unknown: local volume {id} can only be published to its own node {:?}",
+                publication.node, self.node
+            )));
+        }
+        let wanted = PublishRecord::new(publication);
+        let damaged = |wrong| Error::internal(format!("volume {id} cannot be published: {wrong}; unpublish it first"));
+        match found.published.map_err(damaged)? {
+            // Renamed into place before a crash, but perhaps not synced.
+            Some(record) if record == wanted => self.volumes.sync_object(&id.object)?,
+            Some(record) => {
+                let difference = record.difference(&wanted).unwrap_or_default();
+                return Err(Error::already_exists(format!("volume {id} is published already, {difference}: unpublish it first")));
+            }
+            None => self.volumes.replace(&id.object, PUBLISHED, &to_bytes(&wanted)?)?,
+        }
+        Ok(context_of(publication))
+    }
+
+    /// Takes the volume back. Not published, or published to another node than `node`: nothing to do.
+    pub(super) fn unpublish_volume(&self, id: &VolumeId, node: Option<&str>) -> Result<()> {
+        if self.look_up(id)?.is_none() || node.is_some_and(|node| node != self.node) {
+            return Ok(());
+        }
+        let recorded = self.volumes.read(&id.object, PUBLISHED)?;
+        let elsewhere = |bytes: &Vec<u8>| {
+            let record: Result<PublishRecord, String> = from_bytes(bytes);
+            record.is_ok_and(|record| node.is_some_and(|node| node != record.node))
+        };
+        match recorded {
+            Some(bytes) if elsewhere(&bytes) => Ok(()),
+            _ => self.volumes.remove_file(&id.object, PUBLISHED),
+        }
+    }
+}
+
+fn context_of(publication: &Publication) -> Map {
+    if publication.read_only { Map::from([(READ_ONLY.into(), "true".into())]) } else { Map::new() }
+}

@@ -1,0 +1,160 @@
+//! Snapshots: full copies that depend on nothing.
+
+use super::Local;
+use super::record::{SnapshotRecord, Time, VERSION, from_bytes, to_bytes};
+use super::store::RECORD;
+use crate::backend::{Deleted, NewSnapshot, Part, Snapshot, SnapshotFilter};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::{SnapshotId, VolumeId};
+
+const PREFIX: &str = "csi-snap-";
+
+/// The directory of a snapshot.
+pub(super) fn object_of(digits: &str) -> String {
+    format!("{PREFIX}{digits}")
+}
+
+impl Local {
+    pub(super) fn take_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
+        let object = object_of(&new.digits);
+        if let Some(record) = self.snapshot_record(&object)? {
+            return self.same_snapshot(new, &record);
+        }
+        let found = self.existing(&new.source)?;
+        let incarnation = match &found.record {
+            Ok(record) => record.incarnation.clone(),
+            Err(wrong) => return Err(Error::precondition(format!("no snapshot of volume {}: {wrong}", new.source))),
+        };
+        let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
+        let draft = self.pending.draft()?;
+        let image = draft.make_image()?;
+        let opened = self.open_source(&self.volumes, &source.object, format!("volume {source}"))?;
+        let record = SnapshotRecord {
+            version: VERSION,
+            name: new.name.clone(),
+            source: source.to_string(),
+            source_incarnation: incarnation,
+            size: opened.size,
+            created: Time::now(),
+        };
+        self.copy(call, &opened, &draft, &image).map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
+        draft.seal(&image, &to_bytes(&record)?)?;
+        if draft.publish(&self.snapshots, &object)? {
+            return self.describe_snapshot(&object, &record);
+        }
+        let winner = self.snapshot_record(&object)?;
+        let gone = || Error::unavailable(format!("snapshot {:?} was deleted while it was taken: try again", new.name));
+        self.same_snapshot(new, &winner.ok_or_else(gone)?)
+    }
+
+    /// Answers a request whose snapshot is there already.
+    fn same_snapshot(&self, new: &NewSnapshot, record: &SnapshotRecord) -> Result<Snapshot> {
+        let snapshot = self.describe_snapshot(&object_of(&new.digits), record)?;
+        if record.name != new.name {
+            return Err(Error::already_exists(format!(
+                "snapshot {} exists already and was taken by a request named {:?}, not {:?}: choose another name",
+                snapshot.id, record.name, new.name
+            )));
+        }
+        if snapshot.source.key() != new.source.key() || !new.source.means(&record.source_incarnation) {
+            return Err(Error::already_exists(format!(
+                "a snapshot named {:?} exists already as {}, but its source is volume {}, not {}: choose another name",
+                new.name, snapshot.id, snapshot.source, new.source
+            )));
+        }
+        self.snapshots.directory().sync()?;
+        Ok(snapshot)
+    }
+
+    fn describe_snapshot(&self, object: &str, record: &SnapshotRecord) -> Result<Snapshot> {
+        let damaged = || {
+            let path = self.snapshots.path_of(object).join(RECORD);
+            Error::internal(format!("{} is damaged: its source {:?} is no volume's ID", path.display(), record.source))
+        };
+        let digits = object.strip_prefix(PREFIX).ok_or_else(damaged)?;
+        Ok(Snapshot {
+            id: SnapshotId { place: self.place(), source: record.source_incarnation.clone(), snapshot: digits.to_string() },
+            source: VolumeId::parse(&record.source).ok_or_else(damaged)?,
+            size: record.size,
+            created: record.created.to_system(),
+        })
+    }
+
+    fn snapshot_record(&self, object: &str) -> Result<Option<SnapshotRecord>> {
+        let mut bytes = self.snapshots.read(object, RECORD)?;
+        if bytes.is_none() {
+            if !self.snapshots.has(object)? {
+                return Ok(None);
+            }
+            // It may have been taken since the first look.
+            bytes = self.snapshots.read(object, RECORD)?;
+        }
+        let record = bytes.ok_or_else(|| "is missing".to_string()).and_then(|bytes| from_bytes(&bytes));
+        let path = self.snapshots.path_of(object).join(RECORD);
+        record.map(Some).map_err(|wrong| {
+            Error::internal(format!(
+                "{} {wrong}; restore it, or remove the directory if the snapshot is not needed",
+                path.display()
+            ))
+        })
+    }
+
+    pub(super) fn look_up_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
+        if id.place != self.place() {
+            return Ok(None);
+        }
+        let object = object_of(&id.snapshot);
+        match self.snapshot_record(&object)? {
+            Some(record) if record.source_incarnation == id.source => self.describe_snapshot(&object, &record).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn drop_snapshot(&self, id: &SnapshotId) -> Result<Deleted> {
+        if self.look_up_snapshot(id)?.is_none() {
+            // A crash may have come between the rename and its sync.
+            self.snapshots.directory().sync()?;
+            return Ok(Deleted::Absent);
+        }
+        let object = object_of(&id.snapshot);
+        let lock = self.lock_for_deletion(&self.snapshots, &object, &format!("snapshot {id}"))?;
+        self.snapshots.retire(&object)?;
+        drop(lock);
+        Ok(Deleted::Gone)
+    }
+
+    /// A page of snapshots. With a filter the records decide, so they are read until the page is full.
+    pub(super) fn snapshots_after(&self, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+        let names = self.snapshots.page(after, 0)?.0;
+        let mut entries = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            // One that cannot be read must not hide the others; one that has vanished is left out.
+            let snapshot = match self
+                .snapshot_record(name)
+                .and_then(|record| record.map(|it| self.describe_snapshot(name, &it)).transpose())
+            {
+                Ok(snapshot) => snapshot,
+                Err(error) => {
+                    log::warn!("left out of the list of snapshots: {error}");
+                    None
+                }
+            };
+            entries.extend(snapshot.filter(|snapshot| selects(filter, snapshot)));
+            if limit != 0 && entries.len() == limit && at + 1 < names.len() {
+                return Ok(Part { entries, next: Some(name.clone()) });
+            }
+        }
+        Ok(Part { entries, next: None })
+    }
+}
+
+fn selects(filter: &SnapshotFilter, snapshot: &Snapshot) -> bool {
+    match filter {
+        SnapshotFilter::All => true,
+        SnapshotFilter::Of(volume) => {
+            let incarnation = snapshot.source.incarnation.as_deref().unwrap_or_default();
+            snapshot.source.key() == volume.key() && volume.means(incarnation)
+        }
+    }
+}

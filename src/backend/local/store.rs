@@ -1,0 +1,394 @@
+//! Directories of objects: how one is made, found, changed and taken away so that nothing under a final name is ever half made.
+//!
+//! 1. An object is a directory with the files `image` and `record`. It is made as a [`Draft`] in `pending/`, under a random name.
+//! 2. Image, record and the draft's directory are synced; then it is renamed to its final name, which must be free, and the
+//!    directory of final names is synced. Who finds a final name syncs that directory too before he answers: the rename may be
+//!    one that a crash has kept from being synced, or one that another thread has not synced yet.
+//! 3. A file in an object is replaced by a new one: written as `NAME.new`, synced, renamed, the object's directory synced.
+//! 4. An object is taken away by a rename into `pending/`, a sync of the directory of final names, and then its removal.
+//! 5. What lies in `pending/` belongs to nobody after a start, and is removed.
+//!
+//! The directories are kept open: a create looks up no long path, and a directory that is moved away is noticed by nobody else.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind, Result};
+use crate::sys::crash;
+
+/// The file with a volume's or snapshot's content.
+pub(super) const IMAGE: &str = "image";
+/// The file that says how it was asked for.
+pub(super) const RECORD: &str = "record";
+
+const NEW_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// A failed system call, its errno given the meaning it has for files as large as volumes.
+pub(super) fn failed(action: impl std::fmt::Display, errno: Errno) -> Error {
+    let error = Error::io(action, &errno.into());
+    match errno {
+        Errno::FBIG => error.with_kind(Kind::OutOfRange),
+        Errno::NOSPC | Errno::DQUOT => error.context("the file system of local volumes is full: free space or delete volumes"),
+        _ => error,
+    }
+}
+
+/// None where the name does not exist.
+fn present<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match result {
+        Ok(it) => Ok(Some(it)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether a name could be an object's: anything else from an ID must not reach a path.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
+}
+
+/// A file locked by flock(2) until this is dropped.
+///
+/// The lock is given up by name, not by closing the file: a child process that is being started at that moment has the file open
+/// too, until its exec, and would keep the lock for as long.
+#[derive(Debug)]
+pub(super) struct Locked(File);
+
+impl Locked {
+    /// Locks without waiting; None if somebody else's lock is in the way.
+    pub fn by(file: File, how: FlockOperation, path: &Path) -> Result<Option<Self>> {
+        match fs::flock(&file, how) {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(format_args!("lock {}", path.display()), errno)),
+        }
+    }
+
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // It cannot fail on a file that is open.
+        let _ = fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// A directory kept open.
+#[derive(Debug)]
+pub(super) struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens the directory, made with mode 0700 if it is missing. All its parents are made too.
+    pub fn ensure(path: PathBuf) -> Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| Error::io(format_args!("make the directory {} of local volumes", path.display()), &error))?;
+        let fd = fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| failed(format_args!("open {}", path.display()), errno))?;
+        Ok(Self { fd, path })
+    }
+
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes every name in the directory durable.
+    pub fn sync(&self) -> Result<()> {
+        crash::point("sync directory");
+        fs::fsync(&self.fd).map_err(|errno| failed(format_args!("sync {}", self.path.display()), errno))?;
+        crash::point("directory synced");
+        Ok(())
+    }
+
+    /// Every name in the directory, in no order.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let fail = |errno| failed(format_args!("list {}", self.path.display()), errno);
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if let Ok(name) = entry.file_name().to_str()
+                && is_name(name)
+            {
+                names.push(name.to_string());
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Where half-made and half-removed objects are.
+#[derive(Debug)]
+pub(super) struct Pending {
+    directory: Directory,
+    random: File,
+}
+
+impl Pending {
+    pub fn ensure(path: PathBuf) -> Result<Self> {
+        let random = File::open("/dev/urandom").map_err(|error| Error::io("open /dev/urandom", &error))?;
+        Ok(Self { directory: Directory::ensure(path)?, random })
+    }
+
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// 16 hexadecimal digits that nobody has had.
+    pub fn random_digits(&self) -> Result<String> {
+        let mut bytes = [0; 8];
+        (&self.random).read_exact(&mut bytes).map_err(|error| Error::io("read /dev/urandom", &error))?;
+        Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+    }
+
+    /// Begins a new object.
+    pub fn draft(self: &Arc<Self>) -> Result<Draft> {
+        let name = self.random_digits()?;
+        let path = self.directory.path.join(&name);
+        let fail = |errno| failed(format_args!("make {}", path.display()), errno);
+        crash::point("make draft");
+        fs::mkdirat(&self.directory.fd, &name, Mode::RWXU).map_err(fail)?;
+        crash::point("draft made");
+        let fd = fs::openat(&self.directory.fd, &name, NEW_DIRECTORY, Mode::empty()).map_err(fail)?;
+        Ok(Draft { pending: Arc::clone(self), name, directory: Directory { fd, path }, published: false })
+    }
+
+    /// Removes what is called `name`: a file, or a directory of files.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.directory.path.join(name);
+        let fail = |errno| failed(format_args!("remove {}", path.display()), errno);
+        crash::point("unlink");
+        match fs::unlinkat(&self.directory.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(fail(errno)),
+        }
+        let fd = fs::openat(&self.directory.fd, name, NEW_DIRECTORY, Mode::empty()).map_err(fail)?;
+        let directory = Directory { fd, path: path.clone() };
+        for file in directory.names()? {
+            crash::point("unlink");
+            fs::unlinkat(&directory.fd, &file, AtFlags::empty()).map_err(fail)?;
+        }
+        fs::unlinkat(&self.directory.fd, name, AtFlags::REMOVEDIR).map_err(fail)?;
+        crash::point("directory removed");
+        Ok(())
+    }
+}
+
+/// An object in the making; removed when dropped before it is published.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pending: Arc<Pending>,
+    name: String,
+    directory: Directory,
+    published: bool,
+}
+
+impl Draft {
+    pub fn image_path(&self) -> PathBuf {
+        self.directory.path.join(IMAGE)
+    }
+
+    /// Makes the empty image, open for reading and writing.
+    pub fn make_image(&self) -> Result<File> {
+        crash::point("make image");
+        self.make(IMAGE)
+    }
+
+    /// Writes the record and makes everything in the draft durable. The record goes first: a journalling file system writes the
+    /// inodes of image and directory with it, so that their syncs find nothing left to do.
+    pub fn seal(&self, image: &File, record: &[u8]) -> Result<()> {
+        let mut file = self.make(RECORD)?;
+        let fail = |error: std::io::Error| failed_io(&self.directory.path.join(RECORD), &error);
+        crash::point("write record");
+        file.write_all(record).map_err(fail)?;
+        file.sync_all().map_err(fail)?;
+        crash::point("sync image");
+        image.sync_all().map_err(|error| failed_io(&self.image_path(), &error))?;
+        self.directory.sync()
+    }
+
+    /// Gives the object its final name, durably. False if that name is taken; the draft is removed then.
+    pub fn publish(mut self, shelf: &Shelf, object: &str) -> Result<bool> {
+        crash::point("rename draft");
+        let renamed =
+            fs::renameat_with(&self.pending.directory.fd, &self.name, &shelf.directory.fd, object, RenameFlags::NOREPLACE);
+        crash::point("draft renamed");
+        match renamed {
+            Ok(()) => self.published = true,
+            Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(false),
+            Err(errno) => return Err(failed(format_args!("rename a new object to {}", shelf.path_of(object).display()), errno)),
+        }
+        shelf.directory.sync()?;
+        Ok(true)
+    }
+
+    fn make(&self, name: &str) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        fs::openat(&self.directory.fd, name, flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(|errno| failed(format_args!("make {}", self.directory.path.join(name).display()), errno))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.published {
+            return;
+        }
+        if let Err(error) = self.pending.remove(&self.name) {
+            log::warn!("a half-made object stays behind until the next start: {error}");
+        }
+    }
+}
+
+fn failed_io(path: &Path, error: &std::io::Error) -> Error {
+    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+    failed(format_args!("write {}", path.display()), errno)
+}
+
+/// A directory of finished objects: `volumes/` or `snapshots/`.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    directory: Directory,
+    pending: Arc<Pending>,
+}
+
+impl Shelf {
+    pub fn ensure(path: PathBuf, pending: &Arc<Pending>) -> Result<Self> {
+        Ok(Self { directory: Directory::ensure(path)?, pending: Arc::clone(pending) })
+    }
+
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub fn path_of(&self, object: &str) -> PathBuf {
+        self.directory.path.join(object)
+    }
+
+    pub fn image_path(&self, object: &str) -> PathBuf {
+        self.path_of(object).join(IMAGE)
+    }
+
+    /// Whether there is an object of this name, whatever is in it.
+    pub fn has(&self, object: &str) -> Result<bool> {
+        let found = fs::statat(&self.directory.fd, object, AtFlags::SYMLINK_NOFOLLOW);
+        let found = present(found).map_err(|errno| failed(format_args!("look at {}", self.path_of(object).display()), errno))?;
+        Ok(found.is_some())
+    }
+
+    /// The content of a file of an object; None if there is no such file.
+    pub fn read(&self, object: &str, file: &str) -> Result<Option<Vec<u8>>> {
+        let Some(mut opened) = self.open(object, file, OFlags::RDONLY)? else { return Ok(None) };
+        let mut content = Vec::with_capacity(1024);
+        opened
+            .read_to_end(&mut content)
+            .map_err(|error| Error::io(format_args!("read {}", self.path_of(object).join(file).display()), &error))?;
+        Ok(Some(content))
+    }
+
+    /// Opens an object's image; None if there is none.
+    pub fn open_image(&self, object: &str, access: OFlags) -> Result<Option<File>> {
+        self.open(object, IMAGE, access)
+    }
+
+    fn open(&self, object: &str, file: &str, access: OFlags) -> Result<Option<File>> {
+        let name = format!("{object}/{file}");
+        let opened = fs::openat(&self.directory.fd, &name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+        let opened = present(opened).map_err(|errno| failed(format_args!("open {}", self.path_of(&name).display()), errno))?;
+        Ok(opened.map(File::from))
+    }
+
+    /// Length, allocation and identity of an object's image; None if there is none.
+    pub fn stat_image(&self, object: &str) -> Result<Option<fs::Stat>> {
+        let name = format!("{object}/{IMAGE}");
+        let found = fs::statat(&self.directory.fd, &name, AtFlags::SYMLINK_NOFOLLOW);
+        present(found).map_err(|errno| failed(format_args!("look at {}", self.path_of(&name).display()), errno))
+    }
+
+    /// Puts `content` into a file of an object, all or nothing, durably.
+    pub fn replace(&self, object: &str, file: &str, content: &[u8]) -> Result<()> {
+        let directory = self.open_object(object)?;
+        let (path, new) = (directory.path.join(file), format!("{file}.new"));
+        let fail = |errno| failed(format_args!("write {}", path.display()), errno);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let opened = fs::openat(&directory.fd, &new, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+        let mut opened = File::from(opened);
+        opened.write_all(content).and_then(|()| opened.sync_all()).map_err(|error| failed_io(&path, &error))?;
+        crash::point("rename file");
+        fs::renameat(&directory.fd, &new, &directory.fd, file).map_err(fail)?;
+        directory.sync()
+    }
+
+    /// Removes a file of an object, durably; one that is not there is removed.
+    pub fn remove_file(&self, object: &str, file: &str) -> Result<()> {
+        let directory = self.open_object(object)?;
+        crash::point("unlink file");
+        match fs::unlinkat(&directory.fd, file, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => directory.sync(),
+            Err(errno) => Err(failed(format_args!("remove {}", directory.path.join(file).display()), errno)),
+        }
+    }
+
+    /// Makes every name inside one object durable.
+    pub fn sync_object(&self, object: &str) -> Result<()> {
+        self.open_object(object)?.sync()
+    }
+
+    fn open_object(&self, object: &str) -> Result<Directory> {
+        let path = self.path_of(object);
+        let fd = fs::openat(&self.directory.fd, object, NEW_DIRECTORY, Mode::empty())
+            .map_err(|errno| failed(format_args!("open {}", path.display()), errno))?;
+        Ok(Directory { fd, path })
+    }
+
+    /// Takes an object away, durably; what could not be removed any more is left to the next start.
+    pub fn retire(&self, object: &str) -> Result<()> {
+        let name = self.pending.random_digits()?;
+        crash::point("rename away");
+        match fs::renameat(&self.directory.fd, object, &self.pending.directory.fd, &name) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return self.directory.sync(),
+            Err(errno) => return Err(failed(format_args!("move {} away", self.path_of(object).display()), errno)),
+        }
+        crash::point("renamed away");
+        self.directory.sync()?;
+        if let Err(error) = self.pending.remove(&name) {
+            log::warn!("what {} took up is given back at the next start only: {error}", self.path_of(object).display());
+        }
+        Ok(())
+    }
+
+    /// Up to `limit` names (0: all) that follow `after`, in order, and whether more follow. One pass over the directory, and only
+    /// the names of the page are sorted.
+    pub fn page(&self, after: &str, limit: usize) -> Result<(Vec<String>, bool)> {
+        let mut names = self.directory.names()?;
+        names.retain(|name| name.as_str() > after);
+        let more = limit != 0 && names.len() > limit;
+        if more {
+            names.select_nth_unstable(limit);
+            names.truncate(limit);
+        }
+        names.sort_unstable();
+        Ok((names, more))
+    }
+}

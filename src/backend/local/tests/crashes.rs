@@ -1,0 +1,102 @@
+//! What a start finds after a crash at any step, made by hand.
+
+use super::*;
+use crate::backend::Deleted;
+
+fn restarted(it: Fixture) -> Fixture {
+    let root = it.root.clone();
+    let Fixture { local, _dir, .. } = it;
+    drop(local);
+    Fixture { _dir, ..Fixture::at(root) }
+}
+
+#[test]
+fn a_start_removes_what_is_pending() {
+    let it = fixture();
+    let pending = it.root.join("pending");
+    std::fs::create_dir(pending.join("empty")).unwrap();
+    for (draft, files) in
+        [("begun", vec!["image"]), ("whole", vec!["image", "record"]), ("deleted", vec!["image", "record", "published"])]
+    {
+        std::fs::create_dir(pending.join(draft)).unwrap();
+        for file in files {
+            std::fs::write(pending.join(draft).join(file), "x").unwrap();
+        }
+    }
+    std::fs::write(pending.join("file"), "").unwrap();
+    let it = restarted(it);
+    assert!(it.names("pending").is_empty());
+    assert!(it.names("volumes").is_empty());
+}
+
+#[test]
+fn a_draft_that_was_not_renamed_does_not_hinder_the_repeat() {
+    let it = fixture();
+    let draft = it.local.pending.draft().unwrap();
+    draft.seal(&draft.make_image().unwrap(), b"{}").unwrap();
+    std::mem::forget(draft);
+    let it = restarted(it);
+    it.volume("a", MIB);
+    assert!(it.names("pending").is_empty());
+}
+
+#[test]
+fn a_deletion_that_got_as_far_as_the_rename_is_finished() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    std::fs::rename(it.root.join("volumes").join(&volume.id.object), it.root.join("pending/0000000000000000")).unwrap();
+    let it = restarted(it);
+    assert!(it.names("pending").is_empty());
+    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Absent);
+    assert_ne!(it.volume("a", MIB).id, volume.id);
+}
+
+#[test]
+fn an_expansion_that_only_reached_the_image_is_seen_and_finished() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    File::options().write(true).open(it.image(&volume)).unwrap().set_len(3 * MIB).unwrap();
+    let it = restarted(it);
+    let found = it.find(&volume).unwrap();
+    assert_eq!((found.size, found.condition), (3 * MIB, None), "the length of the image is the truth");
+    let range = SizeRange { required: 3 * MIB, limit: 0 };
+    assert_eq!(it.local.expand(&it.call, &volume.id, &range, &it.none).unwrap(), 3 * MIB);
+    let record = std::fs::read_to_string(it.path(&volume, "record")).unwrap();
+    assert!(record.contains("\"size\":3145728"), "{record}");
+}
+
+#[test]
+fn a_half_written_publication_is_none() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    std::fs::write(it.path(&volume, "published.new"), "{\"ver").unwrap();
+    let it = restarted(it);
+    assert!(it.find(&volume).unwrap().published.is_empty());
+    let publication = crate::backend::Publication { node: NODE.into(), capability: block(), read_only: false };
+    it.local.publish(&it.call, &volume.id, &publication, &it.none).unwrap();
+    it.local.unpublish(&it.call, &volume.id, None, &it.none).unwrap();
+    std::fs::write(it.path(&volume, "published.new"), "{\"ver").unwrap();
+    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    assert!(it.names("pending").is_empty());
+}
+
+#[test]
+fn what_a_copy_left_frozen_is_thawed_and_only_that() {
+    let it = fixture();
+    assert!(it.loops.done.lock().is_empty());
+    std::fs::write(it.root.join("pending/freeze-0123456789abcdef"), "/mnt/frozen one").unwrap();
+    let it = restarted(it);
+    assert_eq!(*it.loops.done.lock(), ["thaw /mnt/frozen one"]);
+    assert!(restarted(it).loops.done.lock().is_empty(), "once");
+}
+
+#[test]
+fn a_second_controller_on_the_same_directory_is_refused() {
+    let it = fixture();
+    let open = |controller| Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), controller).unwrap();
+    let second = open(true);
+    refused(second.recover(), Kind::Precondition, &["another daemon", "CEPHLET_LOCAL_DIR", it.root.to_str().unwrap()]);
+    refused(second.ready(), Kind::Precondition, &["lock"]);
+    it.local.ready().unwrap();
+    open(false).ready().unwrap();
+}

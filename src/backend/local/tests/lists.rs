@@ -1,0 +1,129 @@
+//! Lists, conditions and capacity.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::backend::SnapshotFilter;
+
+fn names_of(it: &Fixture, after: &str, limit: usize) -> (Vec<String>, Option<String>) {
+    let part = it.local.list(&it.call, after, limit).unwrap();
+    (part.entries.into_iter().map(|volume| volume.id.object).collect(), part.next)
+}
+
+#[test]
+fn pages_follow_each_other_in_order() {
+    let it = fixture();
+    for name in ["a", "b", "c", "d", "e"] {
+        it.volume(name, MIB);
+    }
+    let all = it.names("volumes");
+    assert_eq!(names_of(&it, "", 0), (all.clone(), None));
+    assert_eq!(names_of(&it, "", 5), (all.clone(), None), "a full last page is the last");
+    assert_eq!(names_of(&it, "", 2), (all[..2].to_vec(), Some(all[1].clone())));
+    assert_eq!(names_of(&it, &all[1], 2), (all[2..4].to_vec(), Some(all[3].clone())));
+    assert_eq!(names_of(&it, &all[3], 2), (all[4..].to_vec(), None));
+    assert_eq!(names_of(&it, &all[4], 2), (vec![], None));
+}
+
+#[test]
+fn a_page_goes_on_after_a_volume_that_has_gone() {
+    let it = fixture();
+    let volumes: Vec<_> = ["a", "b", "c"].iter().map(|name| it.volume(name, MIB)).collect();
+    let all = it.names("volumes");
+    let second = volumes.iter().find(|volume| volume.id.object == all[1]).unwrap();
+    it.local.delete(&it.call, &second.id, &it.none).unwrap();
+    assert_eq!(names_of(&it, &all[1], 2), (vec![all[2].clone()], None));
+}
+
+#[test]
+fn damage_is_a_condition_and_hides_nobody() {
+    let it = fixture();
+    let names = ["whole", "no record", "bad record", "newer", "no image", "short"];
+    let volumes = names.map(|name| it.volume(name, 2 * MIB));
+    std::fs::remove_file(it.path(&volumes[1], "record")).unwrap();
+    std::fs::write(it.path(&volumes[2], "record"), "{\"version\":1}").unwrap();
+    std::fs::write(it.path(&volumes[3], "record"), "{\"version\":2}").unwrap();
+    std::fs::remove_file(it.image(&volumes[4])).unwrap();
+    File::options().write(true).open(it.image(&volumes[5])).unwrap().set_len(MIB).unwrap();
+    let listed = it.local.list(&it.call, "", 0).unwrap().entries;
+    let parts = ["", "record is missing", "record is damaged", "version 2", "image is missing", "cut off"];
+    for (volume, part) in volumes.iter().zip(parts) {
+        let condition = &listed.iter().find(|listed| listed.id.object == volume.id.object).unwrap().condition;
+        match condition {
+            None => assert_eq!(part, ""),
+            Some(text) => assert!(!part.is_empty() && text.contains(part), "{text} should mention {part}"),
+        }
+    }
+}
+
+#[test]
+fn a_volume_without_record_is_used_without_incarnation() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    std::fs::remove_file(it.path(&volume, "record")).unwrap();
+    refused(it.local.find(&it.call, &volume.id, &it.none), Kind::Internal, &["record is missing", &volume.id.key()]);
+    refused(it.create(&it.new_volume("a", MIB)), Kind::Internal, &["record is missing"]);
+    let any = crate::ids::VolumeId { incarnation: None, ..volume.id.clone() };
+    let bare = it.local.find(&it.call, &any, &it.none).unwrap().unwrap();
+    assert_eq!((bare.size, &bare.id), (MIB, &any));
+    refused(it.snapshot("s", &bare), Kind::Precondition, &["record is missing"]);
+    assert_eq!(it.local.delete(&it.call, &any, &it.none).unwrap(), crate::backend::Deleted::Gone);
+}
+
+#[test]
+fn snapshots_are_listed_by_page_and_by_volume() {
+    let it = fixture();
+    let (a, b) = (it.volume("a", MIB), it.volume("b", MIB));
+    for name in ["1", "2", "3"] {
+        it.snapshot(name, &a).unwrap();
+        it.snapshot(&format!("{name}b"), &b).unwrap();
+    }
+    let list = |filter: &SnapshotFilter, after: &str, limit| it.local.list_snapshots(&it.call, filter, after, limit).unwrap();
+    assert_eq!(list(&SnapshotFilter::All, "", 0).entries.len(), 6);
+    let mut found = Vec::new();
+    let mut after = String::new();
+    loop {
+        let part = list(&SnapshotFilter::Of(a.id.clone()), &after, 2);
+        assert!(part.entries.len() <= 2);
+        found.extend(part.entries);
+        match part.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|snapshot| snapshot.source == a.id));
+    std::fs::write(it.root.join("snapshots").join(it.names("snapshots")[0].clone()).join("record"), "x").unwrap();
+    assert_eq!(list(&SnapshotFilter::All, "", 0).entries.len(), 5, "a damaged one hides no other");
+}
+
+#[test]
+fn capacity_is_what_is_free_and_not_promised() {
+    let mounted = Mounted::new(&["mkfs.ext4", "-q", "-b", "4096", "-m", "0"], 64 * MIB);
+    let it = Fixture::at(mounted.path.join("local"));
+    let before = it.local.capacity(&it.call, &Map::new()).unwrap();
+    assert_eq!(before.smallest, MIB);
+    assert_eq!(before.largest % 4096, 0);
+    let volume = it.volume("a", 8 * MIB);
+    it.snapshot("s", &volume).unwrap();
+    let after = it.local.capacity(&it.call, &Map::new()).unwrap();
+    let taken = before.available - after.available;
+    assert!((16 * MIB..17 * MIB).contains(&taken), "{taken} bytes for a volume and a snapshot of 8 MiB each");
+    assert!(after.largest > before.largest - MIB);
+    it.volume("b", 40 * MIB);
+    assert_eq!(it.local.capacity(&it.call, &Map::new()).unwrap().available, 0, "more is promised than is free");
+    refused(it.local.capacity(&it.call, &Map::from([("x".into(), "y".into())])), Kind::InvalidArgument, &["\"x\""]);
+}
+
+#[test]
+fn a_full_file_system_is_a_condition_of_what_is_promised() {
+    let mounted = Mounted::tiny_ext4();
+    let it = Fixture::at(mounted.path.join("local"));
+    let volume = it.volume("a", 4 * MIB);
+    let free = it.local.capacity(&it.call, &Map::new()).unwrap().largest;
+    let ballast = File::create(mounted.path.join("ballast")).unwrap();
+    rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, free - MIB / 4).unwrap();
+    assert!(ballast.metadata().unwrap().blocks() > 0);
+    let condition = it.find(&volume).unwrap().condition.unwrap();
+    assert!(condition.contains("4194304 more are promised"), "{condition}");
+}

@@ -1,0 +1,246 @@
+//! What the tests of the local backend share: a backend in a scratch directory, and loop devices that are only remembered.
+
+#![allow(clippy::unwrap_used)]
+
+mod attaching;
+mod copies;
+mod crashes;
+mod lists;
+mod publishing;
+mod space;
+mod volumes;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
+use tempfile::TempDir;
+
+use super::store::Locked;
+use super::{Local, LoopDevice, Loops};
+use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::ids::{snapshot_digits, volume_object};
+use crate::secrets::Secrets;
+use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source};
+
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const NODE: &str = "node7";
+
+/// Loop devices that exist in memory only, each with the flock that a real one holds.
+#[derive(Debug, Default)]
+pub(super) struct FakeLoops {
+    attached: Mutex<Vec<Attached>>,
+    /// What was done, in words.
+    pub done: Mutex<Vec<String>>,
+    /// The next attach finds its image deleted afterwards.
+    pub deleted_meanwhile: Mutex<Option<PathBuf>>,
+}
+
+#[derive(Debug)]
+struct Attached {
+    image: PathBuf,
+    device: LoopDevice,
+    mounts: Vec<PathBuf>,
+    _lock: Locked,
+}
+
+impl FakeLoops {
+    /// Says where the file system on the image is mounted.
+    pub fn mounted_at(&self, image: &Path, mounts: &[&str]) {
+        let mut all = self.attached.lock();
+        let attached = all.iter_mut().find(|attached| attached.image == image).unwrap();
+        attached.mounts = mounts.iter().map(PathBuf::from).collect();
+    }
+}
+
+impl Loops for FakeLoops {
+    fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
+        let known = image.exists();
+        Ok(self.attached.lock().iter().find(|it| known && it.image == image).map(|it| it.device.clone()))
+    }
+
+    fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
+        Ok(self.attached.lock().iter().find(|it| it.device == *device).map(|it| it.mounts.clone()).unwrap_or_default())
+    }
+
+    fn attach(&self, _call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
+        if let Some(device) = self.find(image)? {
+            return Ok(device);
+        }
+        let lock = File::open(image).unwrap();
+        let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?
+            .ok_or_else(|| Error::unavailable(format!("{} is being copied or deleted, try again", image.display())))?;
+        let mut all = self.attached.lock();
+        let device = LoopDevice::pretended(format!("/dev/loop{}", 700 + all.len()).into(), read_only);
+        all.push(Attached { image: image.into(), device: device.clone(), mounts: Vec::new(), _lock: lock });
+        if let Some(directory) = self.deleted_meanwhile.lock().take() {
+            std::fs::remove_dir_all(directory).unwrap();
+        }
+        Ok(device)
+    }
+
+    fn detach(&self, _call: &Call, device: &LoopDevice) -> Result<bool> {
+        let mut all = self.attached.lock();
+        let free = |it: &Attached| it.device == *device && it.mounts.is_empty();
+        let before = all.len();
+        all.retain(|it| !free(it));
+        self.done.lock().push(format!("detach {}", device.path.display()));
+        Ok(all.len() < before)
+    }
+
+    fn grow(&self, _call: &Call, device: &Path) -> Result<()> {
+        self.done.lock().push(format!("grow {}", device.display()));
+        Ok(())
+    }
+
+    fn clone_frozen(&self, _call: &Call, mount_point: &Path, source: &Path, target: &Path) -> Result<()> {
+        let target = File::options().write(true).open(target).unwrap();
+        rustix::fs::ioctl_ficlone(&target, File::open(source).unwrap()).unwrap();
+        self.done.lock().push(format!("clone frozen {}", mount_point.display()));
+        Ok(())
+    }
+
+    fn thaw(&self, _call: &Call, mount_point: &Path) -> Result<()> {
+        self.done.lock().push(format!("thaw {}", mount_point.display()));
+        Ok(())
+    }
+}
+
+/// A backend in a directory of its own.
+pub(super) struct Fixture {
+    pub local: Local,
+    pub loops: Arc<FakeLoops>,
+    pub root: PathBuf,
+    pub call: Call,
+    pub none: Secrets,
+    _dir: Option<TempDir>,
+}
+
+pub(super) fn fixture() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture = Fixture::at(dir.path().join("local"));
+    Fixture { _dir: Some(dir), ..fixture }
+}
+
+impl Fixture {
+    /// A backend in this directory, as after a start of the daemon.
+    pub fn at(root: PathBuf) -> Self {
+        let loops = Arc::new(FakeLoops::default());
+        let local = Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
+        local.recover().unwrap();
+        Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
+    }
+
+    pub fn new_volume(&self, name: &str, size: u64) -> NewVolume {
+        NewVolume {
+            place: self.local.place(),
+            object: volume_object("test", name),
+            name: name.into(),
+            size: SizeRange { required: size, limit: 0 },
+            parameters: Map::new(),
+            mutable_parameters: Map::new(),
+            capabilities: vec![block()],
+            source: None,
+            secrets: Secrets::default(),
+        }
+    }
+
+    pub fn create(&self, new: &NewVolume) -> Result<Volume> {
+        self.local.create(&self.call, new)
+    }
+
+    pub fn volume(&self, name: &str, size: u64) -> Volume {
+        self.create(&self.new_volume(name, size)).unwrap()
+    }
+
+    pub fn copy_of(&self, name: &str, volume: &Volume) -> NewVolume {
+        let source = Some((Source::Volume(volume.id.to_string()), Origin::Volume(volume.id.clone())));
+        NewVolume { source, ..self.new_volume(name, 0) }
+    }
+
+    pub fn restored(&self, name: &str, snapshot: &Snapshot) -> NewVolume {
+        let source = Some((Source::Snapshot(snapshot.id.to_string()), Origin::Snapshot(snapshot.id.clone())));
+        NewVolume { source, ..self.new_volume(name, 0) }
+    }
+
+    pub fn snapshot(&self, name: &str, volume: &Volume) -> Result<Snapshot> {
+        let (source, digits) = (volume.id.clone(), snapshot_digits("test", name));
+        self.local.create_snapshot(&self.call, &NewSnapshot { source, digits, name: name.into(), secrets: Secrets::default() })
+    }
+
+    pub fn path(&self, volume: &Volume, file: &str) -> PathBuf {
+        self.root.join("volumes").join(&volume.id.object).join(file)
+    }
+
+    pub fn image(&self, volume: &Volume) -> PathBuf {
+        self.path(volume, "image")
+    }
+
+    pub fn find(&self, volume: &Volume) -> Option<Volume> {
+        self.local.find(&self.call, &volume.id, &self.none).unwrap()
+    }
+
+    pub fn names(&self, directory: &str) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(self.root.join(directory))
+            .unwrap()
+            .map(|it| it.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+pub(super) fn block() -> Capability {
+    Capability { access: Access::Block, mode: Mode::SingleNodeWriter }
+}
+
+/// The result is an error of this kind that mentions every part.
+pub(super) fn refused<T: std::fmt::Debug>(result: Result<T>, kind: Kind, parts: &[&str]) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    for part in parts {
+        assert!(error.message().contains(part), "{error} should mention {part}");
+    }
+}
+
+/// A file system of its own, mounted through a loop device; gone with the test.
+pub(super) struct Mounted {
+    pub path: PathBuf,
+    _dir: TempDir,
+}
+
+impl Mounted {
+    pub fn new(mkfs: &[&str], size: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, path) = (dir.path().join("fs"), dir.path().join("mnt"));
+        File::create_new(&image).unwrap().set_len(size).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        run(Command::new(mkfs[0]).args(&mkfs[1..]).arg(&image));
+        run(Command::new("mount").args(["-o", "loop"]).args([&image, &path]));
+        Self { path, _dir: dir }
+    }
+
+    pub fn xfs() -> Self {
+        Self::new(&["mkfs.xfs", "-q"], 320 * MIB)
+    }
+
+    pub fn tiny_ext4() -> Self {
+        Self::new(&["mkfs.ext4", "-q", "-b", "4096", "-m", "0"], 16 * MIB)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run(Command::new("umount").arg("-l").arg(&self.path));
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().expect("the tools of the file systems are installed");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

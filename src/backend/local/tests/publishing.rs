@@ -1,0 +1,69 @@
+//! Giving a volume to its node, and taking it back.
+
+use super::*;
+use crate::backend::{Deleted, Publication};
+
+fn publication(read_only: bool) -> Publication {
+    Publication { node: NODE.into(), capability: block(), read_only }
+}
+
+#[test]
+fn publishing_twice_as_before_is_publishing_once() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    for _ in 0..2 {
+        assert_eq!(it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap(), Map::new());
+    }
+    assert_eq!(it.find(&volume).unwrap().published, [NODE]);
+}
+
+#[test]
+fn publishing_otherwise_is_told_the_difference() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let publish = |publication: &Publication| it.local.publish(&it.call, &volume.id, publication, &it.none);
+    publish(&publication(false)).unwrap();
+    refused(publish(&publication(true)), Kind::AlreadyExists, &[&volume.id.to_string(), "readonly = false"]);
+    let mode = Capability { mode: Mode::SingleNodeSingleWriter, ..block() };
+    refused(publish(&Publication { capability: mode, ..publication(false) }), Kind::AlreadyExists, &["SingleNodeWriter"]);
+}
+
+#[test]
+fn only_the_own_node_is_known() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let elsewhere = Publication { node: "other".into(), ..publication(false) };
+    let published = it.local.publish(&it.call, &volume.id, &elsewhere, &it.none);
+    refused(published, Kind::NotFound, &["\"other\" is unknown", NODE, &volume.id.to_string()]);
+    it.local.delete(&it.call, &volume.id, &it.none).unwrap();
+    refused(it.local.publish(&it.call, &volume.id, &publication(false), &it.none), Kind::NotFound, &[&volume.id.to_string()]);
+}
+
+#[test]
+fn a_published_volume_is_not_deleted_until_it_is_taken_back() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    it.local.publish(&it.call, &volume.id, &publication(true), &it.none).unwrap();
+    refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &[NODE, "unpublish it first"]);
+    it.local.unpublish(&it.call, &volume.id, Some("other"), &it.none).unwrap();
+    assert_eq!(it.find(&volume).unwrap().published, [NODE], "another node does not have it");
+    for node in [Some(NODE), None, Some(NODE)] {
+        it.local.unpublish(&it.call, &volume.id, node, &it.none).unwrap();
+        assert!(it.find(&volume).unwrap().published.is_empty());
+    }
+    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    it.local.unpublish(&it.call, &volume.id, None, &it.none).unwrap();
+}
+
+#[test]
+fn a_damaged_publication_is_healed_by_unpublishing() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    std::fs::write(it.path(&volume, "published"), "{").unwrap();
+    let published = it.local.publish(&it.call, &volume.id, &publication(false), &it.none);
+    refused(published, Kind::Internal, &["published is damaged", "unpublish"]);
+    refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &["unpublish"]);
+    assert!(it.find(&volume).unwrap().condition.unwrap().contains("published is damaged"));
+    it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();
+    it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();
+}

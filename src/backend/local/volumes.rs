@@ -1,0 +1,290 @@
+//! Volumes: making, finding, listing, expanding and deleting them.
+
+use rustix::fs::{FlockOperation, OFlags, Stat};
+
+use super::Local;
+use super::copy::SourceImage;
+use super::image::{self, Room, allocated, length, look};
+use super::parameters::Settings;
+use super::publish::PUBLISHED;
+use super::record::{PublishRecord, VolumeRecord, from_bytes, to_bytes};
+use super::size;
+use super::store::{Locked, RECORD, Shelf, is_name};
+use crate::backend::{Condition, Deleted, NewVolume, Origin, Part, Volume};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::volume::requests::{Map, SizeRange};
+
+/// What lies under a volume's name. What cannot be read is kept as the text that says so.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub record: Result<VolumeRecord, String>,
+    pub published: Result<Option<PublishRecord>, String>,
+    /// None if the image is missing.
+    pub image: Option<Stat>,
+}
+
+impl Found {
+    /// Bytes of the volume: the length of its image, which is the truth, or what was promised if the image is missing.
+    pub fn size(&self) -> u64 {
+        let recorded = || self.record.as_ref().map_or(0, |record| record.size);
+        self.image.as_ref().map_or_else(recorded, length)
+    }
+
+    fn preallocate(&self) -> bool {
+        let settings = |record: &VolumeRecord| Settings::parse(&record.parameters, &Map::new()).ok();
+        self.record.as_ref().ok().and_then(settings).is_some_and(|settings| settings.preallocate)
+    }
+
+    fn trouble(&self, room: Room) -> Condition {
+        let Some(stat) = &self.image else { return Some("its image is missing: restore it from a backup, or delete it".into()) };
+        let record = match (&self.record, &self.published) {
+            (Err(wrong), _) | (_, Err(wrong)) => return Some(wrong.clone()),
+            (Ok(record), Ok(_)) => record,
+        };
+        if length(stat) < record.size {
+            return Some(format!("its image was cut off: it has {} of {} bytes", length(stat), record.size));
+        }
+        let promised = length(stat).saturating_sub(allocated(stat));
+        (room.free < promised.min(room.total / 20)).then(|| {
+            format!(
+                "the file system of local volumes is nearly full: {} bytes are free, {promised} more are promised to this volume; \
+                 free space there, or its next write may fail",
+                room.free
+            )
+        })
+    }
+}
+
+impl Local {
+    /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with a record that cannot
+    /// be read: that is an error, not an absence.
+    pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
+        if id.place != self.place() || !is_name(&id.object) {
+            return Ok(None);
+        }
+        let Some(found) = self.look(&id.object)? else { return Ok(None) };
+        match &found.record {
+            Ok(record) => Ok(id.means(&record.incarnation).then_some(found)),
+            Err(_) if id.incarnation.is_none() => Ok(Some(found)),
+            Err(wrong) => Err(Error::internal(format!(
+                "volume {id}: {wrong}; restore it, or use the volume by its ID without incarnation: {}",
+                id.key()
+            ))),
+        }
+    }
+
+    /// The volume that an ID means, or NOT_FOUND.
+    pub(super) fn existing(&self, id: &VolumeId) -> Result<Found> {
+        self.look_up(id)?.ok_or_else(|| Error::not_found(format!("volume {id} does not exist: check the ID, or create it again")))
+    }
+
+    /// What lies under a name; None if nothing does.
+    pub(super) fn look(&self, object: &str) -> Result<Option<Found>> {
+        let mut bytes = self.volumes.read(object, RECORD)?;
+        if bytes.is_none() {
+            if !self.volumes.has(object)? {
+                return Ok(None);
+            }
+            // It may have been made since the first look.
+            bytes = self.volumes.read(object, RECORD)?;
+        }
+        let path = |file: &str| self.volumes.path_of(object).join(file).display().to_string();
+        let missing = || format!("{} is missing: it was put here by hand, or has lost its record", path(RECORD));
+        let record = bytes.ok_or_else(missing);
+        let record = record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
+        let published = self.volumes.read(object, PUBLISHED)?.map(|bytes| from_bytes(&bytes)).transpose();
+        let published = published.map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
+        Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
+    }
+
+    /// The volume as the orchestrator is told of it.
+    pub(super) fn describe(&self, object: &str, found: &Found, room: Room) -> Volume {
+        let record = found.record.as_ref().ok();
+        let context = record.and_then(|record| Settings::parse(&record.parameters, &Map::new()).ok());
+        let published = found.published.as_ref().ok().and_then(Option::as_ref);
+        Volume {
+            id: self.volume_id(object, record.map(|record| record.incarnation.clone())),
+            size: found.size(),
+            context: context.map(|settings| settings.context()).unwrap_or_default(),
+            source: record.and_then(|record| record.source.as_ref()).map(Into::into),
+            topology: vec![self.segment()],
+            published: published.map(|record| record.node.clone()).into_iter().collect(),
+            condition: found.trouble(room),
+        }
+    }
+
+    fn volume_id(&self, object: &str, incarnation: Option<String>) -> VolumeId {
+        VolumeId { place: self.place(), object: object.to_string(), incarnation }
+    }
+
+    pub(super) fn create_volume(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        if let Some(found) = self.look(&new.object)? {
+            return self.same_volume(new, &found);
+        }
+        if let Some(made) =
+            self.make_volume(call, new, &settings).map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
+        {
+            return Ok(self.describe(&new.object, &made, Room::of(self.volumes.directory())?));
+        }
+        match self.look(&new.object)? {
+            Some(found) => self.same_volume(new, &found),
+            None => Err(Error::unavailable(format!("volume {:?} was deleted while it was created: try again", new.name))),
+        }
+    }
+
+    /// Makes the volume under its final name; None if somebody else has just done so.
+    fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
+        let incarnation = self.pending.random_digits()?;
+        self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
+        let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
+        let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
+        let record = VolumeRecord::new(new, incarnation, size);
+        let draft = self.pending.draft()?;
+        let (image, path) = (draft.make_image()?, draft.image_path());
+        if let Some(source) = &source {
+            self.copy(call, source, &draft, &image)?;
+        }
+        image::finish(&image, &path, size, settings.preallocate, self.pending.directory())?;
+        draft.seal(&image, &to_bytes(&record)?)?;
+        let stat = look(&image, &path)?;
+        let found = Found { record: Ok(record), published: Ok(None), image: Some(stat) };
+        Ok(draft.publish(&self.volumes, &new.object)?.then_some(found))
+    }
+
+    /// Answers a request whose volume is there already.
+    fn same_volume(&self, new: &NewVolume, found: &Found) -> Result<Volume> {
+        let record = found.record.as_ref().map_err(|wrong| {
+            Error::internal(format!("volume {:?} cannot be compared with the request: {wrong}; restore or remove it", new.name))
+        })?;
+        if let Some(difference) = record.difference(new, found.size()) {
+            return Err(Error::already_exists(format!(
+                "a volume for {:?} exists already as {}, but {difference}",
+                new.name,
+                self.volume_id(&new.object, Some(record.incarnation.clone()))
+            )));
+        }
+        self.volumes.directory().sync()?;
+        Ok(self.describe(&new.object, found, Room::of(self.volumes.directory())?))
+    }
+
+    fn source_of(&self, origin: &Origin) -> Result<SourceImage> {
+        match origin {
+            Origin::Snapshot(id) => {
+                if self.look_up_snapshot(id)?.is_none() {
+                    return Err(Error::not_found(format!("snapshot {id}, the source, does not exist")));
+                }
+                self.open_source(&self.snapshots, &super::snapshots::object_of(&id.snapshot), format!("snapshot {id}"))
+            }
+            Origin::Volume(id) => {
+                self.existing(id).map_err(|error| error.context("the source"))?;
+                self.open_source(&self.volumes, &id.object, format!("volume {id}"))
+            }
+        }
+    }
+
+    pub(super) fn delete_volume(&self, id: &VolumeId) -> Result<Deleted> {
+        let Some(found) = self.look_up(id)? else {
+            // A crash may have come between the rename and its sync.
+            self.volumes.directory().sync()?;
+            return Ok(Deleted::Absent);
+        };
+        self.refuse_published(id, &found)?;
+        self.refuse_attached(id)?;
+        let lock = self.lock_for_deletion(&self.volumes, &id.object, &format!("volume {id}"))?;
+        self.volumes.retire(&id.object)?;
+        drop(lock);
+        Ok(Deleted::Gone)
+    }
+
+    fn refuse_published(&self, id: &VolumeId, found: &Found) -> Result<()> {
+        match &found.published {
+            Ok(None) => Ok(()),
+            Ok(Some(record)) => Err(Error::precondition(format!(
+                "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first",
+                record.node
+            ))),
+            Err(wrong) => Err(Error::precondition(format!("volume {id} cannot be deleted: {wrong}; unpublish it first"))),
+        }
+    }
+
+    fn refuse_attached(&self, id: &VolumeId) -> Result<()> {
+        let Some(device) = self.loops.find(&self.volumes.image_path(&id.object))? else { return Ok(()) };
+        Err(Error::precondition(format!("volume {id} cannot be deleted: it is {}; unstage it first", self.users_of(&device)?)))
+    }
+
+    /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if there is no image.
+    pub(super) fn lock_for_deletion(&self, shelf: &Shelf, object: &str, what: &str) -> Result<Option<Locked>> {
+        let Some(image) = shelf.open_image(object, OFlags::RDONLY)? else { return Ok(None) };
+        let locked = Locked::by(image, FlockOperation::NonBlockingLockExclusive, &shelf.image_path(object))?;
+        let in_use = || {
+            Error::precondition(format!(
+                "{what} cannot be deleted: it is being copied or attached right now; try again when that is done"
+            ))
+        };
+        locked.ok_or_else(in_use).map(Some)
+    }
+
+    /// Expands a volume. The image comes first: after a crash before the record follows, the image is longer than recorded,
+    /// which is well, and the repeat finds the size and writes the record.
+    pub(super) fn expand_volume(&self, call: &Call, id: &VolumeId, range: &SizeRange) -> Result<u64> {
+        let found = self.existing(id)?;
+        let size = self.grow_image(call, id, range, &found).map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        if let Ok(record) = found.record
+            && record.size < size
+        {
+            let record = to_bytes(&VolumeRecord { size, ..record })?;
+            self.volumes
+                .replace(&id.object, RECORD, &record)
+                .map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        }
+        Ok(size)
+    }
+
+    fn grow_image(&self, call: &Call, id: &VolumeId, range: &SizeRange, found: &Found) -> Result<u64> {
+        let missing = || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
+        let present = found.image.as_ref().map(length).ok_or_else(missing)?;
+        let size = size::of_expanded(range, present)?;
+        if size > present {
+            call.step(format!("expanding from {present} to {size} bytes"));
+            let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
+            image::grow(&image, &self.volumes.image_path(&id.object), size, found.preallocate(), self.volumes.directory())?;
+        }
+        Ok(size)
+    }
+
+    pub(super) fn list_volumes(&self, after: &str, limit: usize) -> Result<Part<Volume>> {
+        let (names, more) = self.volumes.page(after, limit)?;
+        let next = names.last().filter(|_| more).cloned();
+        let room = Room::of(self.volumes.directory())?;
+        let mut entries = Vec::with_capacity(names.len());
+        for name in &names {
+            // One that has vanished since is left out; one that cannot be read must not hide the others.
+            match self.look(name) {
+                Ok(None) => {}
+                Ok(Some(found)) => entries.push(self.describe(name, &found, room)),
+                Err(error) => entries.push(self.describe(name, &Found::unreadable(&error), room)),
+            }
+        }
+        Ok(Part { entries, next })
+    }
+
+    /// Bytes that the objects of a shelf may still take.
+    pub(super) fn promised(&self, shelf: &Shelf) -> Result<u64> {
+        let mut promised: u64 = 0;
+        for name in shelf.directory().names()? {
+            if let Some(stat) = shelf.stat_image(&name)? {
+                promised = promised.saturating_add(length(&stat).saturating_sub(allocated(&stat)));
+            }
+        }
+        Ok(promised)
+    }
+}
+
+impl Found {
+    fn unreadable(error: &Error) -> Self {
+        Self { record: Err(error.to_string()), published: Ok(None), image: None }
+    }
+}

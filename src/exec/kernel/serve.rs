@@ -1,0 +1,150 @@
+//! The helper's side: one request, the system calls it takes, one reply.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::{Failure, Identified, Reply, Request};
+use crate::sys::copy::{Reflink, reflink};
+use crate::sys::freeze::{self, Frozen};
+use crate::sys::mount::{self, Options};
+use crate::sys::{block, file, loopdev, statfs, superblock};
+
+/// Serves one request. To be called in a helper process, which SIGTERM does not end.
+pub fn handle(request: &[u8]) -> Vec<u8> {
+    let reply = match serde_json::from_slice(request) {
+        Ok(request) => serve(&request).unwrap_or_else(Reply::Failed),
+        Err(error) => Reply::Failed(Failure { action: "read the request".into(), errno: None, text: error.to_string() }),
+    };
+    // Replies hold nothing that JSON cannot say; an empty one is a broken reply to the other side.
+    serde_json::to_vec(&reply).unwrap_or_default()
+}
+
+type Answer<T = Reply> = Result<T, Failure>;
+
+/// Names the step that failed.
+trait During<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Answer<T>;
+}
+
+impl<T> During<T> for io::Result<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Answer<T> {
+        self.map_err(|error| Failure { action: action(), errno: error.raw_os_error(), text: error.to_string() })
+    }
+}
+
+fn serve(request: &Request) -> Answer {
+    match request {
+        Request::AttachLoop { image, read_only } => attach(image, *read_only),
+        Request::DetachLoop { device } => {
+            loopdev::detach(device).map(Reply::Detached).during(|| format!("detach {}", device.path.display()))
+        }
+        Request::GrowLoop { device } => {
+            loopdev::set_capacity(device.as_ref()).map(Reply::Bytes).during(|| format!("grow {}", device.display()))
+        }
+        Request::Identify { device, sparse_file } => identify(device, sparse_file.as_deref()),
+        Request::DeviceSize { device } => {
+            let size = block::open(device.as_ref()).and_then(|device| block::size(&device));
+            size.map(Reply::Bytes).during(|| format!("ask the size of {}", device.display()))
+        }
+        Request::Mount { source, target, fs_type, options, read_only } => {
+            let options = if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
+            let mounted = mount::mount(source.as_ref(), target.as_ref(), fs_type, &options);
+            mounted.map(|()| Reply::Done).during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
+        }
+        Request::Bind { source, target, read_only } => bind(source, target, *read_only),
+        Request::Unmount { target } => {
+            mount::ensure_unmounted(target.as_ref()).map(Reply::Unmounted).during(|| format!("unmount {}", target.display()))
+        }
+        Request::Statfs { path } => {
+            statfs::usage(path.as_ref()).map(Reply::Usage).during(|| format!("ask how full {} is", path.display()))
+        }
+        Request::CloneFrozen { mount_points, from, to } => {
+            clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(Reply::Cloned)
+        }
+        Request::Thaw { mount_point } => {
+            freeze::thaw(mount_point.as_ref()).map(Reply::Thawed).during(|| format!("thaw {}", mount_point.display()))
+        }
+    }
+}
+
+fn attach(image: &OsStr, read_only: bool) -> Answer {
+    let attached = loopdev::attach(image.as_ref(), read_only);
+    attached.map(Reply::Attached).during(|| format!("attach {} to a loop device", image.display()))
+}
+
+fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer {
+    let (source, target) = (Path::new(source), Path::new(target));
+    let bound = if read_only { mount::bind_read_only(source, target) } else { mount::bind(source, target) };
+    let manner = if read_only { " read-only" } else { "" };
+    bound.map(|()| Reply::Done).during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
+}
+
+fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
+    let open = block::open_exclusive(device.as_ref()).during(|| format!("open {}", device.display()))?;
+    let device_bytes = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
+    let sparse = match sparse_file {
+        Some(path) => Some(File::open(path).during(|| format!("open {}", path.display()))?),
+        None => None,
+    };
+    let content = superblock::identify(&open, device_bytes, sparse.as_ref()).during(|| format!("read {}", device.display()))?;
+    Ok(Reply::Identified(Identified { content, device_bytes }))
+}
+
+/// Everything that can fail or take time without the freeze is done before and after it.
+fn clone_frozen(mount_points: &[impl AsRef<Path>], from: &Path, to: &Path) -> Answer<Reflink> {
+    let source = File::open(from).during(|| format!("open {}", from.display()))?;
+    let target = file::create_new(to).during(|| format!("create {}", to.display()))?;
+    let cloned = reflink_frozen(mount_points, &source, &target, to).and_then(|how| {
+        if how == Reflink::Cloned {
+            file::sync_file(&target).during(|| format!("sync {}", to.display()))?;
+        }
+        Ok(how)
+    });
+    if cloned != Ok(Reflink::Cloned) {
+        let removed = file::remove(to).during(|| format!("remove {}", to.display()));
+        return cloned.and_then(|how| removed.map(|_| how));
+    }
+    cloned
+}
+
+fn reflink_frozen(mount_points: &[impl AsRef<Path>], source: &File, target: &File, to: &Path) -> Answer<Reflink> {
+    let volumes = file_systems(mount_points)?;
+    let home = target.metadata().during(|| format!("stat {}", to.display()))?.dev();
+    if let Some((mount_point, _)) = volumes.iter().find(|(_, device)| *device == home) {
+        // The clone would wait for the thaw and the thaw for the clone, for ever.
+        let deadlock = Err(io::Error::from_raw_os_error(libc::EDEADLK));
+        return deadlock.during(|| format!("freeze {}, which holds {} itself", mount_point.display(), to.display()));
+    }
+    // On every way out of this function what is in here is thawed.
+    let frozen = freeze_all(&volumes)?;
+    let cloned = reflink(source, target).during(|| format!("clone to {}", to.display()));
+    for (mount_point, frozen) in frozen {
+        frozen
+            .thaw()
+            .during(|| format!("thaw {} (it still hangs its writers: `fsfreeze --unfreeze` it)", mount_point.display()))?;
+    }
+    cloned
+}
+
+/// Each file system once, whichever of its mounts are named: a second freeze of the same one is EBUSY.
+fn file_systems<P: AsRef<Path>>(mount_points: &[P]) -> Answer<Vec<(&Path, u64)>> {
+    let mut found: Vec<(&Path, u64)> = Vec::new();
+    for mount_point in mount_points.iter().map(AsRef::as_ref) {
+        let device = std::fs::metadata(mount_point).during(|| format!("stat {}", mount_point.display()))?.dev();
+        if !found.iter().any(|(_, seen)| *seen == device) {
+            found.push((mount_point, device));
+        }
+    }
+    Ok(found)
+}
+
+fn freeze_all<'a>(volumes: &[(&'a Path, u64)]) -> Answer<Vec<(&'a Path, Frozen)>> {
+    let freeze = |(mount_point, _): &(&'a Path, u64)| {
+        let frozen = Frozen::freeze(mount_point).during(|| format!("freeze {}", mount_point.display()))?;
+        Ok((*mount_point, frozen))
+    };
+    volumes.iter().map(freeze).collect()
+}
