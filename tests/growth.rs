@@ -127,7 +127,7 @@ fn how_full_a_file_system_is() {
     };
     let (bytes, inodes) = (usage(Unit::BYTES), usage(Unit::INODES));
     assert_eq!(bytes.total, size_at(&volume, "target"));
-    assert!(bytes.total <= volume.size && bytes.used + bytes.available <= bytes.total, "{bytes}");
+    assert!(bytes.total <= volume.size && bytes.used + bytes.available <= bytes.total, "{bytes:?}");
     fs::write(volume.path("target/file"), vec![1; 4 << 20]).expect("write");
     rustix::fs::syncfs(fs::File::open(volume.path("target")).expect("open")).expect("sync");
     assert!(usage(Unit::BYTES).used >= bytes.used + 4 * MIB);
