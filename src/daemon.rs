@@ -74,7 +74,7 @@ impl Daemon {
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
-        let identity = Identity { name: config.name.clone(), controller: config.services.controller, volumes };
+        let identity = Identity { name: config.name.clone(), volumes };
         let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
         let door = Door::open(&config.endpoint, services)?;
         Ok(Self { signals, notifier, door, pool, running, processes, journal, _state: state })
