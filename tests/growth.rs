@@ -36,11 +36,12 @@ fn xfs_grows_while_it_is_used() {
 #[test]
 fn btrfs_grows_while_it_is_used() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 128, mount("btrfs"));
+    // The kernel resizes no btrfs to less than 256 MiB.
+    let volume = TestVolume::create(&daemon, "one", 256, mount("btrfs"));
     volume.stage("stage").expect("stage");
-    volume.expand(192 * MIB).expect("expand");
-    assert_eq!(volume.node_expand("stage", 0).expect("at the staging path, to what there is"), 192 * MIB);
-    assert_eq!(size_at(&volume, "stage"), 192 * MIB);
+    volume.expand(320 * MIB).expect("expand");
+    assert_eq!(volume.node_expand("stage", 0).expect("at the staging path, to what there is"), 320 * MIB);
+    assert_eq!(size_at(&volume, "stage"), 320 * MIB);
     volume.retire(&[], &["stage"]);
 }
 
