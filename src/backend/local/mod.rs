@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 use self::image::Room;
-pub use self::loops::{LoopDevice, Loops};
+use self::loops::{KernelLoops, Loops};
 use self::parameters::{FILE_SYSTEMS, Settings};
 use self::store::{Locked, Pending, Shelf};
 use super::{
@@ -46,6 +46,7 @@ use super::{
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
+use crate::exec::kernel::Kernel;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 use crate::volume::requests::{Access, Capability, Map, SizeRange, TopologyRequirement};
@@ -71,7 +72,14 @@ pub struct Local {
 impl Local {
     /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. `controller` says whether this
     /// copy of the daemon makes and deletes volumes; only then [`Backend::recover`] is to be called.
-    pub fn open(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The directory cannot be made or, for a controller, not be written to; the message says why.
+    pub fn open(root: PathBuf, node: &str, plugin: &str, kernel: Kernel, controller: bool) -> Result<Self> {
+        Self::with_loops(root, node, plugin, Arc::new(KernelLoops(kernel)), controller)
+    }
+
+    fn with_loops(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
         let pending = Arc::new(Pending::ensure(root.join("pending"))?);
         Ok(Self {
             volumes: Shelf::ensure(root.join("volumes"), &pending)?,
@@ -251,7 +259,7 @@ impl Backend for Local {
     }
 
     fn refresh(&self, call: &Call, _id: &VolumeId, device: &Device) -> Result<()> {
-        self.loops.grow(call, &LoopDevice { path: device.path.clone(), read_only: device.read_only })
+        self.loops.grow(call, &device.path)
     }
 
     fn recover(&self) -> Result<()> {

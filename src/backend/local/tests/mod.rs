@@ -5,6 +5,7 @@
 mod attaching;
 mod copies;
 mod crashes;
+mod kernel;
 mod lists;
 mod publishing;
 mod space;
@@ -19,13 +20,15 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
+use super::Local;
+use super::loops::Loops;
 use super::store::Locked;
-use super::{Local, LoopDevice, Loops};
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{snapshot_digits, volume_object};
 use crate::secrets::Secrets;
+use crate::sys::loopdev::LoopDevice;
 use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -68,6 +71,10 @@ impl Loops for FakeLoops {
         Ok(self.attached.lock().iter().find(|it| it.device == *device).map(|it| it.mounts.clone()).unwrap_or_default())
     }
 
+    fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
+        self.mounts(device)
+    }
+
     fn attach(&self, _call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         if let Some(device) = self.find(image)? {
             return Ok(device);
@@ -76,7 +83,10 @@ impl Loops for FakeLoops {
         let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?
             .ok_or_else(|| Error::unavailable(format!("{} is being copied or deleted, try again", image.display())))?;
         let mut all = self.attached.lock();
-        let device = LoopDevice { path: format!("/dev/loop{}", 700 + all.len()).into(), read_only };
+        let backing = format!("{{\"device\":0,\"number\":{}}}", all.len());
+        let path = format!("\"/dev/loop{}\"", 700 + all.len());
+        let device = format!("{{\"path\":{path},\"read_only\":{read_only},\"backing\":{backing}}}");
+        let device: LoopDevice = serde_json::from_str(&device).unwrap();
         all.push(Attached { image: image.into(), device: device.clone(), mounts: Vec::new(), _lock: lock });
         if let Some(directory) = self.deleted_meanwhile.lock().take() {
             std::fs::remove_dir_all(directory).unwrap();
@@ -93,15 +103,14 @@ impl Loops for FakeLoops {
         Ok(all.len() < before)
     }
 
-    fn grow(&self, _call: &Call, device: &LoopDevice) -> Result<()> {
-        self.done.lock().push(format!("grow {}", device.path.display()));
+    fn grow(&self, _call: &Call, device: &Path) -> Result<()> {
+        self.done.lock().push(format!("grow {}", device.display()));
         Ok(())
     }
 
-    fn clone_frozen(&self, _call: &Call, mount_point: &Path, source: &Path, target: &Path) -> Result<()> {
-        let target = File::options().write(true).open(target).unwrap();
-        rustix::fs::ioctl_ficlone(&target, File::open(source).unwrap()).unwrap();
-        self.done.lock().push(format!("clone frozen {}", mount_point.display()));
+    fn clone_frozen(&self, _call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()> {
+        rustix::fs::ioctl_ficlone(File::create_new(target).unwrap(), File::open(source).unwrap()).unwrap();
+        self.done.lock().push(format!("clone frozen {mount_points:?}"));
         Ok(())
     }
 
@@ -131,7 +140,7 @@ impl Fixture {
     /// A backend in this directory, as after a start of the daemon.
     pub fn at(root: PathBuf) -> Self {
         let loops = Arc::new(FakeLoops::default());
-        let local = Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
+        let local = Local::with_loops(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
         local.recover().unwrap();
         Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
     }
