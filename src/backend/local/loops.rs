@@ -11,8 +11,9 @@ use crate::sys::copy::Reflink;
 use crate::sys::loopdev::{self, Detached, LoopDevice};
 use crate::sys::mountinfo::{Mount, Mounts};
 
-/// Loop devices: the seam at which tests do without them.
-pub(super) trait Loops: Debug + Send + Sync {
+/// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage is done by a helper;
+/// looking is done here.
+pub trait Loops: Debug + Send + Sync {
     /// The device that has exactly this image behind it.
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>>;
 
@@ -39,11 +40,7 @@ pub(super) trait Loops: Debug + Send + Sync {
     fn thaw(&self, call: &Call, mount_point: &Path) -> Result<()>;
 }
 
-/// The kernel's own. Whatever changes something or can wait for storage is done by a helper; looking is done here.
-#[derive(Debug)]
-pub(super) struct KernelLoops(pub Kernel);
-
-impl Loops for KernelLoops {
+impl Loops for Kernel {
     /// Asks sysfs, which opens no device, and only if a file called `OBJECT/image` is attached compares inodes: the same path in
     /// sysfs may be another file, or another path the same one, where mounts differ (containers, and after their restart).
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
@@ -64,22 +61,22 @@ impl Loops for KernelLoops {
     }
 
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
-        self.0.attach_loop(call, image, read_only).map_err(|error| match error.kind() {
+        self.attach_loop(call, image, read_only).map_err(|error| match error.kind() {
             Kind::Busy => error.with_kind(Kind::Unavailable).context("try again"),
             _ => error,
         })
     }
 
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<bool> {
-        Ok(self.0.detach_loop(call, device)? == Detached::Gone)
+        Ok(self.detach_loop(call, device)? == Detached::Gone)
     }
 
     fn grow(&self, call: &Call, device: &Path) -> Result<()> {
-        self.0.grow_loop(call, device).map(drop)
+        self.grow_loop(call, device).map(drop)
     }
 
     fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()> {
-        match self.0.clone_frozen(call, mount_points, source, target)? {
+        match Kernel::clone_frozen(self, call, mount_points, source, target)? {
             Reflink::Cloned => Ok(()),
             Reflink::Unsupported => {
                 Err(Error::internal(format!("{} cannot be cloned, though other files of its file system can", source.display())))
@@ -88,7 +85,7 @@ impl Loops for KernelLoops {
     }
 
     fn thaw(&self, call: &Call, mount_point: &Path) -> Result<()> {
-        self.0.thaw(call, mount_point).map(drop)
+        Kernel::thaw(self, call, mount_point).map(drop)
     }
 }
 

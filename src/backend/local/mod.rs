@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 use self::image::Room;
-use self::loops::{KernelLoops, Loops};
+pub use self::loops::Loops;
 use self::parameters::{FILE_SYSTEMS, Settings};
 use self::store::{Locked, Pending, Shelf};
 use super::{
@@ -46,7 +46,6 @@ use super::{
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::exec::kernel::Kernel;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 use crate::volume::requests::{Access, Capability, Map, SizeRange, TopologyRequirement};
@@ -75,11 +74,7 @@ impl Local {
     ///
     /// # Errors
     /// The directory cannot be made or, for a controller, not be written to; the message says why.
-    pub fn open(root: PathBuf, node: &str, plugin: &str, kernel: Kernel, controller: bool) -> Result<Self> {
-        Self::with_loops(root, node, plugin, Arc::new(KernelLoops(kernel)), controller)
-    }
-
-    fn with_loops(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
+    pub fn open(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
         let pending = Arc::new(Pending::ensure(root.join("pending"))?);
         Ok(Self {
             volumes: Shelf::ensure(root.join("volumes"), &pending)?,

@@ -93,8 +93,7 @@ fn what_a_copy_left_frozen_is_thawed_and_only_that() {
 #[test]
 fn a_second_controller_on_the_same_directory_is_refused() {
     let it = fixture();
-    let open =
-        |controller| Local::with_loops(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), controller).unwrap();
+    let open = |controller| Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), controller).unwrap();
     let second = open(true);
     refused(second.recover(), Kind::Precondition, &["another daemon", "CEPHLET_LOCAL_DIR", it.root.to_str().unwrap()]);
     refused(second.ready(), Kind::Precondition, &["lock"]);

@@ -83,10 +83,7 @@ impl Loops for FakeLoops {
         let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?
             .ok_or_else(|| Error::unavailable(format!("{} is being copied or deleted, try again", image.display())))?;
         let mut all = self.attached.lock();
-        let backing = format!("{{\"device\":0,\"number\":{}}}", all.len());
-        let path = format!("\"/dev/loop{}\"", 700 + all.len());
-        let device = format!("{{\"path\":{path},\"read_only\":{read_only},\"backing\":{backing}}}");
-        let device: LoopDevice = serde_json::from_str(&device).unwrap();
+        let device = LoopDevice::pretended(format!("/dev/loop{}", 700 + all.len()).into(), read_only);
         all.push(Attached { image: image.into(), device: device.clone(), mounts: Vec::new(), _lock: lock });
         if let Some(directory) = self.deleted_meanwhile.lock().take() {
             std::fs::remove_dir_all(directory).unwrap();
@@ -140,7 +137,7 @@ impl Fixture {
     /// A backend in this directory, as after a start of the daemon.
     pub fn at(root: PathBuf) -> Self {
         let loops = Arc::new(FakeLoops::default());
-        let local = Local::with_loops(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
+        let local = Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
         local.recover().unwrap();
         Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
     }
