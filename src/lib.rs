@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod call;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod error;
@@ -14,6 +15,7 @@ pub mod ids;
 pub mod journal;
 pub mod layout;
 pub mod locks;
+pub mod logging;
 pub mod notify;
 pub mod pool;
 pub mod secrets;

@@ -8,9 +8,11 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(cephlet::exec::HELPER_ARGUMENT) {
         return cephlet::exec::serve(cephlet::exec::kernel::handle);
     }
-    env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
     match Config::load(Role::Daemon) {
-        Ok(config) => cephlet::daemon::run(&config),
+        Ok(config) => {
+            cephlet::logging::start(&config.log, config.logs_to_journal);
+            cephlet::daemon::run(&config)
+        }
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));
             ExitCode::from(2)
