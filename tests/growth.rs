@@ -98,6 +98,20 @@ fn a_volume_that_grew_while_it_was_away_is_grown_at_stage() {
 }
 
 #[test]
+fn a_btrfs_that_the_kernel_cannot_resize_is_usable_still() {
+    // The kernel resizes no btrfs to less than 256 MiB.
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 128, mount("btrfs"));
+    volume.stage("stage").expect("stage");
+    volume.expand(160 * MIB).expect("expand");
+    let said = volume.node_expand("stage", 160 * MIB).expect_err("the kernel cannot");
+    assert!(said.message.contains("256"), "{said:?}");
+    volume.unstage("stage").expect("unstage");
+    volume.stage("stage").expect("it is as it was");
+    volume.retire(&[], &["stage"]);
+}
+
+#[test]
 fn a_clone_larger_than_its_source_is_grown_at_stage() {
     for (fs_type, mib) in [("ext4", 32), ("xfs", 320)] {
         let daemon = Daemon::start();

@@ -85,7 +85,7 @@ fn a_size_that_fits_the_present_volume_is_the_same_request() {
 fn sizes_are_exact() {
     let daemon = Daemon::start();
     let client = daemon.client();
-    let mut create = |name: &str, required, limit| {
+    let create = |name: &str, required, limit| {
         client.create(&wire::CreateVolumeRequest { capacity_range: range(required, limit), ..volume(name) })
     };
     let exact = 5 * MIB + 4096;
