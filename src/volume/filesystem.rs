@@ -21,6 +21,9 @@ const DEFAULT: &str = "ext4";
 /// A device that is larger than its file system by less than this is not worth growing: file systems round down.
 const SLACK: u64 = 1 << 20;
 
+/// The kernel resizes no btrfs to less than this (fs/btrfs/ioctl.c, btrfs_ioctl_resize: EINVAL). It is used as it is.
+const SMALLEST_BTRFS: u64 = 256 << 20;
+
 /// What was begun on a file system and must be finished before anything else, should a crash come between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
@@ -56,7 +59,8 @@ impl Volumes {
             ))),
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
-                let too_small = found.device_bytes.saturating_sub(present.bytes) >= SLACK;
+                let growable = fs_type != "btrfs" || found.device_bytes >= SMALLEST_BTRFS;
+                let too_small = growable && found.device_bytes.saturating_sub(present.bytes) >= SLACK;
                 self.mend(call, id, device, fs_type, present.needs_check, too_small)
             }
             Content::Foreign(what) => Err(Error::precondition(format!(
@@ -150,15 +154,20 @@ impl Volumes {
     }
 }
 
-/// Growing a mounted ext4 needs a capability of its own (fs/ext4/ioctl.c); the tool only says "Permission denied".
+/// What the tools only call "Permission denied" and "Invalid argument": growing a mounted ext4 needs a capability of its own
+/// (fs/ext4/ioctl.c), and a btrfs may be too small to be resized.
 fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
     let error = error.context(format!("the file system of volume {id} could not be grown"));
-    let denied = error.message().contains("Permission denied") || error.message().contains("Operation not permitted");
-    match fs_type == "ext4" && denied {
-        true => Error::precondition(format!(
-            "{error}; growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish the volume \
+    let says = |text: &str| error.message().contains(text);
+    let help = match fs_type {
+        "ext4" if says("Permission denied") || says("Operation not permitted") => {
+            "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish the volume \
              (it grows when it is staged again)"
-        )),
-        false => error,
-    }
+        }
+        "btrfs" if says("Invalid argument") => {
+            "the kernel resizes no btrfs to less than 256 MiB: expand the volume to that, or go on with the size it has"
+        }
+        _ => return error,
+    };
+    Error::precondition(format!("{error}; {help}"))
 }
