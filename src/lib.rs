@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod call;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod error;
