@@ -78,7 +78,6 @@ fn plugin_capability(capability: &wire::PluginCapability) -> Option<String> {
     match capability.type_.as_ref()? {
         wire::plugin_capability::Type::Service(service) => Some(name(service.type_)),
         wire::plugin_capability::Type::VolumeExpansion(expansion) => Some(format!("{}_EXPANSION", name(expansion.type_))),
-        _ => None,
     }
 }
 

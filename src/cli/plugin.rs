@@ -15,7 +15,6 @@ use crate::grpc::status;
 macro_rules! rpcs {
     ($($client:ident.$rpc:ident($request:ident) -> $reply:ident;)*) => {
         /// The rpcs that the command line uses, named as in csi.v1.
-        #[expect(missing_docs, reason = "the specification's own names")]
         pub trait Plugin {
             $(fn $rpc(&self, request: &wire::$request) -> Result<wire::$reply>;)*
         }

@@ -93,12 +93,12 @@ impl Given {
 
     /// Whether a flag was given.
     pub fn has(&self, name: &str) -> bool {
-        self.all(name).next().is_some()
+        self.value(name).is_some()
     }
 
     /// The value of an option.
     pub fn value(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+        self.options.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_str())
     }
 
     /// All values of an option.

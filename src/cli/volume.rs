@@ -100,7 +100,6 @@ fn source(source: wire::VolumeContentSource) -> Option<Source> {
     match source.type_? {
         Type::Snapshot(snapshot) => Some(Source { kind: "snapshot", id: snapshot.snapshot_id }),
         Type::Volume(volume) => Some(Source { kind: "volume", id: volume.volume_id }),
-        _ => None,
     }
 }
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::cli::fake::{Fake, run, run_in};
-use crate::cli::publications::{Publication, Publications};
+use crate::cli::fake::{Fake, publications, run, run_in};
+use crate::cli::publications::Publication;
 use crate::error::Error;
 
 fn volume(id: &str, size: i64) -> wire::Volume {
@@ -20,7 +20,7 @@ fn expanded(size: i64) -> wire::ControllerExpandVolumeResponse {
 }
 
 fn publish_at(runtime: &std::path::Path, id: &str, target: &str) {
-    let held = Publications::below(runtime.join("staging")).hold(id).unwrap();
+    let held = publications(runtime).hold(id).unwrap();
     held.write(&Publication { volume_id: id.into(), targets: vec![target.into()], ..Default::default() }).unwrap();
 }
 

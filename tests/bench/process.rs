@@ -31,6 +31,9 @@ pub fn fdatasync_seconds(path: &Path) -> f64 {
     crate::load::percentile(&times, 50)
 }
 
+/// How the log names foreign programs.
+const TOOLS: [&str; 7] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs", "`fsck", "`mount"];
+
 /// An rpc, and what the daemon starts for it.
 pub type Started = (&'static str, usize, usize);
 
@@ -44,7 +47,7 @@ pub fn commands_by_rpc() -> Vec<Started> {
         rpc(&client);
         let text = daemon.log.text();
         let new: Vec<&str> = text.lines().skip(before).filter(|line| line.contains("` took ")).collect();
-        let tools = new.iter().filter(|line| line.contains("`/")).count();
+        let tools = new.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
         found.push((name, tools, new.len() - tools));
     };
     let request = requests::volume_as("life", 320 * MIB, requests::mount("xfs"));
