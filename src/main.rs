@@ -1,21 +1,14 @@
-//! The binary: the daemon, its helpers, and the operator's command line.
+//! The binary: the daemon, its command line, and its helper.
 
 use std::process::ExitCode;
 
-use cephlet::config::{Config, Role};
+use cephlet::exec::{HELPER_ARGUMENT, kernel, serve};
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(cephlet::exec::HELPER_ARGUMENT) {
-        return cephlet::exec::serve(cephlet::exec::kernel::handle);
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    // Before anything is opened or read: a helper is started while the daemon works, and has to answer to nobody else.
+    if arguments.len() == 1 && arguments.iter().all(|argument| argument == HELPER_ARGUMENT) {
+        return serve(kernel::handle);
     }
-    match Config::load(Role::Daemon) {
-        Ok(config) => {
-            cephlet::logging::start(&config.log, config.logs_to_journal);
-            cephlet::daemon::run(&config)
-        }
-        Err(mistakes) => {
-            mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));
-            ExitCode::from(2)
-        }
-    }
+    cephlet::cli::run(arguments)
 }

@@ -11,7 +11,9 @@ use crate::cli::publications::Publications;
 use crate::cli::report::Report;
 use crate::cli::session::Session;
 use crate::cli::syntax::{self, Action, Command, Parsed};
+use crate::config::{Config, Role};
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 
 /// Answers every rpc with what was set, else with an empty message, and remembers what was asked.
 #[derive(Default)]
@@ -54,6 +56,12 @@ impl Fake {
     }
 }
 
+/// What was published, recorded below `runtime`.
+pub fn publications(runtime: &Path) -> Publications {
+    let variables = [("CEPHLET_RUNTIME_DIR".into(), runtime.into())];
+    Publications::new(Layout::new(&Config::from_variables(Role::Client, variables).expect("a valid configuration")))
+}
+
 /// Runs a command line against `fake`, in a runtime directory of its own.
 pub fn run(fake: &Fake, line: &str) -> Outcome<Report> {
     let runtime = tempfile::tempdir().expect("a scratch directory");
@@ -64,6 +72,6 @@ pub fn run(fake: &Fake, line: &str) -> Outcome<Report> {
 pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> Outcome<Report> {
     let parsed = syntax::parse(line.split_whitespace().map(Into::into).collect())?;
     let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else { panic!("{line:?} does not ask the daemon") };
-    let session = Session { plugin: fake, publications: Publications::below(runtime.join("staging")) };
+    let session = Session { plugin: fake, publications: publications(runtime) };
     ask(&session, &given)
 }

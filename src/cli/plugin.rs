@@ -15,7 +15,6 @@ use crate::grpc::status;
 macro_rules! rpcs {
     ($($client:ident.$rpc:ident($request:ident) -> $reply:ident;)*) => {
         /// The rpcs that the command line uses, named as in csi.v1.
-        #[expect(missing_docs, reason = "the specification's own names")]
         pub trait Plugin {
             $(fn $rpc(&self, request: &wire::$request) -> Result<wire::$reply>;)*
         }
@@ -89,7 +88,8 @@ impl Client {
             ))
         })?;
         let environment = Arc::new(EnvBuilder::new().cq_count(1).build());
-        let channel = ChannelBuilder::new(environment).default_authority("localhost").connect(&format!("unix:{}", socket.display()));
+        let channel =
+            ChannelBuilder::new(environment).default_authority("localhost").connect(&format!("unix:{}", socket.display()));
         Ok(Self {
             identity: wire::IdentityClient::new(channel.clone()),
             controller: wire::ControllerClient::new(channel.clone()),

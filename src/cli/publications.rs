@@ -1,7 +1,7 @@
 //! Which volumes this command line has published on this node, and where.
 //!
 //! The command line is an orchestrator of its own, and like one it remembers what it asked for. A volume has a directory below the
-//! runtime directory, which is gone after a boot as the mounts are: `mount` is its staging path, `publication.json` is the record.
+//! runtime directory, which is gone after a boot as the mounts are: `mount` is its staging path, `publication.json` the record.
 //! The record is written before the first thing is asked for and removed after the last is taken back. Commands on the same
 //! volume wait for each other by a lock on that directory.
 
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::layout::Layout;
 
 /// What was asked for a volume on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Publication {
 /// The records of all volumes.
 #[derive(Clone, Debug)]
 pub struct Publications {
-    directory: PathBuf,
+    layout: Layout,
 }
 
 /// The record of one volume, held by this process alone.
@@ -45,16 +45,15 @@ pub struct Held {
 }
 
 impl Publications {
-    /// The records kept below `directory`.
-    pub fn below(directory: PathBuf) -> Self {
-        Self { directory }
+    /// The records in this layout.
+    pub fn new(layout: Layout) -> Self {
+        Self { layout }
     }
 
     /// The directory of a volume. An ID with and one without the incarnation mean the same volume.
     fn directory_of(&self, volume_id: &str) -> PathBuf {
         let key = VolumeId::parse(volume_id).map_or_else(|| volume_id.to_string(), |id| id.key());
-        let digits: String = Sha256::digest(key).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        self.directory.join(digits)
+        self.layout.cli_staging(&key)
     }
 
     /// Where a volume was published by this command line; empty if nowhere.
@@ -80,8 +79,8 @@ impl Publications {
 }
 
 fn is_same(open: &File, path: &Path) -> bool {
-    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    matches!((open.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if identity(open) == identity(there))
+    let identity = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+    matches!((open.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if identity(&open) == identity(&there))
 }
 
 impl Held {
@@ -106,15 +105,23 @@ impl Held {
     /// Removes the record and what was made for it, when everything has been taken back. Never recursively: a staging path that
     /// is not empty is a volume that is still mounted.
     pub fn forget(self) -> Result<()> {
-        let removals: [(PathBuf, fn(&Path) -> io::Result<()>); 3] = [
-            (self.staging_path(), |path| fs::remove_dir(path)),
-            (record_path(&self.directory), |path| fs::remove_file(path)),
-            (self.directory.clone(), |path| fs::remove_dir(path)),
-        ];
-        removals.iter().try_for_each(|(path, remove)| match remove(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(format!("remove {}", path.display()), &error)),
+        let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        let removed = |path: &Path, outcome: io::Result<()>| match outcome {
+            Err(error) if !absent(&error) => Err(Error::io(format!("remove {}", path.display()), &error)),
             _ => Ok(()),
-        })
+        };
+        let (staging, record) = (self.staging_path(), record_path(&self.directory));
+        removed(&staging, fs::remove_dir(&staging))?;
+        removed(&record, fs::remove_file(&record))
+    }
+}
+
+impl Drop for Held {
+    /// A volume of which nothing is recorded leaves no directory. It is removed while it is still locked, and only here: whoever
+    /// waits for it then finds out that his lock is on nothing.
+    fn drop(&mut self) {
+        // With a record or a staging path in it, it stays.
+        let _ = fs::remove_dir(&self.directory);
     }
 }
 
@@ -128,7 +135,8 @@ fn read(directory: &Path) -> Result<Option<Publication>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| Error::io(format!("read {}", path.display()), &error))?,
     };
-    let damaged = |error| Error::internal(format!("{} is damaged: {error}; remove it, then unpublish the volume again", path.display()));
+    let damaged =
+        |error| Error::internal(format!("{} is damaged: {error}; remove it, then unpublish the volume again", path.display()));
     serde_json::from_slice(&bytes).map(Some).map_err(damaged)
 }
 
@@ -142,7 +150,7 @@ mod tests {
 
     fn scratch() -> (tempfile::TempDir, Publications) {
         let directory = tempfile::tempdir().unwrap();
-        let publications = Publications::below(directory.path().join("staging"));
+        let publications = crate::cli::fake::publications(directory.path());
         (directory, publications)
     }
 

@@ -46,8 +46,69 @@ pub fn name(kind: Kind) -> &'static str {
     }
 }
 
+/// What a client of our own makes of a call that failed. Codes that this daemon does not send are a defect, under their own name.
+pub fn error(rpc: &str, failure: grpcio::Error) -> Error {
+    let grpcio::Error::RpcFailure(status) = failure else { return Error::internal(format!("{rpc}: {failure}")) };
+    match kind(status.code()) {
+        Some(kind) => Error::new(kind, status.message()),
+        None => Error::internal(format!("{rpc}: {}: {}", status.code(), status.message())),
+    }
+}
+
+/// The kind that has this code.
+fn kind(code: RpcStatusCode) -> Option<Kind> {
+    Some(match code {
+        RpcStatusCode::INVALID_ARGUMENT => Kind::InvalidArgument,
+        RpcStatusCode::NOT_FOUND => Kind::NotFound,
+        RpcStatusCode::ALREADY_EXISTS => Kind::AlreadyExists,
+        RpcStatusCode::ABORTED => Kind::Busy,
+        RpcStatusCode::FAILED_PRECONDITION => Kind::Precondition,
+        RpcStatusCode::OUT_OF_RANGE => Kind::OutOfRange,
+        RpcStatusCode::RESOURCE_EXHAUSTED => Kind::NoSpace,
+        RpcStatusCode::UNAVAILABLE => Kind::Unavailable,
+        RpcStatusCode::DEADLINE_EXCEEDED => Kind::Timeout,
+        RpcStatusCode::UNIMPLEMENTED => Kind::Unimplemented,
+        RpcStatusCode::UNAUTHENTICATED => Kind::Unauthenticated,
+        RpcStatusCode::INTERNAL => Kind::Internal,
+        _ => return None,
+    })
+}
+
 /// Whether asking the same again may end differently: a caller that joined then tries for itself.
 pub fn is_retryable(kind: Kind) -> bool {
     let code = code(kind);
     [RpcStatusCode::UNAVAILABLE, RpcStatusCode::DEADLINE_EXCEEDED, RpcStatusCode::ABORTED].contains(&code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_understands_every_code_that_the_daemon_sends() {
+        for kind in [
+            Kind::InvalidArgument,
+            Kind::NotFound,
+            Kind::AlreadyExists,
+            Kind::Busy,
+            Kind::Precondition,
+            Kind::OutOfRange,
+            Kind::NoSpace,
+            Kind::Unavailable,
+            Kind::Timeout,
+            Kind::Unimplemented,
+            Kind::Unauthenticated,
+            Kind::Internal,
+        ] {
+            let sent = status(&Error::new(kind, "why"));
+            let understood = error("probe", grpcio::Error::RpcFailure(sent));
+            assert_eq!((understood.kind(), understood.message()), (kind, "why"));
+        }
+    }
+
+    #[test]
+    fn a_code_that_the_daemon_does_not_send_keeps_its_name() {
+        let failure = grpcio::Error::RpcFailure(RpcStatus::with_message(RpcStatusCode::CANCELLED, "gone".into()));
+        assert_eq!(error("probe", failure).message(), "probe: 1-CANCELLED: gone");
+    }
 }

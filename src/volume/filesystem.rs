@@ -72,7 +72,9 @@ impl Volumes {
 
     fn format(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str) -> Result<()> {
         if device.read_only {
-            return Err(Error::precondition(format!("volume {id} is blank and was attached read-only: stage it for writing once")));
+            return Err(Error::precondition(format!(
+                "volume {id} is blank and was attached read-only: stage it for writing once"
+            )));
         }
         // Discarding would punch holes into a preallocated image; a blank device has nothing to discard.
         let (tool, options): (Tool, &[&str]) = match fs_type {
@@ -83,7 +85,9 @@ impl Volumes {
         };
         self.set_mark(id, Mark::Formatting)?;
         let made = self.runner.run(call, &Cmd::new(tool, Class::Unbounded).args(options.iter().copied()).arg(&device.path));
-        made.map_err(|error| Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted")))?;
+        made.map_err(|error| {
+            Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted"))
+        })?;
         // Before the first mount: from then on there may be data.
         self.clear_mark(id)
     }
@@ -115,7 +119,14 @@ impl Volumes {
     }
 
     /// Grows a file system that was found too small when it was mounted, even if a crash came between.
-    pub(super) fn finish_growing(&self, call: &Call, id: &VolumeId, device: &Path, mount_point: &Path, fs_type: &str) -> Result<()> {
+    pub(super) fn finish_growing(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        device: &Path,
+        mount_point: &Path,
+        fs_type: &str,
+    ) -> Result<()> {
         if self.mark(id) != Some(Mark::Growing) {
             return Ok(());
         }

@@ -79,7 +79,9 @@ impl Volumes {
         for _ in 0..MOST_LAYERS {
             match self.mounted_at(id, path)? {
                 Mounted::Nothing => return Ok(()),
-                Mounted::Ours => self.kernel.unmount(call, path).map(drop).map_err(|error| error.context(format!("volume {id}")))?,
+                Mounted::Ours => {
+                    self.kernel.unmount(call, path).map(drop).map_err(|error| error.context(format!("volume {id}")))?
+                }
                 Mounted::Foreign(what) => {
                     return Err(Error::precondition(format!(
                         "{what} is mounted over volume {id} at {}: unmount it first",

@@ -31,6 +31,9 @@ pub fn fdatasync_seconds(path: &Path) -> f64 {
     crate::load::percentile(&times, 50)
 }
 
+/// How the log names foreign programs.
+const TOOLS: [&str; 7] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs", "`fsck", "`mount"];
+
 /// An rpc, and what the daemon starts for it.
 pub type Started = (&'static str, usize, usize);
 
@@ -44,7 +47,7 @@ pub fn commands_by_rpc() -> Vec<Started> {
         rpc(&client);
         let text = daemon.log.text();
         let new: Vec<&str> = text.lines().skip(before).filter(|line| line.contains("` took ")).collect();
-        let tools = new.iter().filter(|line| line.contains("`/")).count();
+        let tools = new.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
         found.push((name, tools, new.len() - tools));
     };
     let request = requests::volume_as("life", 320 * MIB, requests::mount("xfs"));
@@ -60,7 +63,9 @@ pub fn commands_by_rpc() -> Vec<Started> {
     let published = requests::publish(&volume, &stage, &target, requests::mount("xfs"));
     count("NodePublishVolume", &|client| drop(client.node_publish_volume(&published).unwrap()));
     count("NodeGetVolumeStats", &|client| drop(client.node_get_volume_stats(&requests::stats(&volume, &target)).unwrap()));
-    count("ControllerExpandVolume", &|client| drop(client.controller_expand_volume(&requests::expand(&volume, 640 * MIB)).unwrap()));
+    count("ControllerExpandVolume", &|client| {
+        drop(client.controller_expand_volume(&requests::expand(&volume, 640 * MIB)).unwrap())
+    });
     count("NodeExpandVolume", &|client| drop(client.node_expand_volume(&requests::node_expand(&volume, &target)).unwrap()));
     count("NodeUnpublishVolume", &|client| drop(client.node_unpublish_volume(&requests::unpublish(&volume, &target)).unwrap()));
     count("NodeUnstageVolume", &|client| drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap()));

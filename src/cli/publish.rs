@@ -1,0 +1,204 @@
+//! `volume publish` and `volume unpublish`: all that an orchestrator does between a volume and a path, in one step.
+//!
+//! Every step may be repeated, so what was begun is taken back whole, without asking how far it came; a command that was
+//! interrupted is finished, or taken back, by the next one.
+
+use std::collections::HashMap;
+
+use protobuf::MessageField;
+use serde_json::json;
+
+use crate::cli::failure::Outcome;
+use crate::cli::publications::{Held, Publication};
+use crate::cli::report::Report;
+use crate::cli::session::Session;
+use crate::cli::syntax::Given;
+use crate::cli::{values, volume};
+use crate::error::{Error, Kind, Result};
+use crate::grpc::proto::csi_v1 as wire;
+
+type Map = HashMap<String, String>;
+
+/// One volume, one path, and the daemon that brings them together.
+struct Pair<'a> {
+    session: &'a Session<'a>,
+    held: Held,
+    volume_id: String,
+    target: String,
+    staging: String,
+    secrets: Map,
+}
+
+/// Gives a volume to this node, stages it and publishes it at a path. What fails takes back what was done.
+pub fn publish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let (pair, capability) = (Pair::new(session, given)?, volume::capability(given)?);
+    let before = pair.held.read()?;
+    let (node_id, found) = (node_id(session)?, find(session, &pair.volume_id)?);
+    let read_only = given.has("read-only");
+    let record = pair.with_target(before.clone(), &node_id, read_only);
+    pair.held.write(&record)?;
+    let context = found.volume.unwrap_or_default().volume_context;
+    if let Err(error) = pair.attach(&record, read_only, &capability, context) {
+        // Whoever gave it to this node before takes it back himself.
+        let give_back = !found.status.unwrap_or_default().published_node_ids.contains(&node_id);
+        return Err(pair.take_back(before, &record, give_back, error).into());
+    }
+    let json = json!({"id": pair.volume_id, "node_id": node_id, "staging_path": pair.staging, "target_path": pair.target});
+    Ok(Report::new("", &json))
+}
+
+/// Takes a volume back from a path and, if that was the last, from this node.
+pub fn unpublish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let pair = Pair::new(session, given)?;
+    let (volume_id, target) = (pair.volume_id.clone(), pair.target.clone());
+    let (detached, note) = match pair.held.read()? {
+        Some(record) => (pair.release(record, true)?, None),
+        None => pair.release_unrecorded(given.has("detach"))?,
+    };
+    let report = Report::new("", &json!({"id": volume_id, "target_path": target, "detached": detached}));
+    Ok(note.into_iter().fold(report, Report::with_note))
+}
+
+fn find(session: &Session<'_>, volume_id: &str) -> Result<wire::ControllerGetVolumeResponse> {
+    session
+        .plugin
+        .controller_get_volume(&wire::ControllerGetVolumeRequest { volume_id: volume_id.to_string(), ..Default::default() })
+}
+
+fn node_id(session: &Session<'_>) -> Result<String> {
+    Ok(session.plugin.node_get_info(&wire::NodeGetInfoRequest::default())?.node_id)
+}
+
+impl<'a> Pair<'a> {
+    /// The volume and the path on the command line; other commands on the volume wait until this is dropped.
+    fn new(session: &'a Session<'a>, given: &Given) -> Outcome<Self> {
+        let (volume_id, target) = (given.word(0).to_string(), values::path_text(&values::path(given.word(1))?)?);
+        let secrets = values::secrets(given)?;
+        let held = session.publications.hold(&volume_id)?;
+        let staging = values::path_text(&held.staging_path())?;
+        Ok(Self { session, held, volume_id, target, staging, secrets })
+    }
+
+    /// The record as it will be with this target.
+    fn with_target(&self, before: Option<Publication>, node_id: &str, read_only: bool) -> Publication {
+        let new =
+            || Publication { volume_id: self.volume_id.clone(), node_id: node_id.to_string(), read_only, targets: Vec::new() };
+        let mut record = before.unwrap_or_else(new);
+        if !record.targets.contains(&self.target) {
+            record.targets.push(self.target.clone());
+        }
+        record
+    }
+
+    /// Controller publish, node stage, node publish.
+    fn attach(&self, record: &Publication, read_only: bool, capability: &wire::VolumeCapability, context: Map) -> Result<()> {
+        let plugin = self.session.plugin;
+        let given = plugin.controller_publish_volume(&wire::ControllerPublishVolumeRequest {
+            volume_id: self.volume_id.clone(),
+            node_id: record.node_id.clone(),
+            volume_capability: MessageField::some(capability.clone()),
+            // A volume that the node has for writing can be published for reading at one more path.
+            readonly: record.read_only && read_only,
+            secrets: self.secrets.clone(),
+            volume_context: context.clone(),
+            ..Default::default()
+        })?;
+        plugin.node_stage_volume(&wire::NodeStageVolumeRequest {
+            volume_id: self.volume_id.clone(),
+            publish_context: given.publish_context.clone(),
+            staging_target_path: self.staging.clone(),
+            volume_capability: MessageField::some(capability.clone()),
+            secrets: self.secrets.clone(),
+            volume_context: context.clone(),
+            ..Default::default()
+        })?;
+        plugin.node_publish_volume(&wire::NodePublishVolumeRequest {
+            volume_id: self.volume_id.clone(),
+            publish_context: given.publish_context,
+            staging_target_path: self.staging.clone(),
+            target_path: self.target.clone(),
+            volume_capability: MessageField::some(capability.clone()),
+            readonly: read_only,
+            secrets: self.secrets.clone(),
+            volume_context: context,
+            ..Default::default()
+        })?;
+        Ok(())
+    }
+
+    /// Takes back a publish that failed with `error`; gives that error, with what became of it. A path that was published
+    /// before is left as it is.
+    fn take_back(self, before: Option<Publication>, record: &Publication, give_back: bool, error: Error) -> Error {
+        if before.as_ref() == Some(record) {
+            return error;
+        }
+        let (id, target) = (self.volume_id.clone(), self.target.clone());
+        match self.release(record.clone(), give_back) {
+            Ok(_) => error,
+            Err(stuck) => {
+                let message = format!(
+                    "{error}; and it could not be taken back: {stuck}; repeat that with cephlet volume unpublish {id} {target}"
+                );
+                Error::new(error.kind(), message)
+            }
+        }
+    }
+
+    /// Node unpublish; for the last target also node unstage and, if `give_back`, controller unpublish. Gives whether it was the
+    /// last. The record goes last, so that what stops half way can be repeated.
+    fn release(self, mut record: Publication, give_back: bool) -> Result<bool> {
+        self.unpublish_target()?;
+        record.targets.retain(|target| *target != self.target);
+        self.held.write(&record)?;
+        if !record.targets.is_empty() {
+            return Ok(false);
+        }
+        self.unstage()?;
+        if give_back {
+            self.give_back(&record.node_id)?;
+        }
+        self.held.forget()?;
+        Ok(true)
+    }
+
+    /// The same without a record. Whether the node has the volume by this program or by another is not known then: it is only
+    /// given back if the operator says so. Gives whether it was, and what else there is to say.
+    fn release_unrecorded(self, detach: bool) -> Result<(bool, Option<String>)> {
+        self.unpublish_target()?;
+        self.unstage()?;
+        let node_id = node_id(self.session)?;
+        if detach {
+            self.give_back(&node_id)?;
+        }
+        let stays = match find(self.session, &self.volume_id) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => false,
+            found => found?.status.unwrap_or_default().published_node_ids.contains(&node_id),
+        };
+        let note =
+            format!("the volume is still given to node {node_id}, not by a publish of this program since the boot: see --detach");
+        self.held.forget()?;
+        Ok((detach, stays.then_some(note)))
+    }
+
+    fn unpublish_target(&self) -> Result<()> {
+        let (volume_id, target_path) = (self.volume_id.clone(), self.target.clone());
+        let request = wire::NodeUnpublishVolumeRequest { volume_id, target_path, ..Default::default() };
+        self.session.plugin.node_unpublish_volume(&request).map(|_| ())
+    }
+
+    fn unstage(&self) -> Result<()> {
+        let (volume_id, staging_target_path) = (self.volume_id.clone(), self.staging.clone());
+        let request = wire::NodeUnstageVolumeRequest { volume_id, staging_target_path, ..Default::default() };
+        self.session.plugin.node_unstage_volume(&request).map(|_| ())
+    }
+
+    fn give_back(&self, node_id: &str) -> Result<()> {
+        let (volume_id, node_id, secrets) = (self.volume_id.clone(), node_id.to_string(), self.secrets.clone());
+        let request = wire::ControllerUnpublishVolumeRequest { volume_id, node_id, secrets, ..Default::default() };
+        self.session.plugin.controller_unpublish_volume(&request).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod tests;

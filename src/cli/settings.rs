@@ -1,0 +1,59 @@
+//! The settings in the environment, as the command line shows them.
+
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::report::table;
+use crate::config::{Config, Mistake, Role, Setting};
+
+/// The settings in the environment, or all mistakes in them.
+pub fn load(role: Role) -> Outcome<Config> {
+    Config::load(role).map_err(|mistakes| refused(&mistakes))
+}
+
+fn refused(mistakes: &[Mistake]) -> Failure {
+    match mistakes {
+        [one] => Failure::usage(one),
+        several => {
+            let lines = several.iter().map(|mistake| format!("\n  {mistake}")).collect::<String>();
+            Failure::usage(format!("the environment has {} mistakes:{lines}", several.len()))
+        }
+    }
+}
+
+/// Every variable: what is in force, where it comes from, what it means.
+pub fn describe(config: &Config) -> String {
+    let rows: Vec<_> = config.describe().iter().map(row).collect();
+    format!("{}\n", table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows))
+}
+
+fn row(setting: &Setting) -> [String; 4] {
+    let from = if setting.from_environment { "environment" } else { "default" };
+    [setting.name.to_string(), setting.value.clone(), from.to_string(), setting.meaning.to_string()]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_shown_with_where_they_come_from() {
+        let variables = [("CSI_ENDPOINT".into(), "/run/x.sock".into()), ("CEPHLET_WORKERS".into(), "9".into())];
+        let text = describe(&Config::from_variables(Role::Daemon, variables).unwrap());
+        let line =
+            |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().take(3).collect::<Vec<_>>();
+        assert_eq!(line("CEPHLET_WORKERS"), ["CEPHLET_WORKERS", "9", "environment"]);
+        assert_eq!(line("CEPHLET_TOOLS"), ["CEPHLET_TOOLS", "4", "default"]);
+    }
+
+    #[test]
+    fn every_mistake_is_reported() {
+        let variables = [("CSI_ENDPOINT".into(), "tcp://x".into()), ("CEPHLET_WORKERS".into(), "many".into())];
+        let failure = refused(&Config::from_variables(Role::Daemon, variables).unwrap_err());
+        assert_eq!(failure.exit_code(), 2);
+        let text = failure.to_string();
+        assert!(text.starts_with("the environment has 2 mistakes:\n  CSI_ENDPOINT: "), "{text}");
+        assert!(text.contains("\n  CEPHLET_WORKERS: "), "{text}");
+        let one = refused(&Config::from_variables(Role::Daemon, []).unwrap_err()).to_string();
+        assert!(one.starts_with("CSI_ENDPOINT: "), "{one}");
+    }
+}
