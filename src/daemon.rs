@@ -74,7 +74,7 @@ impl Daemon {
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
-        let identity = Identity { name: config.name.clone(), controller: config.services.controller, volumes };
+        let identity = Identity { name: config.name.clone(), volumes };
         let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
         let door = Door::open(&config.endpoint, services)?;
         Ok(Self { signals, notifier, door, pool, running, processes, journal, _state: state })
@@ -120,7 +120,8 @@ impl Daemon {
 fn lock_state(layout: &Layout) -> Result<FileLock> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir()).map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
-    let lock = Flock::try_exclusive(&path).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
+    let file = std::fs::File::options().create(true).append(true).open(&path);
+    let lock = file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
     lock.ok_or_else(|| {
         Error::precondition(format!(
             "another cephlet uses the state directory {}: stop it, or give this one another CEPHLET_STATE_DIR",
@@ -144,7 +145,8 @@ fn start_processes(config: &Config) -> Result<Arc<Processes>> {
 
 fn assemble(config: &Config, layout: Layout, journal: &Arc<Journal>, processes: &Arc<Processes>) -> Result<Volumes> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
-    let local = Local::open(config, &layout, kernel.clone())?;
+    let loops = Arc::new(kernel.clone());
+    let local = Local::open(layout.local_dir().to_path_buf(), &config.node_id, &config.name, loops, config.services.controller)?;
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     Ok(Volumes {
         backends: Backends::new(vec![Arc::new(local) as Arc<dyn Backend>]),

@@ -4,15 +4,16 @@
 //! and gives a `report`, which is printed here; or a `failure`, which has an exit status.
 
 mod commands;
+mod failure;
 #[cfg(test)]
 mod fake;
-mod failure;
 mod help;
 mod identity;
 mod plugin;
 mod publications;
 mod publish;
 mod report;
+mod serve;
 mod session;
 mod settings;
 mod snapshot;
@@ -27,7 +28,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::config::{Config, Role};
-use crate::daemon;
 use crate::error::Error;
 use crate::layout::Layout;
 
@@ -61,7 +61,7 @@ fn perform(parsed: Parsed) -> Outcome<ExitCode> {
         Parsed::Run(command, given) => (command, given),
     };
     match command.action {
-        Action::Serve => Ok(daemon::run(&settings::load(Role::Daemon)?)),
+        Action::Serve => serve::serve(),
         Action::Config => print(&settings::describe(&settings::load(Role::Daemon)?)),
         Action::Version => print(concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")),
         Action::Ask(ask) => {
@@ -86,7 +86,9 @@ fn with_session(command: &Command, given: &Given, ask: fn(&Session<'_>, &Given) 
 fn print(text: &str) -> Outcome<ExitCode> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::from(Error::io("write to standard output", &error))),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::from(Error::io("write to standard output", &error)))
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -40,7 +40,10 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     });
     assert_eq!(report.json, json);
     let request: wire::CreateVolumeRequest = fake.request("create_volume");
-    assert_eq!((request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()), ("web", "ssd", "hidden"));
+    assert_eq!(
+        (request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()),
+        ("web", "ssd", "hidden")
+    );
     assert_eq!((request.capacity_range.required_bytes, request.capacity_range.limit_bytes), (1 << 30, 2 << 30));
     assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
     let capability = &request.volume_capabilities[0];
@@ -82,7 +85,11 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
         volume: MessageField::some(volume),
         status: MessageField::some(VolumeStatus {
             published_node_ids: nodes.iter().map(ToString::to_string).collect(),
-            volume_condition: MessageField::some(wire::VolumeCondition { abnormal, message: "gone".into(), ..Default::default() }),
+            volume_condition: MessageField::some(wire::VolumeCondition {
+                abnormal,
+                message: "gone".into(),
+                ..Default::default()
+            }),
             ..Default::default()
         }),
         ..Default::default()
@@ -97,6 +104,17 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
          v22  1.5 KiB                gone"
     );
     assert_eq!(report.json[1]["condition"], json!({"abnormal": true, "message": "gone"}));
+}
+
+#[test]
+fn all_pages_of_the_list_are_read() {
+    let entry = |id| wire::list_volumes_response::Entry { volume: MessageField::some(volume(id, 1)), ..Default::default() };
+    let page =
+        |id, next: &str| wire::ListVolumesResponse { entries: vec![entry(id)], next_token: next.into(), ..Default::default() };
+    let fake = Fake::default().replies("list_volumes", &page("v1", "after v1")).replies("list_volumes", &page("v2", ""));
+    let report = run(&fake, "volume list").unwrap();
+    assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("v1"), Some("v2")));
+    assert_eq!(fake.request::<wire::ListVolumesRequest>("list_volumes").starting_token, "after v1");
 }
 
 #[test]
@@ -119,7 +137,10 @@ fn show_tells_where_this_program_published_it_and_how_full_it_is() {
         ..Default::default()
     };
     let fake = Fake::default()
-        .replies("controller_get_volume", &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() })
+        .replies(
+            "controller_get_volume",
+            &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() },
+        )
         .replies("node_get_volume_stats", &wire::NodeGetVolumeStatsResponse { usage: vec![bytes], ..Default::default() });
     let report = run_in(runtime.path(), &fake, "volume show v1").unwrap();
     assert_eq!(

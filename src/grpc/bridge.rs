@@ -203,7 +203,8 @@ impl Bridge {
             }
         };
         let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Job::new(None, run)) };
-        if let (Err(refused), Some(reply)) = (queued, slot.lock().take()) {
+        // A job that is refused is dropped, so the reply is kept where both can reach it.
+        if let Err(refused) = queued && let Some(reply) = slot.lock().take() {
             reply.finish(Err(refused));
         }
     }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::ram::{Fate, RamDisk};
+use super::format::{CHANGE_HEADER, FILE_HEADER, RECORD_HEADER};
+use super::ram::{Fate, RamDisk, errno};
 use super::tests::{ONE_SEGMENT, SMALL, open, put};
 use super::{Change, Journal, Limits, Table};
 use crate::error::Result;
@@ -128,17 +129,27 @@ fn check(disk: &RamDisk, expected: &[State], at: &str) {
 fn check_all(disk: &RamDisk, expected: &[State], at: &str) {
     for (n, crashed) in crashes(disk).into_iter().enumerate() {
         let at = format!("{at}, left behind: {n}");
-        for operations in 0.. {
-            let again = RamDisk::with_files(&crashed.files());
-            again.power_off_after(operations);
-            if open(&again, SMALL).is_ok() {
-                break;
-            }
-            for (data, names) in [(Fate::Kept, Fate::Kept), (Fate::Dropped, Fate::Dropped), (Fate::First(9), Fate::Kept)] {
-                check(&again.after_crash(data, names), expected, &format!("{at}, again after {operations}"));
+        check_recovery(|| RamDisk::with_files(&crashed.files()), expected, &at);
+        check(&crashed, expected, &at);
+    }
+    check_recovery(|| disk.after_kill(), expected, &format!("{at}, killed"));
+}
+
+/// Crashes the recovery after each of its operations; once it has ended, what it showed must not vanish.
+fn check_recovery(found: impl Fn() -> RamDisk, expected: &[State], at: &str) {
+    for operations in 0.. {
+        let disk = found();
+        disk.power_off_after(operations);
+        let shown = open(&disk, SMALL).ok().map(|journal| vec![state_of(&journal)]);
+        let expected = shown.as_deref().unwrap_or(expected);
+        for data in [Fate::Kept, Fate::Dropped, Fate::First(9)] {
+            for names in [Fate::Kept, Fate::Dropped, Fate::Without(0), Fate::Without(1)] {
+                check(&disk.after_crash(data, names), expected, &format!("{at}, recovery stopped after {operations}"));
             }
         }
-        check(&crashed, expected, &at);
+        if shown.is_some() {
+            return;
+        }
     }
 }
 
@@ -160,11 +171,12 @@ fn a_crash_after_any_operation_loses_nothing_promised() {
     }
 }
 
-/// A journal whose writers go on while a snapshot is written, behind and before the place it has reached. Gives all states, and
-/// how many steps are durable.
+/// A journal whose writers go on while a snapshot is written, behind and before the place it has reached; a note comes between
+/// the write that makes the snapshot due and the snapshot. Gives all states, and how many steps are durable.
 fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
     let fill = (0..12).map(|n| Step::Write(vec![put(&format!("{n:02}"), &"old".repeat(8))]));
     let during = [
+        Step::Note(vec![put("05", "noted before")]),
         Step::Write(vec![put("00", "new"), put("11", "new")]),
         Step::Note(vec![Change::remove(Table::Node, "01"), put("10", "noted")]),
         Step::Note(vec![put("01", "noted again"), Change::remove(Table::Node, "09")]),
@@ -178,12 +190,16 @@ fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
     };
     let (journal, inner_durable) = (Arc::new(journal), Arc::new(AtomicUsize::new(0)));
     let (inner, inner_steps, durable, watched) = (journal.clone(), steps.clone(), inner_durable.clone(), disk.clone());
-    let once = AtomicBool::new(true);
+    let (before, once) = (AtomicBool::new(true), AtomicBool::new(true));
     disk.hook(move |op, name| {
+        let records = watched.operations().iter().filter(|op| op.starts_with("write")).count() - 1;
+        if op == "sync" && records == 12 && before.swap(false, Ordering::SeqCst) {
+            let _ = go(&inner, &inner_steps[12]);
+        }
         let pieces = watched.operations().iter().filter(|op| op.starts_with("write") && op.ends_with(".tmp")).count();
         if op == "write" && name.ends_with(".tmp") && pieces == 4 && once.swap(false, Ordering::SeqCst) {
-            durable.store(usize::from(go(&inner, &inner_steps[12]).is_ok()), Ordering::SeqCst);
-            let _ = inner_steps[13..].iter().try_for_each(|step| go(&inner, step));
+            durable.store(2 * usize::from(go(&inner, &inner_steps[13]).is_ok()), Ordering::SeqCst);
+            let _ = inner_steps[14..].iter().try_for_each(|step| go(&inner, step));
         }
         Ok(())
     });
@@ -204,8 +220,8 @@ fn go(journal: &Journal, step: &Step) -> Result<()> {
 fn a_crash_while_a_snapshot_and_writers_run_loses_nothing_promised() {
     let complete = RamDisk::default();
     let (states, durable) = run_during_snapshot(&complete);
-    assert_eq!(durable, 13, "writers went on during the snapshot: {:?}", complete.operations());
-    assert_eq!(state_of(&open(&complete, SMALL).unwrap()), states[15]);
+    assert_eq!(durable, 14, "writers went on during the snapshot: {:?}", complete.operations());
+    assert_eq!(state_of(&open(&complete, SMALL).unwrap()), states[16]);
     let total = complete.operations().len();
     for k in 0..=total {
         let disk = RamDisk::default();
@@ -236,7 +252,7 @@ fn small_journals() -> Vec<BTreeMap<String, Vec<u8>>> {
 fn beginnings(files: &BTreeMap<String, Vec<u8>>) -> Vec<State> {
     let segment = files.keys().rev().find(|name| name.ends_with(".log")).unwrap().clone();
     let mut states = Vec::new();
-    for length in super::format::FILE_HEADER..=files[&segment].len() {
+    for length in FILE_HEADER..=files[&segment].len() {
         let mut cut = files.clone();
         cut.get_mut(&segment).unwrap().truncate(length);
         let disk = RamDisk::with_files(&cut);
@@ -285,7 +301,7 @@ fn no_shorter_file_gives_a_wrong_value() {
                 let disk = RamDisk::with_files(&damaged);
                 match open(&disk, ONE_SEGMENT) {
                     Ok(journal) => {
-                        let empty_and_alone = files.len() == 1 && length < super::format::FILE_HEADER;
+                        let empty_and_alone = files.len() == 1 && length < FILE_HEADER;
                         let state = state_of(&journal);
                         assert!(allowed.contains(&state) || empty_and_alone && state.is_empty(), "{name}, {length} bytes");
                     }
@@ -301,7 +317,7 @@ fn a_missing_file_is_refused_and_named() {
     let disk = RamDisk::default();
     let journal = open(&disk, SMALL).unwrap();
     // Snapshots are given up on this disk: the log becomes several segments.
-    disk.hook(|op, name| if op == "create" && name.ends_with(".tmp") { Err(super::ram::errno(libc::ENOSPC)) } else { Ok(()) });
+    disk.hook(|op, name| if op == "create" && name.ends_with(".tmp") { Err(errno(libc::ENOSPC)) } else { Ok(()) });
     (0..200).for_each(|n| journal.write(&[put(&n.to_string(), "x")]).unwrap());
     let segments = disk.files();
     assert!(segments.len() >= 3, "{:?}", segments.keys());
@@ -322,6 +338,9 @@ fn a_missing_file_is_refused_and_named() {
         let mut files = with_snapshot.clone();
         files.remove(name);
         assert!(open(&RamDisk::with_files(&files), SMALL).is_err(), "without {name}");
+        // It had a whole header before there was a snapshot.
+        files.insert(name.clone(), vec![0; 3]);
+        assert!(open(&RamDisk::with_files(&files), SMALL).is_err(), "{name} without a header");
     }
 }
 
@@ -338,8 +357,66 @@ fn a_later_record_that_survived_a_torn_one_does_not_hinder_the_start() {
     journal.write(&[put("written", "4")]).unwrap();
     journal.write(&[put("written", "5")]).unwrap();
     let (name, mut content) = disk.files().into_iter().next().unwrap();
-    let hole = super::format::FILE_HEADER + super::format::RECORD_HEADER + 8 + "written".len() + 1;
+    let hole = FILE_HEADER + RECORD_HEADER + CHANGE_HEADER + "written".len() + 1;
     content[hole..hole + 20].fill(0);
     let error = open(&RamDisk::with_files(&BTreeMap::from([(name, content)])), ONE_SEGMENT).unwrap_err();
     assert!(error.message().contains(&format!("damaged at byte {hole}")), "{error}");
+}
+
+#[test]
+fn what_was_cut_never_comes_back() {
+    let disk = RamDisk::default();
+    let journal = open(&disk, ONE_SEGMENT).unwrap();
+    journal.note(&[put("first", "1")]).unwrap();
+    journal.note(&[put("second", "2")]).unwrap();
+    let crashed = disk.after_crash(Fate::Without(0), Fate::Kept);
+    let journal = open(&crashed, ONE_SEGMENT).unwrap();
+    // As long as the lost one: what stood behind that would now fit on.
+    journal.note(&[put("again", "1")]).unwrap();
+    for fate in [Fate::Kept, Fate::Without(0)] {
+        let journal = open(&crashed.after_crash(fate, Fate::Kept), ONE_SEGMENT).unwrap();
+        assert_eq!(journal.get(Table::Node, "second"), None, "{fate:?}");
+    }
+}
+
+#[test]
+fn a_record_in_the_wrong_place_is_refused() {
+    let disk = RamDisk::default();
+    open(&disk, ONE_SEGMENT).unwrap().write(&[put("k", "1")]).unwrap();
+    let (name, content) = disk.files().into_iter().next().unwrap();
+    let twice = [&content[..], &content[FILE_HEADER..]].concat();
+    let error = open(&RamDisk::with_files(&BTreeMap::from([(name, twice)])), ONE_SEGMENT).unwrap_err();
+    assert!(error.message().contains("out of order"), "{error}");
+}
+
+#[test]
+fn a_segment_that_was_given_up_does_not_come_back() {
+    let disk = RamDisk::default();
+    let journal = open(&disk, SMALL).unwrap();
+    disk.hook(|op, name| if op == "write" && name.ends_with("2.log") { Err(errno(libc::ENOSPC)) } else { Ok(()) });
+    (0..20).for_each(|n| journal.write(&[put(&n.to_string(), "x")]).unwrap());
+    assert!(disk.operations().iter().any(|op| op == "remove 0000000000000002.log"));
+    journal.note(&[put("note", "x")]).unwrap();
+    for names in NAME_FATES {
+        let crashed = disk.after_crash(Fate::First(5), names);
+        assert_eq!(open(&crashed, SMALL).unwrap().len(Table::Node), 20, "{names:?}");
+    }
+}
+
+#[test]
+fn a_write_that_fails_beside_a_snapshot_stays_in_the_last_segment() {
+    let disk = RamDisk::default();
+    let journal = Arc::new(open(&disk, SMALL).unwrap());
+    let (inner, failing) = (journal.clone(), AtomicBool::new(false));
+    let watched = disk.clone();
+    disk.hook(move |op, _| {
+        let due = watched.files().values().map(Vec::len).sum::<usize>() > 400;
+        if op == "sync" && due && !failing.swap(true, Ordering::SeqCst) {
+            inner.write(&[put("half", "written")]).unwrap_err();
+        }
+        if op == "write" && failing.load(Ordering::SeqCst) { Err(errno(libc::EIO)) } else { Ok(()) }
+    });
+    let written = (0..20).take_while(|n| journal.write(&[put(&n.to_string(), "x")]).is_ok()).count();
+    assert!(written > 0 && journal.poisoned().is_some());
+    assert_eq!(open(&disk.after_kill(), SMALL).unwrap().len(Table::Node), written);
 }

@@ -200,7 +200,7 @@ impl Journal {
 
     /// The value of a key.
     pub fn get(&self, table: Table, key: &str) -> Option<Vec<u8>> {
-        self.state.lock().tables.table(table).get(key).map(|value| value.to_vec())
+        self.state.lock().tables.get(table, key).map(<[u8]>::to_vec)
     }
 
     /// Every entry of a table, in the order of the keys.
@@ -213,12 +213,12 @@ impl Journal {
     /// Shows every entry of a table to `see`, in the order of the keys. Nobody can read or write meanwhile: `see` is quick and
     /// does not use the journal.
     pub fn visit(&self, table: Table, mut see: impl FnMut(&str, &[u8])) {
-        self.state.lock().tables.table(table).iter().for_each(|(key, value)| see(key, value));
+        self.state.lock().tables.entries(table).for_each(|(key, value)| see(key, value));
     }
 
     /// The number of entries in a table.
     pub fn len(&self, table: Table) -> usize {
-        self.state.lock().tables.table(table).len()
+        self.state.lock().tables.len(table)
     }
 
     /// Whether a table has no entry.

@@ -38,7 +38,7 @@ struct Shared {
     hook: Mutex<Option<Arc<Hook>>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Ram {
     files: Vec<RamFile>,
     names: BTreeMap<String, usize>,
@@ -104,7 +104,14 @@ impl RamDisk {
         disk
     }
 
-    /// The disk that is found after a crash.
+    /// The disk that is found after the process was killed: nothing is lost, and nothing has been synced either.
+    pub(crate) fn after_kill(&self) -> Self {
+        let state = self.0.state.lock().clone();
+        let state = Mutex::new(Ram { power_for: None, operations: Vec::new(), ..state });
+        Self(Arc::new(Shared { state, hook: Mutex::new(None) }))
+    }
+
+    /// The disk that is found after a crash of the machine.
     pub(crate) fn after_crash(&self, data: Fate, names: Fate) -> Self {
         let ram = self.0.state.lock();
         let mut found = BTreeMap::new();

@@ -41,7 +41,7 @@ impl Journal {
 
     fn snapshot_due(&self, state: &State) -> bool {
         let allowed = (2 * state.tables.bytes()).max(self.limits.snapshot_floor).max(state.snapshot_not_before);
-        state.log_bytes > allowed && state.poisoned.is_none()
+        state.log_bytes > allowed
     }
 
     fn take_snapshot(&self) -> Result<(), Failure> {

@@ -1,29 +1,89 @@
-//! The journal's content in memory: an ordered map per table, kept as small as the content allows.
+//! The journal's content in memory: an ordered set of entries per table, kept as small as the content allows.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::format::{self, Bad, CHANGE_HEADER, ChangeRef, Record, Table};
 
-type Map = BTreeMap<Box<str>, Box<[u8]>>;
+/// A key and its value in one piece of memory: the allocator rounds up to powers of two, so two pieces would take half as much
+/// again. The length of the key stands in front.
+struct Entry(Box<[u8]>);
 
 /// All tables, and how many bytes they would take on disk.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Tables {
-    maps: [Map; Table::ALL.len()],
+    tables: [BTreeSet<Entry>; Table::ALL.len()],
     bytes: u64,
 }
 
 /// Where a walk over all tables stands: the table and the last key seen.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Position {
     table: usize,
-    after: Option<Box<str>>,
+    after: Option<Box<[u8]>>,
 }
 
+impl Entry {
+    /// The key has passed the limits of the format.
+    fn new(key: &str, value: &[u8]) -> Self {
+        Self([&(key.len() as u16).to_ne_bytes(), key.as_bytes(), value].concat().into())
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        self.0[2..].split_at(usize::from(u16::from_ne_bytes([self.0[0], self.0[1]])))
+    }
+
+    /// What came in as a str goes out as one.
+    fn key(&self) -> &str {
+        std::str::from_utf8(self.split().0).unwrap_or_default()
+    }
+
+    /// What it takes in a snapshot, bytes.
+    fn size(&self) -> u64 {
+        (CHANGE_HEADER + self.0.len() - 2) as u64
+    }
+}
+
+impl Borrow<[u8]> for Entry {
+    fn borrow(&self) -> &[u8] {
+        self.split().0
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.split().0.cmp(other.split().0)
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
 impl Tables {
-    pub(super) fn table(&self, table: Table) -> &Map {
-        &self.maps[table as usize - 1]
+    pub(super) fn get(&self, table: Table, key: &str) -> Option<&[u8]> {
+        self.table(table).get(key.as_bytes()).map(|entry| entry.split().1)
+    }
+
+    /// The entries of a table, in the order of the keys.
+    pub(super) fn entries(&self, table: Table) -> impl Iterator<Item = (&str, &[u8])> {
+        self.table(table).iter().map(|entry| (entry.key(), entry.split().1))
+    }
+
+    pub(super) fn len(&self, table: Table) -> usize {
+        self.table(table).len()
     }
 
     /// What a snapshot of everything would take, bytes.
@@ -33,38 +93,41 @@ impl Tables {
 
     /// Applies all changes of a record.
     pub(super) fn apply(&mut self, payload: &[u8]) -> Result<(), Bad> {
-        format::changes(payload).try_for_each(|change| Ok(self.apply_one(change?)))
+        format::changes(payload).try_for_each(|change| change.map(|change| self.apply_one(change)))
     }
 
     fn apply_one(&mut self, change: ChangeRef<'_>) {
-        let map = &mut self.maps[change.table as usize - 1];
-        let size = |value: &[u8]| (CHANGE_HEADER + change.key.len() + value.len()) as u64;
+        let table = &mut self.tables[change.table as usize - 1];
         let old = match change.value {
-            // The key's memory stays when only the value changes.
-            Some(value) => match map.get_mut(change.key) {
-                Some(place) => Some(std::mem::replace(place, value.into())),
-                None => map.insert(change.key.into(), value.into()),
-            },
-            None => map.remove(change.key),
+            Some(value) => {
+                let entry = Entry::new(change.key, value);
+                self.bytes += entry.size();
+                table.replace(entry)
+            }
+            None => table.take(change.key.as_bytes()),
         };
-        self.bytes += change.value.map_or(0, size);
-        self.bytes -= old.as_deref().map_or(0, size);
+        self.bytes -= old.map_or(0, |old| old.size());
     }
 
     /// Adds entries behind `position` to `record` until it holds `size` bytes, and moves on. False when nothing was left.
     pub(super) fn copy_some(&self, position: &mut Position, record: &mut Record, size: usize) -> bool {
-        while let Some(map) = self.maps.get(position.table) {
+        while let Some(table) = self.tables.get(position.table) {
             let from = position.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            for (key, value) in map.range::<str, _>((from, Bound::Unbounded)) {
-                record.add(ChangeRef { table: Table::ALL[position.table], key, value: Some(value) });
+            for entry in table.range::<[u8], _>((from, Bound::Unbounded)) {
+                let (key, value) = entry.split();
+                record.add(ChangeRef { table: Table::ALL[position.table], key: entry.key(), value: Some(value) });
                 if record.payload().len() >= size {
-                    position.after = Some(key.clone());
+                    position.after = Some(key.into());
                     return true;
                 }
             }
             *position = Position { table: position.table + 1, after: None };
         }
         !record.payload().is_empty()
+    }
+
+    fn table(&self, table: Table) -> &BTreeSet<Entry> {
+        &self.tables[table as usize - 1]
     }
 }
 
@@ -105,7 +168,7 @@ mod tests {
                 record.clear();
             }
             assert_eq!((copied, copy.bytes()), (30, original.bytes()), "steps of {size} bytes");
-            assert_eq!(copy.maps, original.maps);
+            assert!(Table::ALL.into_iter().all(|table| copy.entries(table).eq(original.entries(table))));
         }
     }
 }

@@ -15,7 +15,9 @@ const NEVER: Duration = Duration::from_secs(20);
 #[derive(PartialEq)]
 struct Request(&'static str, Secret);
 
-fn request(text: &'static str) -> Option<Box<dyn Identical>> {
+type Joinable = Option<Box<dyn Identical>>;
+
+fn request(text: &'static str) -> Joinable {
     Some(Box::new(Request(text, Secret::new("key"))))
 }
 
@@ -41,7 +43,7 @@ impl Scene {
         Self::new(8, NEVER)
     }
 
-    fn entry(&self, name: &'static str, call: Call, object: &str, joinable: Option<Box<dyn Identical>>) -> Entry<Answer> {
+    fn entry(&self, name: &'static str, call: Call, object: &str, joinable: Joinable) -> Entry<Answer> {
         let tell = self.tell.clone();
         let wake = Box::new(move |turn| tell.send((name, turn)).unwrap());
         Entry { key: key(object), also: None, call, joinable, wake }
@@ -159,7 +161,7 @@ fn a_definite_error_is_shared_too() {
 fn requests_that_differ_do_not_join() {
     let scene = Scene::patient();
     scene.ask("leader", "same");
-    let others: [(&str, Call, Option<Box<dyn Identical>>); 4] = [
+    let others: [(&str, Call, Joinable); 4] = [
         ("field", Call::internal("Test"), request("other")),
         ("secret", Call::internal("Test"), Some(Box::new(Request("same", Secret::new("other"))))),
         ("method", Call::internal("Other"), request("same")),

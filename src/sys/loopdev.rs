@@ -126,6 +126,14 @@ pub struct LoopDevice {
     backing: Inode,
 }
 
+#[cfg(test)]
+impl LoopDevice {
+    /// A device that is only talked about.
+    pub(crate) fn pretended(path: PathBuf, read_only: bool) -> Self {
+        Self { path, read_only, backing: Inode { device: 0, number: 0 } }
+    }
+}
+
 /// A file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Inode {

@@ -103,6 +103,15 @@ pub fn path(field: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
+/// A required path that is only looked up among those a volume is staged and published at: one of another form is none of
+/// them, which the look-up says.
+pub fn known_path(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Err(missing(field));
+    }
+    text_within(field, text, MAX_PATH - 1)
+}
+
 /// A path that may be left out.
 pub fn optional_path(field: &str, text: &str) -> Result<()> {
     if text.is_empty() { Ok(()) } else { path(field, text) }

@@ -2,7 +2,7 @@
 
 use crate::backend::Volume;
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
 use crate::volume::requests::{Access, Capability, GetVolume, Modify, Validate};
@@ -40,12 +40,9 @@ impl Volumes {
         })
     }
 
-    /// Changes settings of a volume.
+    /// Changes settings of a volume; without any, only says whether it is there.
     pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
         let (id, _) = self.look_up(call, &request.volume_id, &request.secrets)?;
-        if request.mutable_parameters.is_empty() {
-            return Err(Error::invalid("mutable_parameters is missing: there is nothing to change"));
-        }
         let (_, backend) = self.volume(&request.volume_id)?;
         backend.modify(call, &id, &request.mutable_parameters, &request.secrets)
     }

@@ -15,7 +15,6 @@ pub use crate::journal::records::intent::Operation as RecordedOperation;
 
 /// An operation that leaves an intent in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named after the operations")]
 pub enum Operation {
     CreateVolume,
     DeleteVolume,

@@ -462,7 +462,7 @@ request! {
         volume_path: String,
     } check |it| {
         checks::id("volume_id", &it.volume_id)?;
-        checks::path("volume_path", &it.volume_path)?;
+        checks::known_path("volume_path", &it.volume_path)?;
     }
 }
 
@@ -479,7 +479,7 @@ request! {
         capability: Option<Capability>,
     } check |it| {
         checks::id("volume_id", &it.volume_id)?;
-        checks::path("volume_path", &it.volume_path)?;
+        checks::known_path("volume_path", &it.volume_path)?;
         checks::size(&it.size)?;
         it.capability.as_ref().map_or(Ok(()), checks::capability)?;
     }

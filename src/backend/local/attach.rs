@@ -31,7 +31,7 @@ impl Local {
     }
 
     pub(super) fn to_device(&self, object: &str, device: LoopDevice) -> Device {
-        let LoopDevice { path, read_only } = device;
+        let LoopDevice { path, read_only, .. } = device;
         Device { path, read_only, sparse_file: Some(self.volumes.image_path(object)) }
     }
 

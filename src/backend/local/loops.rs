@@ -5,15 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::call::Call;
 use crate::error::Result;
-
-/// A loop device with an image behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoopDevice {
-    /// `/dev/loopN`.
-    pub path: PathBuf,
-    /// Nothing can be written through it.
-    pub read_only: bool,
-}
+pub use crate::sys::loopdev::LoopDevice;
 
 /// Loop devices. Whatever can wait for storage is done by another process; looking is not such a thing and opens no device.
 pub trait Loops: Debug + Send + Sync {
@@ -31,7 +23,7 @@ pub trait Loops: Debug + Send + Sync {
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<bool>;
 
     /// Lets the device follow the length of its image.
-    fn grow(&self, call: &Call, device: &LoopDevice) -> Result<()>;
+    fn grow(&self, call: &Call, device: &Path) -> Result<()>;
 
     /// Freezes the file system mounted at `mount_point`, makes `target` a reflink of `source`, and thaws.
     fn clone_frozen(&self, call: &Call, mount_point: &Path, source: &Path, target: &Path) -> Result<()>;

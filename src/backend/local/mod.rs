@@ -18,6 +18,7 @@
 mod attach;
 mod copy;
 mod image;
+mod kernel;
 mod loops;
 mod parameters;
 mod publish;
@@ -251,7 +252,7 @@ impl Backend for Local {
     }
 
     fn refresh(&self, call: &Call, _id: &VolumeId, device: &Device) -> Result<()> {
-        self.loops.grow(call, &LoopDevice { path: device.path.clone(), read_only: device.read_only })
+        self.loops.grow(call, &device.path)
     }
 
     fn recover(&self) -> Result<()> {

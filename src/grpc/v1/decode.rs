@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use protobuf::{EnumOrUnknown, MessageField};
+use protobuf::MessageField;
 
 use crate::error::{Error, Result};
 use crate::grpc::proto::csi_v1 as wire;
@@ -80,9 +80,4 @@ pub fn topology(requirement: MessageField<wire::TopologyRequirement>) -> Topolog
 /// The largest number of entries in a page.
 pub fn max_entries(number: i32) -> Result<usize> {
     usize::try_from(number).map_err(|_| Error::invalid(format!("max_entries is negative: {number}")))
-}
-
-/// Gives a value of an enum as the wire wants it.
-pub fn number<E: protobuf::Enum>(value: E) -> EnumOrUnknown<E> {
-    EnumOrUnknown::new(value)
 }

@@ -76,7 +76,7 @@ impl Loops for FakeLoops {
         let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?
             .ok_or_else(|| Error::unavailable(format!("{} is being copied or deleted, try again", image.display())))?;
         let mut all = self.attached.lock();
-        let device = LoopDevice { path: format!("/dev/loop{}", 700 + all.len()).into(), read_only };
+        let device = LoopDevice::pretended(format!("/dev/loop{}", 700 + all.len()).into(), read_only);
         all.push(Attached { image: image.into(), device: device.clone(), mounts: Vec::new(), _lock: lock });
         if let Some(directory) = self.deleted_meanwhile.lock().take() {
             std::fs::remove_dir_all(directory).unwrap();
@@ -93,8 +93,8 @@ impl Loops for FakeLoops {
         Ok(all.len() < before)
     }
 
-    fn grow(&self, _call: &Call, device: &LoopDevice) -> Result<()> {
-        self.done.lock().push(format!("grow {}", device.path.display()));
+    fn grow(&self, _call: &Call, device: &Path) -> Result<()> {
+        self.done.lock().push(format!("grow {}", device.display()));
         Ok(())
     }
 

@@ -1,0 +1,255 @@
+//! A daemon of this checkout, on a socket of its own.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::client::Client;
+use super::log::Log;
+use super::machine::{loops_below, mounts_below};
+use super::notify::{Manager, pidfd, timeout};
+use super::{PATIENCE, Scratch};
+
+/// How a daemon is started: a scratch directory and environment.
+pub struct Setup {
+    pub scratch: Arc<Scratch>,
+    environment: BTreeMap<String, String>,
+}
+
+impl Setup {
+    /// The usual environment, everything below a new scratch directory.
+    pub fn new() -> Self {
+        Self::within(Arc::new(Scratch::new()))
+    }
+
+    /// The usual environment below this directory.
+    pub fn within(scratch: Arc<Scratch>) -> Self {
+        let path = |name: &str| scratch.path(name).display().to_string();
+        let usual = [
+            ("CSI_ENDPOINT", format!("unix://{}", path("csi.sock"))),
+            ("CEPHLET_STATE_DIR", path("state")),
+            ("CEPHLET_RUNTIME_DIR", path("run")),
+            ("CEPHLET_LOCAL_DIR", path("local")),
+            ("CEPHLET_NODE_ID", "node-1".to_string()),
+            ("CEPHLET_LOG", "debug".to_string()),
+        ];
+        Self { environment: usual.into_iter().map(|(key, value)| (key.to_string(), value)).collect(), scratch }
+    }
+
+    /// Sets a variable.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Self {
+        self.environment.insert(key.to_string(), value.to_string());
+        self
+    }
+
+    /// Takes a variable away.
+    pub fn unset(mut self, key: &str) -> Self {
+        self.environment.remove(key);
+        self
+    }
+
+    /// The command, not yet started. Nothing of the test's own environment reaches it.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cephlet"));
+        command.env_clear().envs(&self.environment).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a daemon that is expected to refuse to start; gives its exit code and what it said.
+    #[track_caller]
+    pub fn fail(&self) -> (i32, String) {
+        let mut child = self.command().spawn().expect("start the daemon");
+        let log = Log::default();
+        let reader = log.follow(child.stderr.take().expect("stderr is piped"));
+        let status = wait(&mut child, &log);
+        reader.join().expect("the log is read");
+        let code = status.code().unwrap_or_else(|| panic!("ended by a signal: {status}\n{}", log.text()));
+        assert_ne!(code, 0, "should have refused to start:\n{}", log.text());
+        (code, log.text())
+    }
+
+    /// Starts the daemon and waits until it is ready.
+    #[track_caller]
+    pub fn start(self) -> Daemon {
+        let manager = Manager::bind(self.scratch.path("notify.sock"));
+        let mut daemon = Daemon { setup: self, manager, child: None, log: Log::default(), reader: None };
+        daemon.spawn();
+        daemon.await_ready();
+        daemon
+    }
+}
+
+/// A daemon; it is killed and cleaned up after when it is dropped.
+pub struct Daemon {
+    pub setup: Setup,
+    pub manager: Manager,
+    pub log: Log,
+    child: Option<Child>,
+    reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// A daemon in the usual environment.
+    #[track_caller]
+    pub fn start() -> Self {
+        Setup::new().start()
+    }
+
+    fn spawn(&mut self) {
+        self.manager.drain();
+        let mut child = self.setup.command().env("NOTIFY_SOCKET", self.manager.path()).spawn().expect("start the daemon");
+        self.reader = Some(self.log.follow(child.stderr.take().expect("stderr is piped")));
+        self.child = Some(child);
+    }
+
+    #[track_caller]
+    fn await_ready(&mut self) {
+        loop {
+            if !self.manager.await_message_or_end(self.child.as_ref().expect("the daemon runs")) {
+                let status = self.wait();
+                panic!("the daemon ended before it was ready: {status}\n{}", self.log.text());
+            }
+            match self.manager.next() {
+                Some(message) if message.contains("READY=1") => return,
+                Some(_) => {}
+                None => panic!("the daemon was not ready within {PATIENCE:?}:\n{}", self.log.text()),
+            }
+        }
+    }
+
+    /// The directory of the test.
+    pub fn scratch(&self) -> &Scratch {
+        &self.setup.scratch
+    }
+
+    /// A path in the directory of the test.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.setup.scratch.path(name)
+    }
+
+    /// The same as text, for requests.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Where its volumes are kept.
+    pub fn local_dir(&self) -> PathBuf {
+        PathBuf::from(&self.setup.environment["CEPHLET_LOCAL_DIR"])
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.path("csi.sock"))
+    }
+
+    /// Its process ID.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the daemon runs").id()
+    }
+
+    /// How many file descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("its descriptors").count()
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads").count()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(self.child.as_ref().expect("the daemon runs"));
+        kill_process(pid, signal).expect("send a signal");
+    }
+
+    /// Waits for its end; everything it logged is read afterwards.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the daemon runs");
+        let status = wait(&mut child, &self.log);
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the log is read");
+        }
+        status
+    }
+
+    /// SIGTERM, and waits.
+    #[track_caller]
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// SIGKILL, and waits.
+    #[track_caller]
+    pub fn kill9(&mut self) {
+        self.signal(Signal::KILL);
+        assert_eq!(self.wait().signal(), Some(9));
+    }
+
+    /// Starts it again in the same place; ends it first if it runs.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        if self.child.is_some() {
+            assert!(self.terminate().success(), "{}", self.log.text());
+        }
+        self.spawn();
+        self.await_ready();
+    }
+
+    /// Asserts that it is alive and well: ready, and nothing in it panicked.
+    #[track_caller]
+    pub fn assert_well(&self) {
+        assert!(self.client().is_ready(), "not ready:\n{}", self.log.text());
+        let panics = self.log.lines_with("panicked");
+        assert!(panics.is_empty(), "{panics:?}");
+    }
+
+    /// Asserts that nothing of any volume is left on this node.
+    #[track_caller]
+    pub fn assert_node_is_clean(&self) {
+        let mounts: Vec<PathBuf> = mounts_below(&self.path("")).into_iter().map(|mount| mount.point).collect();
+        let mounts: Vec<&PathBuf> = mounts.iter().filter(|point| **point != self.local_dir()).collect();
+        assert!(mounts.is_empty(), "still mounted: {mounts:?}");
+        let loops = loops_below(&self.local_dir());
+        assert!(loops.is_empty(), "still attached: {loops:?}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if thread::panicking() {
+            eprintln!("--- log of the daemon ---\n{}", self.log.text());
+        }
+    }
+}
+
+/// Waits for a process, on a thread, so that one that hangs fails the test.
+#[track_caller]
+fn wait(child: &mut Child, log: &Log) -> ExitStatus {
+    let ended = pidfd(child);
+    let mut ended = [PollFd::new(&ended, PollFlags::IN)];
+    let count = poll(&mut ended, Some(&timeout())).expect("poll the process");
+    if count == 0 {
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("process {} did not end:\n{}", child.id(), log.text());
+    }
+    child.wait().expect("wait for the process")
+}
+
+/// Whether something exists at a path, links not followed.
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}

@@ -1,0 +1,55 @@
+//! What a daemon writes to stderr, line by line, with the possibility to wait for a line.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use super::PATIENCE;
+
+/// The log of a daemon over all its lives. Clones are the same log.
+#[derive(Clone, Default)]
+pub struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
+
+impl Log {
+    /// Reads `stream` into the log until it ends.
+    pub fn follow(&self, stream: impl Read + Send + 'static) -> thread::JoinHandle<()> {
+        let this = self.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stream).split(b'\n') {
+                let Ok(line) = line else { return };
+                this.push(String::from_utf8_lossy(&line).into_owned());
+            }
+        })
+    }
+
+    fn push(&self, line: String) {
+        let (lines, grown) = &*self.0;
+        lines.lock().expect("no reader panicked").push(line);
+        grown.notify_all();
+    }
+
+    /// Everything so far.
+    pub fn text(&self) -> String {
+        self.0.0.lock().expect("no reader panicked").join("\n")
+    }
+
+    /// All lines so far that contain `part`.
+    pub fn lines_with(&self, part: &str) -> Vec<String> {
+        self.0.0.lock().expect("no reader panicked").iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+
+    /// Waits until `count` lines contain `part`; gives them.
+    pub fn await_lines(&self, part: &str, count: usize) -> Vec<String> {
+        let (lines, grown) = &*self.0;
+        let found = |lines: &Vec<String>| lines.iter().filter(|line| line.contains(part)).count() >= count;
+        let end = Instant::now() + PATIENCE;
+        let mut held = lines.lock().expect("no reader panicked");
+        while !found(&held) {
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{part:?} was not logged {count} times:\n{}", held.join("\n"));
+            held = grown.wait_timeout(held, left).expect("no reader panicked").0;
+        }
+        held.iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! The machine around the daemon: mounts, loop devices, tools.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A line of /proc/self/mountinfo.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    pub point: PathBuf,
+    pub options: String,
+    pub fs_type: String,
+    pub source: String,
+}
+
+/// All mounts at or below `path`, in the order in which they were made.
+pub fn mounts_below(path: &Path) -> Vec<Mount> {
+    let text = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo is readable");
+    text.lines().filter_map(parse).filter(|mount| mount.point.starts_with(path)).collect()
+}
+
+/// The mount at exactly `path`, the top one if there are several.
+pub fn mount_at(path: &Path) -> Option<Mount> {
+    mounts_below(path).into_iter().rfind(|mount| mount.point == path)
+}
+
+/// Waits for no event: whether something is mounted at `path` now.
+pub fn is_mounted(path: &Path) -> bool {
+    mount_at(path).is_some()
+}
+
+/// proc_pid_mountinfo(5): optional fields end with a lone dash.
+fn parse(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let left: Vec<&str> = left.split(' ').collect();
+    let mut right = right.split(' ');
+    let (fs_type, source) = (right.next()?.to_string(), right.next()?.to_string());
+    Some(Mount { point: PathBuf::from(left[4].replace("\\040", " ")), options: left[5].to_string(), fs_type, source })
+}
+
+/// Loop devices whose file lies below `path`: device and file.
+pub fn loops_below(path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let devices = fs::read_dir("/sys/block").expect("/sys/block is readable").flatten();
+    let backed = devices.filter_map(|entry| {
+        let file = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+        let file = PathBuf::from(file.trim_end().trim_end_matches(" (deleted)"));
+        file.starts_with(path).then(|| (Path::new("/dev").join(entry.file_name()), file))
+    });
+    backed.collect()
+}
+
+/// Runs a tool that must succeed; gives its output.
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = Command::new(program).args(arguments).output().expect(program);
+    assert!(status.success(), "{program} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8_lossy(&stdout).trim().to_string()
+}
+
+/// A path as text; those of tests are always UTF-8.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("the path is UTF-8")
+}
+
+/// Everything below `path`: names, lengths and allocated blocks of files, to compare before and after. Mounts are not entered.
+pub fn picture(path: &Path) -> Vec<String> {
+    let listing = run("find", &[text(path), "-xdev", "-printf", "%p %y %s %b\n"]);
+    let mut lines: Vec<String> = listing.lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+/// The image files of all local volumes below `directory`.
+pub fn images(directory: &Path) -> Vec<PathBuf> {
+    run("find", &[text(directory), "-type", "f", "-name", "image"]).lines().map(PathBuf::from).collect()
+}
+
+/// The SHA-256 of a file, as text.
+pub fn checksum(path: &Path) -> String {
+    run("sha256sum", &[text(path)]).split(' ').next().expect("a sum").to_string()
+}

@@ -1,0 +1,27 @@
+//! What the black-box tests share: a daemon of their own, clients for its socket, requests with sensible defaults, and file
+//! systems on loop files. Every test has its own daemon and directory, so that tests run side by side.
+
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part of this")]
+
+pub mod client;
+pub mod daemon;
+pub mod log;
+pub mod machine;
+pub mod notify;
+pub mod raw;
+pub mod requests;
+pub mod scratch;
+pub mod stub;
+pub mod volume;
+
+pub use client::{Client, Failure, refused};
+pub use daemon::{Daemon, Setup};
+pub use grpcio::RpcStatusCode as Code;
+pub use scratch::Scratch;
+pub use volume::TestVolume;
+
+/// One mebibyte, in bytes.
+pub const MIB: i64 = 1 << 20;
+
+/// A deadline that only a hang reaches.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

@@ -1,0 +1,57 @@
+//! Calls below the generated clients: any bytes to any method.
+
+use std::io::Read;
+
+use grpcio::{CallOption, Channel, Client, GrpcSlice, Marshaller, MessageReader, Method, MethodType};
+
+use super::PATIENCE;
+use super::client::Failure;
+
+/// Every unary rpc of CSI v1 that is offered, by service.
+pub const METHODS: [&str; 26] = [
+    "/csi.v1.Identity/GetPluginInfo",
+    "/csi.v1.Identity/GetPluginCapabilities",
+    "/csi.v1.Identity/Probe",
+    "/csi.v1.Controller/CreateVolume",
+    "/csi.v1.Controller/DeleteVolume",
+    "/csi.v1.Controller/ControllerPublishVolume",
+    "/csi.v1.Controller/ControllerUnpublishVolume",
+    "/csi.v1.Controller/ValidateVolumeCapabilities",
+    "/csi.v1.Controller/ListVolumes",
+    "/csi.v1.Controller/GetCapacity",
+    "/csi.v1.Controller/ControllerGetCapabilities",
+    "/csi.v1.Controller/CreateSnapshot",
+    "/csi.v1.Controller/DeleteSnapshot",
+    "/csi.v1.Controller/ListSnapshots",
+    "/csi.v1.Controller/GetSnapshot",
+    "/csi.v1.Controller/ControllerExpandVolume",
+    "/csi.v1.Controller/ControllerGetVolume",
+    "/csi.v1.Controller/ControllerModifyVolume",
+    "/csi.v1.Node/NodeStageVolume",
+    "/csi.v1.Node/NodeUnstageVolume",
+    "/csi.v1.Node/NodePublishVolume",
+    "/csi.v1.Node/NodeUnpublishVolume",
+    "/csi.v1.Node/NodeGetVolumeStats",
+    "/csi.v1.Node/NodeExpandVolume",
+    "/csi.v1.Node/NodeGetCapabilities",
+    "/csi.v1.Node/NodeGetInfo",
+];
+
+/// Calls a method with these bytes as its message.
+pub fn call(channel: &Channel, method: &'static str, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    let marshaller = || Marshaller { ser: fill, de: read_all };
+    let method = Method { ty: MethodType::Unary, name: method, req_mar: marshaller(), resp_mar: marshaller() };
+    let answer = Client::new(channel.clone()).unary_call(&method, &message, CallOption::default().timeout(PATIENCE));
+    answer.map_err(Failure::from)
+}
+
+fn fill(bytes: &Vec<u8>, slice: &mut GrpcSlice) -> grpcio::Result<()> {
+    *slice = GrpcSlice::from(bytes.as_slice());
+    Ok(())
+}
+
+fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).map_err(|error| grpcio::Error::Codec(Box::new(error)))?;
+    Ok(bytes)
+}

@@ -1,0 +1,72 @@
+//! Stand-ins for external tools, in a directory that CEPHLET_TOOL_PATH can name.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::Scratch;
+use super::machine::{run, text};
+
+/// The fixed list of the daemon, behind the stubs.
+const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A tool that says on a FIFO that it was started, and waits on another one until it is let go; then it becomes the real tool.
+pub struct Hanging {
+    directory: PathBuf,
+    started: fs::File,
+    go: fs::File,
+}
+
+impl Hanging {
+    /// Replaces `tool`. Only the first start hangs.
+    pub fn new(scratch: &Scratch, tool: &str) -> Self {
+        let directory = scratch.dir("stubs");
+        let [started, go] = ["started", "go"].map(|name| fifo(&directory.join(name)));
+        let script = format!(
+            "#!/bin/sh\nmkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read line < {dir}/go; }}\n\
+             PATH={BEHIND} exec {tool} \"$@\"\n",
+            dir = directory.display()
+        );
+        install(&directory.join(tool), &script);
+        Self { directory, started, go }
+    }
+
+    /// The value for CEPHLET_TOOL_PATH.
+    pub fn tool_path(&self) -> String {
+        format!("{}:{BEHIND}", self.directory.display())
+    }
+
+    /// Waits until the tool runs.
+    pub fn await_start(&self) {
+        let mut byte = [0];
+        (&self.started).read_exact(&mut byte).expect("the tool says that it runs");
+    }
+
+    /// Lets the tool go on.
+    pub fn release(&self) {
+        use std::io::Write;
+        (&self.go).write_all(b"go\n").expect("tell the tool to go on");
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // A process that waits for the FIFO after its daemon was killed must not stay for ever.
+        self.release();
+    }
+}
+
+/// A FIFO, opened for both so that no open ever waits for the other side (fifo(7)).
+fn fifo(path: &Path) -> fs::File {
+    run("mkfifo", &[text(path)]);
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("open the FIFO").into()
+}
+
+/// Writes a script that can be run.
+pub fn install(path: &Path, script: &str) {
+    fs::write(path, script).expect("write the stub");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+}
