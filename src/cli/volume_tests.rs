@@ -47,6 +47,7 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     assert_eq!((request.capacity_range.required_bytes, request.capacity_range.limit_bytes), (1 << 30, 2 << 30));
     assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
     let capability = &request.volume_capabilities[0];
+    assert_eq!(request.parameters[FS_TYPE], "xfs", "the file system stays with the volume");
     assert_eq!((capability.mount().fs_type.as_str(), capability.access_mode.mode.value()), ("xfs", 3));
 }
 
@@ -71,6 +72,7 @@ fn a_wrong_creation_asks_the_daemon_nothing() {
         "volume create web --from-volume a --from-snapshot b",
         "volume create web --mode rw",
         "volume create web --parameter x",
+        "volume create web --fs xfs --parameter csi.storage.k8s.io/fstype=ext4",
     ] {
         let fake = Fake::default();
         assert_eq!(run(&fake, line).unwrap_err().exit_code(), 2, "{line}");
