@@ -157,7 +157,9 @@ fn parameters(given: &Given) -> Outcome<HashMap<String, String>> {
     let mut parameters = values::pairs(given, "parameter")?;
     let Some(fs_type) = given.value("fs") else { return Ok(parameters) };
     match parameters.insert(FS_TYPE.to_string(), fs_type.to_string()) {
-        Some(other) if other != fs_type => Err(Failure::usage(format!("--fs {fs_type} and --parameter {FS_TYPE}={other} exclude each other"))),
+        Some(other) if other != fs_type => {
+            Err(Failure::usage(format!("--fs {fs_type} and --parameter {FS_TYPE}={other} exclude each other")))
+        }
         _ => Ok(parameters),
     }
 }
