@@ -35,6 +35,7 @@ const KILL: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
 pub fn run(config: &Config) -> ExitCode {
+    crate::logging::start(&config.log, config.logs_to_journal);
     match Daemon::start(config) {
         Ok(daemon) => daemon.serve(),
         Err(error) => {
@@ -119,7 +120,8 @@ impl Daemon {
 /// One daemon a state directory.
 fn lock_state(layout: &Layout) -> Result<FileLock> {
     let path = layout.state_lock();
-    crate::sys::file::ensure_dir(layout.state_dir()).map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
+    crate::sys::file::ensure_dir(layout.state_dir())
+        .map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
     let file = std::fs::File::options().create(true).append(true).open(&path);
     let lock = file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
     lock.ok_or_else(|| {

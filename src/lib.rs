@@ -15,6 +15,7 @@ pub mod ids;
 pub mod journal;
 pub mod layout;
 pub mod locks;
+pub mod logging;
 pub mod notify;
 pub mod pool;
 pub mod secrets;

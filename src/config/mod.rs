@@ -55,6 +55,8 @@ pub struct Config {
     pub log: String,
     /// The service manager's socket.
     pub notify_socket: Option<PathBuf>,
+    /// Standard error goes to the service manager's journal.
+    pub logs_to_journal: bool,
     /// The crash point at which a test wants the daemon to die; 0 for none.
     #[cfg(feature = "crash-points")]
     pub crash_at: usize,
@@ -148,6 +150,7 @@ impl Config {
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
             notify_socket: reader.inherited("NOTIFY_SOCKET"),
+            logs_to_journal: reader.inherited("JOURNAL_STREAM").is_some(),
             #[cfg(feature = "crash-points")]
             crash_at: reader.known("CEPHLET_CRASH_AT", |text| parse::number(text, 0, usize::MAX)),
             state_dir,
@@ -225,7 +228,10 @@ impl Reader {
         for name in self.variables.keys().filter_map(|name| name.to_str()) {
             if name.starts_with("CEPHLET_") && variables::find(name).is_none() {
                 let near = parse::nearest(name, VARIABLES.iter().map(|variable| variable.name));
-                self.mistakes.push(Mistake { name: name.to_string(), what: format!("is not a variable of cephlet; did you mean {near}?") });
+                self.mistakes.push(Mistake {
+                    name: name.to_string(),
+                    what: format!("is not a variable of cephlet; did you mean {near}?"),
+                });
             }
         }
     }
@@ -260,13 +266,15 @@ mod tests {
         let config = read(&[ENDPOINT]).unwrap();
         let mut described: Vec<_> = config.describe().iter().map(|setting| setting.name).collect();
         let mut known: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
-        (described.sort_unstable(), known.sort_unstable());
+        described.sort_unstable();
+        known.sort_unstable();
         assert_eq!(described, known);
     }
 
     #[test]
     fn all_mistakes_are_reported_together() {
-        let wrong = [("CSI_ENDPOINT", "tcp://x"), ("CEPHLET_WORKERS", "3"), ("CEPHLET_LOCK_WAIT", "60"), ("CEPHLET_WORKRES", "8")];
+        let wrong =
+            [("CSI_ENDPOINT", "tcp://x"), ("CEPHLET_WORKERS", "3"), ("CEPHLET_LOCK_WAIT", "60"), ("CEPHLET_WORKRES", "8")];
         let mistakes = read(&wrong).unwrap_err();
         let names: Vec<_> = mistakes.iter().map(|mistake| mistake.name.as_str()).collect();
         assert_eq!(names.len(), 4, "{mistakes:?}");

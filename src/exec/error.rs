@@ -132,11 +132,7 @@ impl CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound { tool, searched } => {
-                let places: Vec<_> = searched.iter().map(|place| place.display().to_string()).collect();
-                write!(f, "{} was not found in {}: install {}", tool.file_name(), places.join(", "), tool.package())?;
-                f.write_str(", or set CEPHLET_TOOL_PATH, and restart cephlet")
-            }
+            Self::NotFound { tool, searched } => write_not_found(f, *tool, searched),
             Self::NotStarted { command, cause } => write!(f, "`{command}` could not be started: {cause}"),
             Self::Expired { command, waited } => {
                 write!(
@@ -159,12 +155,7 @@ impl fmt::Display for CommandError {
             }
             Self::TimedOut { command, after, reaped, stderr_tail } => {
                 write!(f, "`{command}` did not end within {} and was killed", Seconds(*after))?;
-                if !reaped {
-                    f.write_str(
-                        "; it hangs in the kernel, and the volume stays locked until it is gone: look after the storage",
-                    )?;
-                }
-                last_line(stderr_tail).map_or(Ok(()), |line| write!(f, " (its last words: {line})"))
+                write_last_words(f, *reaped, stderr_tail)
             }
             Self::StillRunning { command, after } => {
                 write!(
@@ -177,6 +168,19 @@ impl fmt::Display for CommandError {
             Self::TooMuchOutput { command, limit } => write!(f, "`{command}` wrote more than {limit} bytes"),
         }
     }
+}
+
+fn write_not_found(f: &mut fmt::Formatter<'_>, tool: Tool, searched: &[PathBuf]) -> fmt::Result {
+    let places: Vec<_> = searched.iter().map(|place| place.display().to_string()).collect();
+    write!(f, "{} was not found in {}: install {}", tool.file_name(), places.join(", "), tool.package())?;
+    f.write_str(", or set CEPHLET_TOOL_PATH, and restart cephlet")
+}
+
+fn write_last_words(f: &mut fmt::Formatter<'_>, reaped: bool, stderr_tail: &str) -> fmt::Result {
+    if !reaped {
+        f.write_str("; it hangs in the kernel, and the volume stays locked until it is gone: look after the storage")?;
+    }
+    last_line(stderr_tail).map_or(Ok(()), |line| write!(f, " (its last words: {line})"))
 }
 
 impl std::error::Error for CommandError {}

@@ -204,7 +204,9 @@ impl Bridge {
         };
         let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Job::new(None, run)) };
         // A job that is refused is dropped, so the reply is kept where both can reach it.
-        if let Err(refused) = queued && let Some(reply) = slot.lock().take() {
+        if let Err(refused) = queued
+            && let Some(reply) = slot.lock().take()
+        {
             reply.finish(Err(refused));
         }
     }
@@ -275,7 +277,8 @@ fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
 
 /// Reads a request; bytes that are none are the caller's mistake.
 pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
-    Q::parse_from_bytes(bytes).map_err(|error| Error::invalid(format!("the request is not a {}: {error}", std::any::type_name::<Q>())))
+    Q::parse_from_bytes(bytes)
+        .map_err(|error| Error::invalid(format!("the request is not a {}: {error}", std::any::type_name::<Q>())))
 }
 
 /// Waits for a call's answer and sends it.

@@ -60,7 +60,9 @@ impl RealDisk {
         let made = make_directory(path).map_err(|e| Error::io(failed("create"), &e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(failed("open"), &e.into()))?;
+        crash::point("close the journal directory to others");
         rustix::fs::fchmod(&directory, Mode::RWXU).map_err(|e| Error::io(failed("close to others"), &e.into()))?;
+        crash::point("journal directory closed to others");
         if made {
             let parent = rustix::fs::openat(&directory, "..", flags, Mode::empty());
             parent.and_then(rustix::fs::fsync).map_err(|e| Error::io(failed("sync the parent of"), &e.into()))?;

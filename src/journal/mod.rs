@@ -28,8 +28,8 @@
 //! - S6. Rename to `n.snapshot`, fsync of the directory. From here on the snapshot counts.
 //! - S7. Older segments and snapshots are removed. Nothing waits for that to be durable.
 //!
-//! A full disk in S2 to S5 gives the snapshot up (in S2 the new segment is removed again, durably) and it is tried again when
-//! the log has doubled. Any other error poisons.
+//! A full disk where a new file is made, written, synced or renamed gives the snapshot up (in S2 the new segment is removed
+//! again, durably), and it is tried again when the log has doubled. Any other error poisons, in S7 it is only logged.
 //!
 //! # What open finds
 //!
@@ -267,7 +267,7 @@ impl Journal {
     }
 
     /// One fdatasync for all that has been written by now. The lock is free meanwhile: others write, to be in the next one.
-    /// After a failure it stays held until the journal is poisoned, or the next writer would sync again and be told Ok.
+    /// From a failure on it stays taken until the journal is poisoned, or the next writer would sync again and be told Ok.
     fn sync_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         state.syncing = true;
         let (file, number, written) = (state.file.clone(), state.number, state.written);

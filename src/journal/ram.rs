@@ -205,6 +205,13 @@ fn apply_name_op(names: &mut BTreeMap<String, usize>, op: &NameOp) {
     }
 }
 
+fn apply_data_op(content: &mut Vec<u8>, op: &DataOp) {
+    match op {
+        DataOp::Write(at, bytes) => write(content, *at, bytes),
+        DataOp::Truncate(length) => content.truncate(*length),
+    }
+}
+
 fn write(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content.resize(content.len().max(at + bytes.len()), 0);
     content[at..at + bytes.len()].copy_from_slice(bytes);
@@ -318,10 +325,12 @@ impl DiskFile for Handle {
         })
     }
 
+    /// Covers what was written before it was called, and nothing that comes while it is at work.
     fn sync(&self) -> io::Result<()> {
+        let covered = self.disk.0.state.lock().files[self.number].unsynced.len();
         self.change("sync", |file| {
-            file.durable = file.content.clone();
-            file.unsynced.clear();
+            let covered: Vec<_> = file.unsynced.drain(..covered.min(file.unsynced.len())).collect();
+            covered.iter().for_each(|op| apply_data_op(&mut file.durable, op));
         })
     }
 }

@@ -31,7 +31,9 @@ impl Volumes {
         match &record.access {
             Access::Block => {}
             Access::Mount { .. } if record.read_only => {
-                return Err(Error::precondition(format!("volume {id} is mounted read-only on this node: its file system cannot grow here")));
+                return Err(Error::precondition(format!(
+                    "volume {id} is mounted read-only on this node: its file system cannot grow here"
+                )));
             }
             Access::Mount { fs_type, .. } => self.grow(call, &id, &device.path, &self.real_mount(&id), fs_type)?,
         }

@@ -60,7 +60,7 @@ impl Drop for Hanging {
 }
 
 /// A FIFO, opened for both so that no open ever waits for the other side (fifo(7)).
-fn fifo(path: &Path) -> fs::File {
+pub fn fifo(path: &Path) -> fs::File {
     run("mkfifo", &[text(path)]);
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("open the FIFO").into()
 }

@@ -4,13 +4,15 @@
 //! shared one. Who comes second is refused, except where the image was opened before and locked after the deletion; that one
 //! is found by looking again once the device is there.
 
+use super::Local;
 use super::publish::READ_ONLY;
 use super::store::is_name;
-use super::{Local, LoopDevice};
+use super::volumes::Found;
 use crate::backend::{Device, NodeContext};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::sys::loopdev::LoopDevice;
 
 impl Local {
     pub(super) fn attach_volume(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
@@ -22,8 +24,9 @@ impl Local {
         let read_only = context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
         let device =
             self.loops.attach(call, &path, read_only).map_err(|error| error.context(format_args!("attach volume {id}")))?;
-        let still_there = self.look_up(id)?.is_some() && self.loops.find(&path)?.as_ref() == Some(&device);
-        if still_there {
+        // The same incarnation before and after: it was there all the time.
+        let incarnation = |found: &Found| found.record.as_ref().ok().map(|record| record.incarnation.clone());
+        if self.look_up(id)?.is_some_and(|now| incarnation(&now) == incarnation(&found)) {
             return Ok(self.to_device(&id.object, device));
         }
         self.loops.detach(call, &device)?;

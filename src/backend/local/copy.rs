@@ -11,21 +11,22 @@
 //! - a volume whose data is copied: exclusive, against being attached in the middle of it;
 //! - deletion: exclusive.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{self, FlockOperation, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::{self, FlockOperation, OFlags};
 
 use super::Local;
 use super::image::{Room, allocated, length, look};
 use super::store::{Draft, Locked, Pending, Shelf, failed};
 use crate::call::Call;
 use crate::error::{Error, Result};
+use crate::sys::copy::copy_sparse;
 use crate::sys::crash;
 
-/// How much is copied between two looks at where we are, in bytes.
-const CHUNK: u64 = 64 << 20;
 /// How the file is called that tells a later start of a freeze: `freeze-` and random digits.
 const FREEZE: &str = "freeze-";
 
@@ -44,7 +45,7 @@ pub(super) struct SourceImage {
 }
 
 /// Whether the file system of `pending` can share blocks between files: found by doing it.
-pub(super) fn has_reflink(pending: &std::sync::Arc<Pending>) -> Result<bool> {
+pub(super) fn has_reflink(pending: &Arc<Pending>) -> Result<bool> {
     let (from, to) = (pending.draft()?, pending.draft()?);
     let (source, target) = (from.make_image()?, to.make_image()?);
     rustix::io::pwrite(&source, &[1; 4096], 0).map_err(|errno| failed("write to the directory of local volumes", errno))?;
@@ -81,96 +82,80 @@ impl Local {
         })
     }
 
-    /// Copies the source into the draft's image, which is as long as the source afterwards.
-    pub(super) fn copy(&self, call: &Call, source: &SourceImage, draft: &Draft, image: &File) -> Result<()> {
+    /// Makes the draft's image a copy of the source, as long as that.
+    pub(super) fn copy(&self, call: &Call, source: &SourceImage, draft: &Draft) -> Result<File> {
         call.step(format!("copying {}", source.what));
+        let mount_points = self.file_systems_of(source)?;
+        if self.reflink && !mount_points.is_empty() {
+            return self.clone_frozen(call, source, draft, &mount_points);
+        }
+        let image = draft.make_image()?;
         crash::point("copy");
-        let copied = match self.mount_of(source)? {
-            _ if !self.reflink => self.copy_data(call, source, image),
-            Some(mount_point) => self.clone_frozen(call, source, draft, &mount_point),
-            None => fs::ioctl_ficlone(image, source.file.file())
-                .map_err(|errno| failed(format_args!("clone {} for a copy of {}", source.path.display(), source.what), errno)),
-        };
+        if self.reflink {
+            fs::ioctl_ficlone(&image, source.file.file())
+                .map_err(|errno| failed(format_args!("clone {} for a copy of {}", source.path.display(), source.what), errno))?;
+        } else {
+            self.copy_data(call, source, &image)?;
+        }
         crash::point("copied");
-        copied
+        Ok(image)
     }
 
-    /// Where the source is mounted, if it is: a frozen file system is frozen wherever it is mounted.
-    fn mount_of(&self, source: &SourceImage) -> Result<Option<PathBuf>> {
-        if !source.is_volume {
-            return Ok(None);
-        }
+    /// Where file systems on the source are mounted.
+    fn file_systems_of(&self, source: &SourceImage) -> Result<Vec<PathBuf>> {
         match self.loops.find(&source.path)? {
-            Some(device) => Ok(self.loops.mounts(&device)?.into_iter().next()),
-            None => Ok(None),
+            Some(device) if source.is_volume => self.loops.file_systems(&device),
+            _ => Ok(Vec::new()),
         }
     }
 
     /// Freezes, clones and thaws in a helper, which thaws whatever happens to us. A file tells the next start where to thaw in
     /// case the helper is killed too; it need not be synced, since a machine that restarts has nothing frozen.
-    fn clone_frozen(&self, call: &Call, source: &SourceImage, draft: &Draft, mount_point: &Path) -> Result<()> {
+    fn clone_frozen(&self, call: &Call, source: &SourceImage, draft: &Draft, mount_points: &[PathBuf]) -> Result<File> {
         let marker = format!("{FREEZE}{}", self.pending.random_digits()?);
         let path = self.pending.directory().path().join(&marker);
+        let places: Vec<_> = mount_points.iter().map(|path| path.as_os_str().as_bytes()).collect();
         crash::point("write freeze marker");
-        std::fs::write(&path, mount_point.as_os_str().as_encoded_bytes())
+        std::fs::write(&path, places.join(&b'\n'))
             .map_err(|error| Error::io(format_args!("write {}", path.display()), &error))?;
-        let cloned = self.loops.clone_frozen(call, mount_point, &source.path, &draft.image_path());
+        self.loops
+            .clone_frozen(call, mount_points, &source.path, &draft.image_path())
+            .map_err(|error| error.context(format_args!("copy {} while it is frozen", source.what)))?;
         // After a failure the helper may still be at it: the marker stays for the next start.
-        if cloned.is_ok() {
-            self.pending.remove(&marker)?;
-        }
-        cloned.map_err(|error| error.context(format_args!("copy {}, mounted at {}", source.what, mount_point.display())))
+        self.pending.remove(&marker)?;
+        draft.open_image()
     }
 
     /// Thaws what a copy before a crash may have left frozen.
     pub(super) fn thaw_left_over(&self, call: &Call, names: &[String]) {
         for marker in names.iter().filter(|name| name.starts_with(FREEZE)) {
-            let path = self.pending.directory().path().join(marker);
-            let Ok(text) = std::fs::read_to_string(&path) else { continue };
-            log::warn!("a copy was interrupted while {text} was frozen: thawing it");
-            if let Err(error) = self.loops.thaw(call, Path::new(&text)) {
-                log::error!("{text} may still be frozen, run `fsfreeze -u {text}`: {error}");
+            let Ok(text) = std::fs::read(self.pending.directory().path().join(marker)) else { continue };
+            for place in text.split(|byte| *byte == b'\n').filter(|place| !place.is_empty()) {
+                self.thaw(call, Path::new(OsStr::from_bytes(place)));
             }
         }
     }
 
-    /// Copies what is data, chunk by chunk; holes stay holes.
+    fn thaw(&self, call: &Call, mount_point: &Path) {
+        let shown = mount_point.display();
+        log::warn!("a copy was interrupted while {shown} was frozen: thawing it");
+        match self.loops.thaw(call, mount_point) {
+            // Unmounted, so not frozen.
+            Err(error) if error.errno() == Some(libc::ENOENT) => {}
+            Err(error) => log::error!("{shown} may still be frozen, run `fsfreeze --unfreeze {shown}`: {error}"),
+            Ok(()) => {}
+        }
+    }
+
+    /// Copies what is data; holes stay holes.
     fn copy_data(&self, call: &Call, source: &SourceImage, image: &File) -> Result<()> {
-        let fail = |errno| failed(format_args!("copy {} ({})", source.path.display(), source.what), errno);
         Room::of(self.pending.directory())?.check(source.allocated, 0)?;
-        fs::ftruncate(image, source.size).map_err(fail)?;
-        let mut position = 0;
-        while let Some((start, end)) = next_data(source.file.file(), position, source.size).map_err(fail)? {
-            copy_range(source.file.file(), image, start, end).map_err(fail)?;
-            position = end;
-            call.step(format!("copying {}: at {} of {} MiB", source.what, position >> 20, source.size >> 20));
-        }
-        Ok(())
+        let show = |copied: u64| {
+            call.step(format!("copying {}: {} of {} MiB", source.what, copied >> 20, source.allocated >> 20));
+            Ok(())
+        };
+        copy_sparse(source.file.file(), image, show)
+            .map(drop)
+            .map_err(|error| Error::io(format_args!("copy {} ({})", source.path.display(), source.what), &error))
     }
-}
-
-/// The next piece of data at or after `position`, at most a chunk; None if only a hole is left (lseek(2), SEEK_DATA).
-fn next_data(file: &File, position: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
-    if position >= size {
-        return Ok(None);
-    }
-    let start = match fs::seek(file, SeekFrom::Data(position)) {
-        Ok(start) if start < size => start,
-        Ok(_) | Err(Errno::NXIO) => return Ok(None),
-        Err(errno) => return Err(errno),
-    };
-    let hole = fs::seek(file, SeekFrom::Hole(start))?;
-    Ok(Some((start, hole.min(size).min(start + CHUNK))))
-}
-
-fn copy_range(from: &File, to: &File, start: u64, end: u64) -> Result<(), Errno> {
-    let (mut read, mut written) = (start, start);
-    while read < end {
-        let length = usize::try_from(end - read).unwrap_or(usize::MAX);
-        // Nothing copied: the source was cut off; what is missing reads as zeros, and its condition says so.
-        if fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), length)? == 0 {
-            return Ok(());
-        }
-    }
-    Ok(())
 }

@@ -4,30 +4,99 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use crate::call::Call;
-use crate::error::Result;
-pub use crate::sys::loopdev::LoopDevice;
+use crate::error::{Error, Kind, Result};
+use crate::exec::kernel::Kernel;
+use crate::sys::block::Device;
+use crate::sys::copy::Reflink;
+use crate::sys::loopdev::{self, Detached, LoopDevice};
+use crate::sys::mountinfo::{Mount, Mounts};
 
-/// Loop devices. Whatever can wait for storage is done by another process; looking is not such a thing and opens no device.
+/// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage is done by a helper;
+/// looking is done here.
 pub trait Loops: Debug + Send + Sync {
-    /// The device that has exactly this file behind it.
+    /// The device that has exactly this image behind it.
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>>;
 
-    /// Where file systems of the device are mounted.
+    /// Where the device is in use: file systems on it, and binds of its node.
     fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
 
+    /// Where file systems on the device are mounted.
+    fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
+
     /// Attaches the image, or finds the device it is attached as. The device keeps a shared flock(2) of the image as long as it is
-    /// there; while somebody holds it exclusively, the error is [`Kind::Unavailable`](crate::error::Kind::Unavailable).
+    /// there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
-    /// Detaches the device. False if the kernel keeps it because somebody has it open.
+    /// Detaches the device. False if it is in use, and goes when it no longer is.
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<bool>;
 
     /// Lets the device follow the length of its image.
     fn grow(&self, call: &Call, device: &Path) -> Result<()>;
 
-    /// Freezes the file system mounted at `mount_point`, makes `target` a reflink of `source`, and thaws.
-    fn clone_frozen(&self, call: &Call, mount_point: &Path, source: &Path, target: &Path) -> Result<()>;
+    /// Freezes what is mounted at these places, makes `target`, which must not exist, a reflink of `source`, and thaws.
+    fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()>;
 
     /// Thaws the file system mounted at a place; one that is not frozen is thawed.
     fn thaw(&self, call: &Call, mount_point: &Path) -> Result<()>;
+}
+
+impl Loops for Kernel {
+    /// Asks sysfs, which opens no device, and only if a file called `OBJECT/image` is attached compares inodes: the same path in
+    /// sysfs may be another file, or another path the same one, where mounts differ (containers, and after their restart).
+    fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
+        let failed = |error| Error::io(format_args!("look for the loop device of {}", image.display()), &error);
+        if !loopdev::attached().map_err(failed)?.iter().any(|(_, file)| may_be(file, image)) {
+            return Ok(None);
+        }
+        loopdev::find(image).map_err(failed)
+    }
+
+    fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
+        mounts_where(device, |_, _| true)
+    }
+
+    fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
+        // A bind of the node is on the file system of /dev, which is not to be frozen.
+        mounts_where(device, |mount, device| mount.device == device.number || mount.source == device.path)
+    }
+
+    fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
+        self.attach_loop(call, image, read_only).map_err(|error| match error.kind() {
+            Kind::Busy => error.with_kind(Kind::Unavailable).context("try again"),
+            _ => error,
+        })
+    }
+
+    fn detach(&self, call: &Call, device: &LoopDevice) -> Result<bool> {
+        Ok(self.detach_loop(call, device)? == Detached::Gone)
+    }
+
+    fn grow(&self, call: &Call, device: &Path) -> Result<()> {
+        self.grow_loop(call, device).map(drop)
+    }
+
+    fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()> {
+        match Kernel::clone_frozen(self, call, mount_points, source, target)? {
+            Reflink::Cloned => Ok(()),
+            Reflink::Unsupported => {
+                Err(Error::internal(format!("{} cannot be cloned, though other files of its file system can", source.display())))
+            }
+        }
+    }
+
+    fn thaw(&self, call: &Call, mount_point: &Path) -> Result<()> {
+        Kernel::thaw(self, call, mount_point).map(drop)
+    }
+}
+
+/// Whether two paths end alike, in directory and file.
+fn may_be(file: &Path, image: &Path) -> bool {
+    file.file_name() == image.file_name() && file.parent().map(Path::file_name) == image.parent().map(Path::file_name)
+}
+
+fn mounts_where(device: &LoopDevice, wanted: impl Fn(&Mount, &Device) -> bool) -> Result<Vec<PathBuf>> {
+    let failed = |error| Error::io(format_args!("look where {} is mounted", device.path.display()), &error);
+    let device = Device::at(&device.path).map_err(failed)?;
+    let mounts = Mounts::read().map_err(failed)?;
+    Ok(mounts.of_device(&device).filter(|mount| wanted(mount, &device)).map(|mount| mount.mount_point.clone()).collect())
 }

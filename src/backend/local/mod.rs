@@ -18,7 +18,6 @@
 mod attach;
 mod copy;
 mod image;
-mod kernel;
 mod loops;
 mod parameters;
 mod publish;
@@ -39,7 +38,7 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 use self::image::Room;
-pub use self::loops::{LoopDevice, Loops};
+pub use self::loops::Loops;
 use self::parameters::{FILE_SYSTEMS, Settings};
 use self::store::{Locked, Pending, Shelf};
 use super::{
@@ -72,6 +71,9 @@ pub struct Local {
 impl Local {
     /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. `controller` says whether this
     /// copy of the daemon makes and deletes volumes; only then [`Backend::recover`] is to be called.
+    ///
+    /// # Errors
+    /// The directory cannot be made or, for a controller, not be written to; the message says why.
     pub fn open(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
         let pending = Arc::new(Pending::ensure(root.join("pending"))?);
         Ok(Self {

@@ -15,7 +15,8 @@ pub(super) const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The image gets all its blocks when it is made, so that it can never run out of space.
+    /// The image gets all its blocks when it is made, so that it cannot run out of space. A reflink copy gets the blocks that its
+    /// source does not have; those it shares are still copied when they are first written to.
     pub preallocate: bool,
     /// The file system for stages that name none.
     pub fs_type: Option<String>,

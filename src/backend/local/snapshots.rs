@@ -28,7 +28,6 @@ impl Local {
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
         let draft = self.pending.draft()?;
-        let image = draft.make_image()?;
         let opened = self.open_source(&self.volumes, &source.object, format!("volume {source}"))?;
         let record = SnapshotRecord {
             version: VERSION,
@@ -38,7 +37,8 @@ impl Local {
             size: opened.size,
             created: Time::now(),
         };
-        self.copy(call, &opened, &draft, &image).map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
+        let image =
+            self.copy(call, &opened, &draft).map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
         draft.seal(&image, &to_bytes(&record)?)?;
         if draft.publish(&self.snapshots, &object)? {
             return self.describe_snapshot(&object, &record);

@@ -139,13 +139,11 @@ impl Directory {
 #[derive(Debug)]
 pub(super) struct Pending {
     directory: Directory,
-    random: File,
 }
 
 impl Pending {
     pub fn ensure(path: PathBuf) -> Result<Self> {
-        let random = File::open("/dev/urandom").map_err(|error| Error::io("open /dev/urandom", &error))?;
-        Ok(Self { directory: Directory::ensure(path)?, random })
+        Ok(Self { directory: Directory::ensure(path)? })
     }
 
     pub fn directory(&self) -> &Directory {
@@ -154,9 +152,7 @@ impl Pending {
 
     /// 16 hexadecimal digits that nobody has had.
     pub fn random_digits(&self) -> Result<String> {
-        let mut bytes = [0; 8];
-        (&self.random).read_exact(&mut bytes).map_err(|error| Error::io("read /dev/urandom", &error))?;
-        Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+        crate::sys::random::hex(8).map_err(|error| Error::io("get random bytes", &error))
     }
 
     /// Begins a new object.
@@ -211,6 +207,13 @@ impl Draft {
     pub fn make_image(&self) -> Result<File> {
         crash::point("make image");
         self.make(IMAGE)
+    }
+
+    /// Opens the image that a helper has made.
+    pub fn open_image(&self) -> Result<File> {
+        fs::openat(&self.directory.fd, IMAGE, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| failed(format_args!("open {}", self.image_path().display()), errno))
     }
 
     /// Writes the record and makes everything in the draft durable. The record goes first: a journalling file system writes the

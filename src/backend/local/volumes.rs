@@ -143,10 +143,11 @@ impl Local {
         let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
         let record = VolumeRecord::new(new, incarnation, size);
         let draft = self.pending.draft()?;
-        let (image, path) = (draft.make_image()?, draft.image_path());
-        if let Some(source) = &source {
-            self.copy(call, source, &draft, &image)?;
-        }
+        let image = match &source {
+            Some(source) => self.copy(call, source, &draft)?,
+            None => draft.make_image()?,
+        };
+        let path = draft.image_path();
         image::finish(&image, &path, size, settings.preallocate, self.pending.directory())?;
         draft.seal(&image, &to_bytes(&record)?)?;
         let stat = look(&image, &path)?;

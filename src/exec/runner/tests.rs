@@ -84,6 +84,12 @@ fn await_end(pid: &str) {
     }
 }
 
+/// A call that gives up in the end, so that a defect fails its test and does not hang it.
+fn patient_call() -> Call {
+    let begun = Instant::now();
+    Call::new("test", move || begun.elapsed() > SOON)
+}
+
 /// A call that holds a lock, and what is disconnected when the lock is freed.
 fn call_with_lock(expired: bool) -> (Call, mpsc::Receiver<()>) {
     let (guard, released) = mpsc::channel();
@@ -248,13 +254,26 @@ fn unbounded_work_survives_its_call_and_keeps_the_lock() {
 }
 
 #[test]
+fn only_unbounded_work_survives_the_daemon_that_read_its_output() {
+    // The reaper reads as long as the daemon lives; after that only an ignored SIGPIPE (13, so bit 12) keeps mkfs alive.
+    let (stubs, call) = (Stubs::new(), Call::internal("test"));
+    let ignores_sigpipe = |class| {
+        let seen = stubs.run_for(&call, class, "grep ^SigIgn: /proc/self/status").unwrap().stdout;
+        let set = String::from_utf8(seen).unwrap().replace("SigIgn:", "");
+        u64::from_str_radix(set.trim(), 16).unwrap() & (1 << 12) != 0
+    };
+    assert!(ignores_sigpipe(Class::Unbounded));
+    assert!(!ignores_sigpipe(Class::Change));
+}
+
+#[test]
 fn shutdown_kills_what_may_be_killed() {
     let stubs = Stubs::new();
     let (ready, lasting_ready, go) = (stubs.fifo("ready"), stubs.fifo("lasting"), stubs.fifo("go"));
     thread::scope(|scope| {
         let hanging = scope.spawn(|| stubs.run("echo > $0/ready; exec sleep 1000"));
         let script = "echo > $0/lasting; read line < $0/go; echo $line; echo $line > $0/end; echo > $0/ready";
-        let lasting = scope.spawn(|| stubs.run_for(&Call::internal("test"), Class::Unbounded, script));
+        let lasting = scope.spawn(|| stubs.run_for(&patient_call(), Class::Unbounded, script));
         fs::read(&ready).unwrap();
         fs::read(&lasting_ready).unwrap();
         let begun = Instant::now();
@@ -333,7 +352,7 @@ fn helpers_need_no_place_of_a_tool() {
     thread::scope(|scope| {
         let tool = scope.spawn(|| stubs.run("echo > $0/ready; read line < $0/go"));
         fs::read(&ready).unwrap();
-        let call = Call::internal("test");
+        let call = patient_call();
         let reply = stubs.processes.ask(&call, "mount /dev/rbd0", Class::Change, b"request").unwrap();
         assert_eq!(reply, b"@helper\nrequest");
         assert_eq!(call.current_step().0, "mount /dev/rbd0");

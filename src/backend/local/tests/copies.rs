@@ -140,7 +140,7 @@ fn with_reflink_a_mounted_volume_is_frozen_for_the_copy() {
     it.loops.mounted_at(&it.image(&volume), &["/a", "/b"]);
     let copy = it.create(&it.copy_of("b", &volume)).unwrap();
     assert_eq!(read(&it, &copy, 0, 4), "data");
-    assert_eq!(*it.loops.done.lock(), ["clone frozen /a"]);
+    assert_eq!(*it.loops.done.lock(), ["clone frozen [\"/a\", \"/b\"]"]);
     assert!(it.names("pending").is_empty(), "the note of the freeze is gone");
 }
 

@@ -5,6 +5,7 @@
 mod attaching;
 mod copies;
 mod crashes;
+mod kernel;
 mod lists;
 mod publishing;
 mod space;
@@ -19,13 +20,15 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
+use super::Local;
+use super::loops::Loops;
 use super::store::Locked;
-use super::{Local, LoopDevice, Loops};
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{snapshot_digits, volume_object};
 use crate::secrets::Secrets;
+use crate::sys::loopdev::LoopDevice;
 use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -68,6 +71,10 @@ impl Loops for FakeLoops {
         Ok(self.attached.lock().iter().find(|it| it.device == *device).map(|it| it.mounts.clone()).unwrap_or_default())
     }
 
+    fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
+        self.mounts(device)
+    }
+
     fn attach(&self, _call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         if let Some(device) = self.find(image)? {
             return Ok(device);
@@ -98,10 +105,9 @@ impl Loops for FakeLoops {
         Ok(())
     }
 
-    fn clone_frozen(&self, _call: &Call, mount_point: &Path, source: &Path, target: &Path) -> Result<()> {
-        let target = File::options().write(true).open(target).unwrap();
-        rustix::fs::ioctl_ficlone(&target, File::open(source).unwrap()).unwrap();
-        self.done.lock().push(format!("clone frozen {}", mount_point.display()));
+    fn clone_frozen(&self, _call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()> {
+        rustix::fs::ioctl_ficlone(File::create_new(target).unwrap(), File::open(source).unwrap()).unwrap();
+        self.done.lock().push(format!("clone frozen {mount_points:?}"));
         Ok(())
     }
 

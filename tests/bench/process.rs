@@ -1,0 +1,119 @@
+//! The daemon as a process: its memory, and what it starts.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use crate::support::{Client, Daemon, MIB, Scratch, Setup, requests, stub};
+
+/// Resident memory in bytes (proc_pid_status(5), VmRSS).
+pub fn resident(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Bytes as megabytes.
+pub fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+/// How long one fdatasync after an append of 4 KiB takes, in seconds: the median of many.
+pub fn fdatasync_seconds(path: &Path) -> f64 {
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    let times = crate::load::timed(200, |_| {
+        file.write_all(&[7; 4096]).unwrap();
+        let started = Instant::now();
+        file.sync_data().unwrap();
+        started.elapsed().as_secs_f64()
+    });
+    crate::load::percentile(&times, 50)
+}
+
+/// How the log names foreign programs.
+const TOOLS: [&str; 7] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs", "`fsck", "`mount"];
+
+/// An rpc, and what the daemon starts for it.
+pub type Started = (&'static str, usize, usize);
+
+/// The processes of each rpc of a volume's life.
+pub fn commands_by_rpc() -> Vec<Started> {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let mut found = Vec::new();
+    let mut count = |name: &'static str, rpc: &dyn Fn(&Client)| {
+        let before = daemon.log.text().lines().count();
+        rpc(&client);
+        let text = daemon.log.text();
+        let new: Vec<&str> = text.lines().skip(before).filter(|line| line.contains("` took ")).collect();
+        let tools = new.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
+        found.push((name, tools, new.len() - tools));
+    };
+    let request = requests::volume_as("life", 320 * MIB, requests::mount("xfs"));
+    let volume = client.create(&request).unwrap().volume_id;
+    let (stage, target) = (daemon.text("stage"), daemon.text("target"));
+    let staged = requests::stage(&volume, &stage, requests::mount("xfs"));
+    count("CreateVolume, again", &|client| drop(client.create(&request).unwrap()));
+    count("ControllerPublishVolume", &|client| {
+        drop(client.controller_publish_volume(&requests::publish_to(&volume, "node-1")).unwrap());
+    });
+    count("NodeStageVolume, first", &|client| drop(client.node_stage_volume(&staged).unwrap()));
+    count("NodeStageVolume, again", &|client| drop(client.node_stage_volume(&staged).unwrap()));
+    let published = requests::publish(&volume, &stage, &target, requests::mount("xfs"));
+    count("NodePublishVolume", &|client| drop(client.node_publish_volume(&published).unwrap()));
+    count("NodeGetVolumeStats", &|client| drop(client.node_get_volume_stats(&requests::stats(&volume, &target)).unwrap()));
+    count("ControllerExpandVolume", &|client| {
+        drop(client.controller_expand_volume(&requests::expand(&volume, 640 * MIB)).unwrap())
+    });
+    count("NodeExpandVolume", &|client| drop(client.node_expand_volume(&requests::node_expand(&volume, &target)).unwrap()));
+    count("NodeUnpublishVolume", &|client| drop(client.node_unpublish_volume(&requests::unpublish(&volume, &target)).unwrap()));
+    count("NodeUnstageVolume", &|client| drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap()));
+    count("NodeStageVolume, formatted", &|client| drop(client.node_stage_volume(&staged).unwrap()));
+    count("NodeUnstageVolume", &|client| drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap()));
+    count("ControllerUnpublishVolume", &|client| {
+        drop(client.controller_unpublish_volume(&requests::unpublish_from(&volume, "node-1")).unwrap());
+    });
+    count("CreateSnapshot", &|client| drop(client.create_snapshot(&requests::snapshot("life", &volume)).unwrap()));
+    count("ListVolumes", &|client| drop(client.list_volumes(&requests::page(0, "")).unwrap()));
+    count("GetCapacity", &|client| drop(client.get_capacity(&Default::default()).unwrap()));
+    count("DeleteVolume", &|client| drop(client.delete_volume(&requests::delete(&volume)).unwrap()));
+    found
+}
+
+/// Tools that hang until they are let go, and then fail.
+pub struct HangingTools {
+    scratch: Scratch,
+    started: File,
+    go: File,
+}
+
+impl HangingTools {
+    /// Stand-ins for these tools.
+    pub fn new(names: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let [started, go] = ["started", "go"].map(|name| stub::fifo(&scratch.path(name)));
+        let directory = scratch.dir("tools");
+        for name in names {
+            let (started, go) = (scratch.path("started"), scratch.path("go"));
+            let script = format!("#!/bin/sh\necho > {}\nread line < {}\nexit 1\n", started.display(), go.display());
+            stub::install(&directory.join(name), &script);
+        }
+        Self { scratch, started, go }
+    }
+
+    /// A daemon that finds only these tools.
+    pub fn daemon(&self) -> Daemon {
+        Setup::new().set("CEPHLET_LOG", "info").set("CEPHLET_TOOL_PATH", self.scratch.path("tools").display()).start()
+    }
+
+    /// Waits until so many hang.
+    pub fn await_started(&self, count: usize) {
+        (&self.started).read_exact(&mut vec![0; count]).unwrap();
+    }
+
+    /// Lets all go, those that start later too.
+    pub fn release(&self) {
+        (&self.go).write_all("\n".repeat(64).as_bytes()).unwrap();
+    }
+}
