@@ -13,7 +13,6 @@ mod plugin;
 mod publications;
 mod publish;
 mod report;
-mod serve;
 mod session;
 mod settings;
 mod snapshot;
@@ -28,6 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::config::{Config, Role};
+use crate::daemon;
 use crate::error::Error;
 use crate::layout::Layout;
 
@@ -61,7 +61,7 @@ fn perform(parsed: Parsed) -> Outcome<ExitCode> {
         Parsed::Run(command, given) => (command, given),
     };
     match command.action {
-        Action::Serve => serve::serve(),
+        Action::Serve => Ok(daemon::run(&settings::load(Role::Daemon)?)),
         Action::Config => print(&settings::describe(&settings::load(Role::Daemon)?)),
         Action::Version => print(concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")),
         Action::Ask(ask) => {
