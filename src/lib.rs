@@ -20,5 +20,6 @@ pub mod notify;
 pub mod pool;
 pub mod secrets;
 pub mod signals;
+pub mod spelling;
 pub mod sys;
 pub mod volume;

@@ -15,7 +15,19 @@ pub fn start(filter: &str, to_journal: bool) {
 }
 
 fn plain_line(record: &Record<'_>) -> String {
-    format!("{} {:<5} {}", clock::rfc3339(SystemTime::now()), record.level(), record.args())
+    format!("{} {:<5} {}", clock::rfc3339(SystemTime::now()), record.level(), one_line(record))
+}
+
+/// The message on one line: what a tool or a client says must not look like lines of ours.
+fn one_line(record: &Record<'_>) -> String {
+    let text = record.args().to_string();
+    if text.contains(char::is_control) { text.chars().flat_map(visible).collect() } else { text }
+}
+
+fn visible(letter: char) -> impl Iterator<Item = char> {
+    let escaped = letter.is_control().then(|| letter.escape_default());
+    let plain = (!letter.is_control()).then_some(letter);
+    escaped.into_iter().flatten().chain(plain)
 }
 
 fn journal_line(record: &Record<'_>) -> String {
@@ -25,12 +37,18 @@ fn journal_line(record: &Record<'_>) -> String {
         Level::Info => 6,
         Level::Debug | Level::Trace => 7,
     };
-    format!("<{priority}>{}", record.args())
+    format!("<{priority}>{}", one_line(record))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_stays_on_its_line() {
+        let line = journal_line(&Record::builder().level(Level::Info).args(format_args!("a\n<0>b\u{1b}[31m")).build());
+        assert_eq!(line, "<6>a\\n<0>b\\u{1b}[31m");
+    }
 
     #[test]
     fn the_journal_gets_priorities_and_others_get_the_time() {

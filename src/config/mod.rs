@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::spelling;
 use crate::volume::SingleNodeTargets;
 
 pub use variables::{VARIABLES, Variable};
@@ -227,7 +228,7 @@ impl Reader {
     fn refuse_unknown(&mut self) {
         for name in self.variables.keys().filter_map(|name| name.to_str()) {
             if name.starts_with("CEPHLET_") && variables::find(name).is_none() {
-                let near = parse::nearest(name, VARIABLES.iter().map(|variable| variable.name));
+                let near = spelling::nearest(name, VARIABLES.iter().map(|variable| variable.name));
                 self.mistakes.push(Mistake {
                     name: name.to_string(),
                     what: format!("is not a variable of cephlet; did you mean {near}?"),

@@ -142,25 +142,6 @@ pub fn log_filter(text: &str) -> Parsed<String> {
     }
 }
 
-/// The known name that a misspelt one is closest to.
-pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
-    known.min_by_key(|name| distance(wrong, name)).unwrap_or_default()
-}
-
-/// How many letters must be changed, added or left out (Levenshtein).
-fn distance(left: &str, right: &str) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, from) in left.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in right.bytes().enumerate() {
-            let change = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,10 +182,5 @@ mod tests {
         let id = ids::VolumeId { place, object, incarnation: Some("0123456789abcdef".into()) };
         assert_eq!(id.to_string().len(), ids::MAX_ID);
         assert!(node_id(&longest).is_ok() && node_id(&format!("{longest}n")).is_err());
-    }
-
-    #[test]
-    fn the_nearest_name_is_found() {
-        assert_eq!(nearest("CEPHLET_WORKER", ["CEPHLET_QUEUE", "CEPHLET_WORKERS"].into_iter()), "CEPHLET_WORKERS");
     }
 }

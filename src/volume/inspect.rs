@@ -51,7 +51,7 @@ impl Volumes {
 /// Whether the file system asked for is the one the volume was made for, where both say one.
 fn same_file_system(capability: &Capability, volume: &Volume) -> Result<(), String> {
     let Access::Mount { fs_type, .. } = &capability.access else { return Ok(()) };
-    match volume.context.get(super::filesystem::CONTEXT_KEY) {
+    match volume.context.get(super::CONTEXT_KEY) {
         Some(made_for) if !fs_type.is_empty() && made_for != fs_type => {
             Err(format!("volume {} was made for {made_for}, not {fs_type}", volume.id))
         }

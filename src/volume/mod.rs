@@ -34,6 +34,7 @@ use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Journal, Table};
 use crate::layout::Layout;
 
+pub use filesystem::CONTEXT_KEY;
 pub use inspect::Verdict;
 pub use list::Listed;
 pub use stats::{Amount, Usage};

@@ -42,6 +42,15 @@ pub(super) struct SourceImage {
     /// How messages call it.
     what: String,
     is_volume: bool,
+    /// The file system it was for, as far as that is known.
+    pub fs_type: Option<String>,
+}
+
+impl SourceImage {
+    /// The same source, known to have been for this file system.
+    pub fn made_for(self, fs_type: Option<String>) -> Self {
+        Self { fs_type, ..self }
+    }
 }
 
 /// Whether the file system of `pending` can share blocks between files: found by doing it.
@@ -67,7 +76,7 @@ impl Local {
         if stat.st_nlink == 0 {
             return Err(gone());
         }
-        Ok(SourceImage { file, path, size: length(&stat), allocated: allocated(&stat), what, is_volume })
+        Ok(SourceImage { file, path, size: length(&stat), allocated: allocated(&stat), what, is_volume, fs_type: None })
     }
 
     fn source_in_use(&self, path: &Path, what: &str) -> Result<Error> {

@@ -1,7 +1,8 @@
 //! What a volume can be asked for beside its size: the parameters of the local backend.
 
 use crate::error::{Error, Result};
-use crate::volume::requests::Map;
+use crate::spelling;
+use crate::volume::requests::{Access, Capability, Map};
 
 /// The backend's own parameter names, for "did you mean".
 const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
@@ -39,9 +40,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What every node needs to know of the volume.
-    pub fn context(&self) -> Map {
-        self.fs_type.iter().map(|fs_type| ("fsType".to_string(), fs_type.clone())).collect()
+    /// The file system a new volume is for: as its parameters say, else as it will be used, else as its source is.
+    pub fn fs_type_for(&self, uses: &[Capability], source: Option<String>) -> Option<String> {
+        let asked = uses.iter().find_map(|capability| match &capability.access {
+            Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type.clone()),
+            _ => None,
+        });
+        self.fs_type.clone().or(asked).or(source)
     }
 }
 
@@ -72,25 +77,11 @@ fn file_system(key: &str, value: &str) -> Result<Option<String>> {
 }
 
 fn unknown(key: &str) -> Error {
-    let nearest = KNOWN.iter().min_by_key(|known| distance(&key.to_lowercase(), &known.to_lowercase())).unwrap_or(&KNOWN[0]);
+    let nearest = spelling::nearest(key, KNOWN);
     Error::invalid(format!(
         "the parameter {key:?} is unknown to the local backend: did you mean {nearest:?}? (known are {})",
         KNOWN.join(", ")
     ))
-}
-
-/// How many bytes must be inserted, removed or replaced to make one text the other (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -98,6 +89,7 @@ fn distance(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
     use crate::error::Kind;
+    use crate::volume::requests::Mode;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
         let map = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -114,8 +106,21 @@ mod tests {
     fn known_parameters_are_understood() {
         let settings = parse(&[("backend", "local"), ("preallocate", "true"), (FS_TYPE, "xfs")]).unwrap();
         assert_eq!(settings, Settings { preallocate: true, fs_type: Some("xfs".into()) });
-        assert_eq!(settings.context(), Map::from([("fsType".into(), "xfs".into())]));
-        assert_eq!(parse(&[(FS_TYPE, "")]).unwrap().context(), Map::new());
+        assert_eq!(parse(&[(FS_TYPE, "")]).unwrap().fs_type, None);
+    }
+
+    #[test]
+    fn parameters_win_over_uses_and_uses_over_the_source() {
+        let used_as = |fs_type: &str| {
+            let access = Access::Mount { fs_type: fs_type.into(), flags: Vec::new() };
+            Capability { access, mode: Mode::SingleNodeWriter }
+        };
+        let uses = [used_as(""), used_as("btrfs")];
+        let source = || Some("ext4".to_string());
+        assert_eq!(parse(&[(FS_TYPE, "xfs")]).unwrap().fs_type_for(&uses, source()).as_deref(), Some("xfs"));
+        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses, source()).as_deref(), Some("btrfs"));
+        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses[..1], source()).as_deref(), Some("ext4"));
+        assert_eq!(parse(&[]).unwrap().fs_type_for(&[], None), None);
     }
 
     #[test]
@@ -137,12 +142,5 @@ mod tests {
         let error = Settings::parse(&Map::new(), &Map::from([("iops".into(), "5".into())])).unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidArgument);
         assert!(error.message().contains("\"iops\""), "{error}");
-    }
-
-    #[test]
-    fn distance_counts_edits() {
-        for (from, to, edits) in [("", "abc", 3), ("abc", "abc", 0), ("kitten", "sitting", 3), ("abc", "", 3)] {
-            assert_eq!(distance(from, to), edits, "{from} {to}");
-        }
     }
 }

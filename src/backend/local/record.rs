@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{NewVolume, Publication};
 use crate::error::{Error, Result};
+use crate::volume::CONTEXT_KEY;
 use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source};
 
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
@@ -26,6 +27,8 @@ pub(super) struct VolumeRecord {
     pub parameters: Map,
     pub mutable_parameters: Map,
     pub source: Option<Origin>,
+    /// The file system it is for: as the parameters say, else the capabilities, else the source.
+    pub fs_type: Option<String>,
     pub incarnation: String,
     pub created: Time,
     pub size: u64,
@@ -39,6 +42,8 @@ pub(super) struct SnapshotRecord {
     /// The source's ID, with its incarnation.
     pub source: String,
     pub source_incarnation: String,
+    /// The file system the source was for.
+    pub fs_type: Option<String>,
     pub size: u64,
     pub created: Time,
 }
@@ -134,10 +139,11 @@ impl From<&Origin> for Source {
 }
 
 impl VolumeRecord {
-    pub fn new(new: &NewVolume, incarnation: String, size: u64) -> Self {
+    pub fn new(new: &NewVolume, incarnation: String, size: u64, fs_type: Option<String>) -> Self {
         Self {
             version: VERSION,
             name: new.name.clone(),
+            fs_type,
             required: new.size.required,
             limit: new.size.limit,
             capabilities: new.capabilities.iter().map(Use::from).collect(),
@@ -148,6 +154,11 @@ impl VolumeRecord {
             created: Time::now(),
             size,
         }
+    }
+
+    /// What every node needs to know of the volume.
+    pub fn context(&self) -> Map {
+        self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
     }
 
     /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is the same request.

@@ -22,8 +22,8 @@ impl Local {
             return self.same_snapshot(new, &record);
         }
         let found = self.existing(&new.source)?;
-        let incarnation = match &found.record {
-            Ok(record) => record.incarnation.clone(),
+        let (incarnation, fs_type) = match found.record {
+            Ok(record) => (record.incarnation, record.fs_type),
             Err(wrong) => return Err(Error::precondition(format!("no snapshot of volume {}: {wrong}", new.source))),
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
@@ -35,6 +35,7 @@ impl Local {
             name: new.name.clone(),
             source: source.to_string(),
             source_incarnation: incarnation,
+            fs_type,
             size: opened.size,
             created: Time::now(),
         };
@@ -102,15 +103,18 @@ impl Local {
         })
     }
 
-    pub(super) fn look_up_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
+    /// How the snapshot that an ID means was asked for; None if there is none.
+    pub(super) fn record_of_snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
         if id.place != self.place() {
             return Ok(None);
         }
-        let object = object_of(&id.snapshot);
-        match self.snapshot_record(&object)? {
-            Some(record) if record.source_incarnation == id.source => self.describe_snapshot(&object, &record).map(Some),
-            _ => Ok(None),
-        }
+        let record = self.snapshot_record(&object_of(&id.snapshot))?;
+        Ok(record.filter(|record| record.source_incarnation == id.source))
+    }
+
+    pub(super) fn look_up_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
+        let describe = |record| self.describe_snapshot(&object_of(&id.snapshot), &record);
+        self.record_of_snapshot(id)?.map(describe).transpose()
     }
 
     pub(super) fn drop_snapshot(&self, id: &SnapshotId) -> Result<Deleted> {

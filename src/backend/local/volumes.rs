@@ -102,12 +102,12 @@ impl Local {
     /// The volume as the orchestrator is told of it.
     pub(super) fn describe(&self, object: &str, found: &Found, room: Room) -> Volume {
         let record = found.record.as_ref().ok();
-        let context = record.and_then(|record| Settings::parse(&record.parameters, &Map::new()).ok());
+        let context = record.map(VolumeRecord::context);
         let published = found.published.as_ref().ok().and_then(Option::as_ref);
         Volume {
             id: self.volume_id(object, record.map(|record| record.incarnation.clone())),
             size: found.size(),
-            context: context.map(|settings| settings.context()).unwrap_or_default(),
+            context: context.unwrap_or_default(),
             source: record.and_then(|record| record.source.as_ref()).map(Into::into),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
@@ -144,7 +144,8 @@ impl Local {
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
-        let record = VolumeRecord::new(new, incarnation, size);
+        let fs_type = settings.fs_type_for(&new.capabilities, source.as_ref().and_then(|source| source.fs_type.clone()));
+        let record = VolumeRecord::new(new, incarnation, size, fs_type);
         begin()?;
         let draft = self.pending.draft()?;
         let image = match &source {
@@ -177,14 +178,15 @@ impl Local {
     fn source_of(&self, origin: &Origin) -> Result<SourceImage> {
         match origin {
             Origin::Snapshot(id) => {
-                if self.look_up_snapshot(id)?.is_none() {
-                    return Err(Error::not_found(format!("snapshot {id}, the source, does not exist")));
-                }
-                self.open_source(&self.snapshots, &super::snapshots::object_of(&id.snapshot), format!("snapshot {id}"))
+                let absent = || Error::not_found(format!("snapshot {id}, the source, does not exist"));
+                let record = self.record_of_snapshot(id)?.ok_or_else(absent)?;
+                let object = super::snapshots::object_of(&id.snapshot);
+                Ok(self.open_source(&self.snapshots, &object, format!("snapshot {id}"))?.made_for(record.fs_type))
             }
             Origin::Volume(id) => {
-                self.existing(id).map_err(|error| error.context("the source"))?;
-                self.open_source(&self.volumes, &id.object, format!("volume {id}"))
+                let found = self.existing(id).map_err(|error| error.context("the source"))?;
+                let fs_type = found.record.ok().and_then(|record| record.fs_type);
+                Ok(self.open_source(&self.volumes, &id.object, format!("volume {id}"))?.made_for(fs_type))
             }
         }
     }
