@@ -15,7 +15,11 @@ type Case = (&'static str, Answer<()>);
 #[track_caller]
 fn all_refused(cases: Vec<Case>) {
     for (field, answer) in cases {
-        refused(answer.map_err(|error| support::Failure { message: format!("{field}: {}", error.message), ..error }), Code::INVALID_ARGUMENT, &[field]);
+        refused(
+            answer.map_err(|error| support::Failure { message: format!("{field}: {}", error.message), ..error }),
+            Code::INVALID_ARGUMENT,
+            &[field],
+        );
     }
 }
 
@@ -34,11 +38,15 @@ fn missing_fields_of_the_controller_are_named() {
     let daemon = Daemon::start();
     let id = TestVolume::create(&daemon, "one", 32, mount("ext4")).id;
     changes_nothing(&daemon, |client| {
-        let unsaid = |capability| wire::ControllerPublishVolumeRequest { volume_capability: capability, ..publish_to(&id, "node-1") };
+        let unsaid =
+            |capability| wire::ControllerPublishVolumeRequest { volume_capability: capability, ..publish_to(&id, "node-1") };
         let sizeless = wire::ControllerExpandVolumeRequest { capacity_range: MessageField::none(), ..expand(&id, 0) };
         all_refused(vec![
             ("name is missing", client.create_volume(&volume("")).map(drop)),
-            ("volume_capabilities", client.create_volume(&wire::CreateVolumeRequest { volume_capabilities: vec![], ..volume("x") }).map(drop)),
+            (
+                "volume_capabilities",
+                client.create_volume(&wire::CreateVolumeRequest { volume_capabilities: vec![], ..volume("x") }).map(drop),
+            ),
             ("volume_id", client.delete_volume(&delete("")).map(drop)),
             ("volume_id", client.controller_publish_volume(&publish_to("", "node-1")).map(drop)),
             ("node_id", client.controller_publish_volume(&publish_to(&id, "")).map(drop)),
@@ -47,7 +55,12 @@ fn missing_fields_of_the_controller_are_named() {
             ("volume_id", client.validate_volume_capabilities(&validate("", block())).map(drop)),
             (
                 "volume_capabilities",
-                client.validate_volume_capabilities(&wire::ValidateVolumeCapabilitiesRequest { volume_capabilities: vec![], ..validate(&id, block()) }).map(drop),
+                client
+                    .validate_volume_capabilities(&wire::ValidateVolumeCapabilitiesRequest {
+                        volume_capabilities: vec![],
+                        ..validate(&id, block())
+                    })
+                    .map(drop),
             ),
             ("source_volume_id", client.create_snapshot(&snapshot("s", "")).map(drop)),
             ("name is missing", client.create_snapshot(&snapshot("", &id)).map(drop)),
@@ -72,14 +85,24 @@ fn missing_fields_of_the_node_are_named() {
         all_refused(vec![
             ("volume_id", client.node_stage_volume(&stage("", &at, block())).map(drop)),
             ("staging_target_path", client.node_stage_volume(&stage(&id, "", block())).map(drop)),
-            ("volume_capability", client.node_stage_volume(&wire::NodeStageVolumeRequest { volume_capability: none(), ..stage(&id, &at, block()) }).map(drop)),
+            (
+                "volume_capability",
+                client
+                    .node_stage_volume(&wire::NodeStageVolumeRequest { volume_capability: none(), ..stage(&id, &at, block()) })
+                    .map(drop),
+            ),
             ("volume_id", client.node_unstage_volume(&unstage("", &at)).map(drop)),
             ("staging_target_path", client.node_unstage_volume(&unstage(&id, "")).map(drop)),
             ("volume_id", client.node_publish_volume(&publish("", &at, &at, block())).map(drop)),
             ("target_path", client.node_publish_volume(&publish(&id, &at, "", block())).map(drop)),
             (
                 "volume_capability",
-                client.node_publish_volume(&wire::NodePublishVolumeRequest { volume_capability: none(), ..publish(&id, &at, &at, block()) }).map(drop),
+                client
+                    .node_publish_volume(&wire::NodePublishVolumeRequest {
+                        volume_capability: none(),
+                        ..publish(&id, &at, &at, block())
+                    })
+                    .map(drop),
             ),
             ("volume_id", client.node_unpublish_volume(&unpublish("", &at)).map(drop)),
             ("target_path", client.node_unpublish_volume(&unpublish(&id, "")).map(drop)),
@@ -171,7 +194,10 @@ fn capabilities_that_say_nothing_are_named() {
     let at = daemon.text("stage");
     changes_nothing(&daemon, |client| {
         for (what, capability) in wrong {
-            let publication = wire::ControllerPublishVolumeRequest { volume_capability: MessageField::some(capability.clone()), ..publish_to(&id, "node-1") };
+            let publication = wire::ControllerPublishVolumeRequest {
+                volume_capability: MessageField::some(capability.clone()),
+                ..publish_to(&id, "node-1")
+            };
             all_refused(vec![
                 (what, client.create_volume(&volume_as("x", MIB, capability.clone())).map(drop)),
                 (what, client.controller_publish_volume(&publication).map(drop)),
@@ -191,7 +217,12 @@ fn sizes_that_cannot_be_are_refused() {
             client.create_volume(&wire::CreateVolumeRequest { capacity_range: range(required, limit), ..volume("x") }).map(drop)
         };
         let larger = |required, limit| {
-            client.controller_expand_volume(&wire::ControllerExpandVolumeRequest { capacity_range: range(required, limit), ..expand(&id, 0) }).map(drop)
+            client
+                .controller_expand_volume(&wire::ControllerExpandVolumeRequest {
+                    capacity_range: range(required, limit),
+                    ..expand(&id, 0)
+                })
+                .map(drop)
         };
         for ask in [&create as &dyn Fn(i64, i64) -> Answer<()>, &larger] {
             all_refused(vec![
@@ -228,7 +259,9 @@ fn unknown_parameters_are_named_with_what_was_meant() {
 fn names_are_text() {
     let daemon = Daemon::start();
     changes_nothing(&daemon, |client| {
-        all_refused(["a\0b", "a\nb", "\u{7f}", "a\u{85}b"].map(|name| ("name", client.create_volume(&volume(name)).map(drop))).into());
+        all_refused(
+            ["a\0b", "a\nb", "\u{7f}", "a\u{85}b"].map(|name| ("name", client.create_volume(&volume(name)).map(drop))).into(),
+        );
     });
     let client = daemon.client();
     let names = ["../../etc/passwd", "a/b", "ü ÿ 漢", "%2e%2e", "-rf", "a:b@c", "."];

@@ -44,7 +44,10 @@ fn of_different_creations_of_one_name_one_wins() {
     let made: BTreeSet<i64> = answers.iter().filter_map(|answer| answer.as_ref().ok()).copied().collect();
     assert_eq!(made.len(), 1, "{answers:?}");
     // A smaller demand is met by what is there; a larger one is another volume.
-    assert!(answers.iter().flat_map(|answer| answer.as_ref().err()).all(|error| error.code == Code::ALREADY_EXISTS), "{answers:?}");
+    assert!(
+        answers.iter().flat_map(|answer| answer.as_ref().err()).all(|error| error.code == Code::ALREADY_EXISTS),
+        "{answers:?}"
+    );
     assert_eq!(images(&daemon.local_dir()).len(), 1);
 }
 
@@ -240,7 +243,8 @@ fn a_call_whose_client_gave_up_is_not_run() {
     let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "60s"));
     let channel = stuck.daemon.client().channel;
     let bytes = expand(&stuck.id, 999 * MIB).write_to_bytes().expect("encodes");
-    let answer = support::raw::call_within(&channel, "/csi.v1.Controller/ControllerExpandVolume", bytes, Duration::from_millis(300));
+    let answer =
+        support::raw::call_within(&channel, "/csi.v1.Controller/ControllerExpandVolume", bytes, Duration::from_millis(300));
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
     stuck.release();
     let found = stuck.daemon.client().controller_get_volume(&get(&stuck.id)).expect("get");

@@ -30,7 +30,14 @@ fn the_socket_is_its_owners_only() {
     let daemon = Setup::new().start();
     let found = fs::metadata(daemon.path("csi.sock")).expect("the socket");
     assert_eq!(found.permissions().mode() & 0o777, 0o600);
-    assert_eq!(fs::read_dir(daemon.path("")).expect("the directory").flatten().filter(|it| it.file_name().to_string_lossy().starts_with("csi.")).count(), 1);
+    assert_eq!(
+        fs::read_dir(daemon.path(""))
+            .expect("the directory")
+            .flatten()
+            .filter(|it| it.file_name().to_string_lossy().starts_with("csi."))
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -127,7 +134,8 @@ fn each_service_can_be_served_alone() {
     assert_eq!(node.client().node_get_info(&Default::default()).expect("a node").node_id, "node-1");
     refused(node.client().create(&volume("one")), Code::UNIMPLEMENTED, &[]);
     let claims = |daemon: &Daemon| {
-        let reply = daemon.client().get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default()).expect("capabilities");
+        let reply =
+            daemon.client().get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default()).expect("capabilities");
         reply.capabilities.iter().any(|it| it.service().type_.value() == 1)
     };
     assert!(claims(&controller) && claims(&node), "all copies of a plugin claim the same");
@@ -156,7 +164,12 @@ fn controller_and_node_may_be_two_daemons() {
 fn await_at_most(daemon: &Daemon, client: &Client, descriptors: usize, threads: usize) {
     let end = std::time::Instant::now() + PATIENCE;
     while daemon.descriptors() > descriptors || daemon.threads() > threads {
-        assert!(std::time::Instant::now() < end, "{} descriptors of {descriptors}, {} threads of {threads}", daemon.descriptors(), daemon.threads());
+        assert!(
+            std::time::Instant::now() < end,
+            "{} descriptors of {descriptors}, {} threads of {threads}",
+            daemon.descriptors(),
+            daemon.threads()
+        );
         assert!(client.is_ready());
     }
 }
@@ -225,9 +238,12 @@ fn clients_that_go_away_hold_no_worker() {
     let id = client.create(&volume("stuck")).expect("create").volume_id;
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));
     let bytes = request.write_to_bytes().expect("encodes");
-    let gone: Vec<_> = (0..20).map(|_| raw::begin(&daemon.client().channel, "/csi.v1.Node/NodeStageVolume", bytes.clone())).collect();
+    // A channel that is dropped before it is connected never sends its call.
+    let clients: Vec<Client> = (0..20).map(|_| daemon.client()).collect();
+    let begin = |client: &Client| raw::begin(&client.channel, "/csi.v1.Node/NodeStageVolume", bytes.clone());
+    let calls: Vec<_> = clients.iter().map(begin).collect();
     stub.await_start();
-    drop(gone);
+    drop((calls, clients));
     for number in 0..10 {
         client.create(&volume_as(&format!("v{number}"), MIB, block())).expect("others are served");
     }

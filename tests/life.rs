@@ -89,14 +89,23 @@ fn every_mistake_of_the_configuration_is_told_at_once() {
     let setup = wrong.iter().fold(Setup::new(), |setup, (key, value)| setup.set(key, value));
     let (code, said) = setup.fail();
     assert_ne!(code, 0);
-    let missing: Vec<_> = wrong.iter().filter(|(key, value)| !said.contains(key) || !(said.contains(value) || value == &"8")).collect();
+    let missing: Vec<_> =
+        wrong.iter().filter(|(key, value)| !said.contains(key) || !(said.contains(value) || value == &"8")).collect();
     assert!(missing.is_empty(), "{missing:?} are missing in\n{said}");
     assert!(!exists(&setup.scratch.path("state")), "nothing was made");
 }
 
 #[test]
 fn an_endpoint_must_be_a_socket() {
-    for wrong in ["", "unix://", "/run/x", "unix:///run/csi.socket", "http://x.sock", "../csi.sock/..", &format!("/{}.sock", "x".repeat(120))] {
+    for wrong in [
+        "",
+        "unix://",
+        "/run/x",
+        "unix:///run/csi.socket",
+        "http://x.sock",
+        "../csi.sock/..",
+        &format!("/{}.sock", "x".repeat(120)),
+    ] {
         let (_, said) = Setup::new().set("CSI_ENDPOINT", wrong).fail();
         assert!(said.contains("CSI_ENDPOINT"), "{wrong}: {said}");
     }

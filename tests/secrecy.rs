@@ -29,19 +29,69 @@ fn tell_secrets(daemon: &Daemon) -> usize {
         let (staging, target) = (daemon.text("stage"), daemon.text("target"));
         let secret = secrets;
         let mut note = |failed: bool| failures += usize::from(failed);
-        note(client.controller_publish_volume(&wire::ControllerPublishVolumeRequest { secrets: secret(), ..publish_to(id, "node-1") }).is_err());
-        note(client.validate_volume_capabilities(&wire::ValidateVolumeCapabilitiesRequest { secrets: secret(), ..validate(id, block()) }).is_err());
-        note(client.list_snapshots(&wire::ListSnapshotsRequest { secrets: secret(), snapshot_id: snapshot_id.into(), ..Default::default() }).is_err());
+        note(
+            client
+                .controller_publish_volume(&wire::ControllerPublishVolumeRequest {
+                    secrets: secret(),
+                    ..publish_to(id, "node-1")
+                })
+                .is_err(),
+        );
+        note(
+            client
+                .validate_volume_capabilities(&wire::ValidateVolumeCapabilitiesRequest {
+                    secrets: secret(),
+                    ..validate(id, block())
+                })
+                .is_err(),
+        );
+        note(
+            client
+                .list_snapshots(&wire::ListSnapshotsRequest {
+                    secrets: secret(),
+                    snapshot_id: snapshot_id.into(),
+                    ..Default::default()
+                })
+                .is_err(),
+        );
         note(client.get_snapshot(&wire::GetSnapshotRequest { secrets: secret(), ..get_snapshot(snapshot_id) }).is_err());
-        note(client.controller_expand_volume(&wire::ControllerExpandVolumeRequest { secrets: secret(), ..expand(id, 40 * MIB) }).is_err());
-        note(client.controller_modify_volume(&wire::ControllerModifyVolumeRequest { secrets: secret(), ..modify(id, &[("a", "b")]) }).is_err());
-        note(client.node_stage_volume(&wire::NodeStageVolumeRequest { secrets: secret(), ..stage(id, &staging, mount("ext4")) }).is_err());
-        note(client.node_publish_volume(&wire::NodePublishVolumeRequest { secrets: secret(), ..publish(id, &staging, &target, mount("ext4")) }).is_err());
-        note(client.node_expand_volume(&wire::NodeExpandVolumeRequest { secrets: secret(), ..node_expand(id, &target) }).is_err());
+        note(
+            client
+                .controller_expand_volume(&wire::ControllerExpandVolumeRequest { secrets: secret(), ..expand(id, 40 * MIB) })
+                .is_err(),
+        );
+        note(
+            client
+                .controller_modify_volume(&wire::ControllerModifyVolumeRequest { secrets: secret(), ..modify(id, &[("a", "b")]) })
+                .is_err(),
+        );
+        note(
+            client
+                .node_stage_volume(&wire::NodeStageVolumeRequest { secrets: secret(), ..stage(id, &staging, mount("ext4")) })
+                .is_err(),
+        );
+        note(
+            client
+                .node_publish_volume(&wire::NodePublishVolumeRequest {
+                    secrets: secret(),
+                    ..publish(id, &staging, &target, mount("ext4"))
+                })
+                .is_err(),
+        );
+        note(
+            client.node_expand_volume(&wire::NodeExpandVolumeRequest { secrets: secret(), ..node_expand(id, &target) }).is_err(),
+        );
         note(client.node_unpublish_volume(&unpublish(id, &target)).is_err());
         note(client.node_unstage_volume(&unstage(id, &staging)).is_err());
         note(client.delete_volume(&wire::DeleteVolumeRequest { secrets: secret(), ..delete(id) }).is_err());
-        note(client.controller_unpublish_volume(&wire::ControllerUnpublishVolumeRequest { secrets: secret(), ..unpublish_from(id, "node-1") }).is_err());
+        note(
+            client
+                .controller_unpublish_volume(&wire::ControllerUnpublishVolumeRequest {
+                    secrets: secret(),
+                    ..unpublish_from(id, "node-1")
+                })
+                .is_err(),
+        );
         note(client.delete_snapshot(&wire::DeleteSnapshotRequest { secrets: secret(), ..delete_snapshot(snapshot_id) }).is_err());
         note(client.delete_volume(&wire::DeleteVolumeRequest { secrets: secret(), ..delete(id) }).is_err());
     }
