@@ -1,6 +1,6 @@
 //! What answers in the daemon's place in tests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -18,20 +18,21 @@ use crate::layout::Layout;
 /// Answers every rpc with what was set, else with an empty message, and remembers what was asked.
 #[derive(Default)]
 pub struct Fake {
-    replies: HashMap<&'static str, Result<Vec<u8>>>,
+    replies: Mutex<HashMap<&'static str, VecDeque<Result<Vec<u8>>>>>,
     asked: Mutex<Vec<(&'static str, Vec<u8>)>>,
 }
 
 impl Fake {
-    /// Answers `rpc` with `reply`.
-    pub fn replies(mut self, rpc: &'static str, reply: &impl Message) -> Self {
-        self.replies.insert(rpc, Ok(reply.write_to_bytes().expect("a message can be encoded")));
+    /// Answers `rpc` with `reply`; set again, with one after the other, the last again and again.
+    pub fn replies(self, rpc: &'static str, reply: &impl Message) -> Self {
+        let bytes = reply.write_to_bytes().expect("a message can be encoded");
+        self.replies.lock().entry(rpc).or_default().push_back(Ok(bytes));
         self
     }
 
-    /// Refuses `rpc`.
-    pub fn refuses(mut self, rpc: &'static str, error: Error) -> Self {
-        self.replies.insert(rpc, Err(error));
+    /// Refuses `rpc`, whatever it answered before.
+    pub fn refuses(self, rpc: &'static str, error: Error) -> Self {
+        self.replies.lock().insert(rpc, VecDeque::from([Err(error)]));
         self
     }
 
@@ -49,10 +50,11 @@ impl Fake {
 
     pub(super) fn answer<R: Message>(&self, rpc: &'static str, request: &impl Message) -> Result<R> {
         self.asked.lock().push((rpc, request.write_to_bytes().expect("a message can be encoded")));
-        match self.replies.get(rpc) {
-            None => Ok(R::new()),
-            Some(reply) => reply.clone().map(|bytes| R::parse_from_bytes(&bytes).expect("the reply is of this type")),
-        }
+        let mut replies = self.replies.lock();
+        let Some(queue) = replies.get_mut(rpc) else { return Ok(R::new()) };
+        let reply = if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() };
+        let bytes = reply.expect("a queue is never empty")?;
+        Ok(R::parse_from_bytes(&bytes).expect("the reply is of this type"))
     }
 }
 

@@ -165,6 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn all_pages_of_the_list_are_read() {
+        let entry =
+            |id| wire::list_snapshots_response::Entry { snapshot: MessageField::some(snapshot(id)), ..Default::default() };
+        let page = |id, next: &str| wire::ListSnapshotsResponse {
+            entries: vec![entry(id)],
+            next_token: next.into(),
+            ..Default::default()
+        };
+        let fake = Fake::default().replies("list_snapshots", &page("s1", "after s1")).replies("list_snapshots", &page("s2", ""));
+        let report = run(&fake, "snapshot list --volume v1").unwrap();
+        assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("s1"), Some("s2")));
+        let last: wire::ListSnapshotsRequest = fake.request("list_snapshots");
+        assert_eq!((last.starting_token.as_str(), last.source_volume_id.as_str()), ("after s1", "v1"));
+    }
+
+    #[test]
     fn show_is_one_field_a_line() {
         let reply = wire::GetSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
         let report = run(&Fake::default().replies("get_snapshot", &reply), "snapshot show s1").unwrap();

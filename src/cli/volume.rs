@@ -1,6 +1,6 @@
 //! `volume create`, `list`, `show`, `expand` and `delete`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use protobuf::{EnumOrUnknown, MessageField};
 use serde::Serialize;
@@ -13,6 +13,9 @@ use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::error::{Kind, Result};
 use crate::grpc::proto::csi_v1 as wire;
+
+/// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
+const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
 /// A volume as it is shown.
 #[derive(Debug, Serialize)]
@@ -56,7 +59,7 @@ struct ShownHere {
 
 impl Shown {
     fn new(volume: wire::Volume, published_nodes: Vec<String>, condition: MessageField<wire::VolumeCondition>) -> Self {
-        let sorted = |map: std::collections::HashMap<String, String>| map.into_iter().collect::<BTreeMap<_, _>>();
+        let sorted = |map: HashMap<String, String>| map.into_iter().collect::<BTreeMap<_, _>>();
         Self {
             id: volume.volume_id,
             size_bytes: volume.capacity_bytes,
@@ -148,13 +151,26 @@ fn content_source(given: &Given) -> Outcome<MessageField<wire::VolumeContentSour
     Ok(source.map(|source| wire::VolumeContentSource { type_: Some(source), ..Default::default() }).into())
 }
 
+/// The parameters of a new volume. The file system is one of them: the capability speaks of this use only, the parameter stays
+/// with the volume and counts wherever it is published.
+fn parameters(given: &Given) -> Outcome<HashMap<String, String>> {
+    let mut parameters = values::pairs(given, "parameter")?;
+    let Some(fs_type) = given.value("fs") else { return Ok(parameters) };
+    match parameters.insert(FS_TYPE.to_string(), fs_type.to_string()) {
+        Some(other) if other != fs_type => {
+            Err(Failure::usage(format!("--fs {fs_type} and --parameter {FS_TYPE}={other} exclude each other")))
+        }
+        _ => Ok(parameters),
+    }
+}
+
 /// Makes a volume; prints its ID.
 pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let request = wire::CreateVolumeRequest {
         name: given.word(0).to_string(),
         capacity_range: capacity_range(given)?,
         volume_capabilities: vec![capability(given)?],
-        parameters: values::pairs(given, "parameter")?,
+        parameters: parameters(given)?,
         volume_content_source: content_source(given)?,
         secrets: values::secrets(given)?,
         ..Default::default()

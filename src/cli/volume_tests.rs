@@ -47,6 +47,7 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     assert_eq!((request.capacity_range.required_bytes, request.capacity_range.limit_bytes), (1 << 30, 2 << 30));
     assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
     let capability = &request.volume_capabilities[0];
+    assert_eq!(request.parameters[FS_TYPE], "xfs", "the file system stays with the volume");
     assert_eq!((capability.mount().fs_type.as_str(), capability.access_mode.mode.value()), ("xfs", 3));
 }
 
@@ -71,6 +72,7 @@ fn a_wrong_creation_asks_the_daemon_nothing() {
         "volume create web --from-volume a --from-snapshot b",
         "volume create web --mode rw",
         "volume create web --parameter x",
+        "volume create web --fs xfs --parameter csi.storage.k8s.io/fstype=ext4",
     ] {
         let fake = Fake::default();
         assert_eq!(run(&fake, line).unwrap_err().exit_code(), 2, "{line}");
@@ -104,6 +106,17 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
          v22  1.5 KiB                gone"
     );
     assert_eq!(report.json[1]["condition"], json!({"abnormal": true, "message": "gone"}));
+}
+
+#[test]
+fn all_pages_of_the_list_are_read() {
+    let entry = |id| wire::list_volumes_response::Entry { volume: MessageField::some(volume(id, 1)), ..Default::default() };
+    let page =
+        |id, next: &str| wire::ListVolumesResponse { entries: vec![entry(id)], next_token: next.into(), ..Default::default() };
+    let fake = Fake::default().replies("list_volumes", &page("v1", "after v1")).replies("list_volumes", &page("v2", ""));
+    let report = run(&fake, "volume list").unwrap();
+    assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("v1"), Some("v2")));
+    assert_eq!(fake.request::<wire::ListVolumesRequest>("list_volumes").starting_token, "after v1");
 }
 
 #[test]

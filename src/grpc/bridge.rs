@@ -233,9 +233,10 @@ impl Bridge {
         self.locks.enter(Entry { key, also, call, joinable: Some(request), wake: Box::new(wake) });
     }
 
-    /// Runs a plan that has its locks, on this lane without a bulkhead, else when the bulkhead has room.
+    /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
     fn run<R: Message>(&self, bulkhead: Option<Bulkhead>, guard: Option<Guard<Answer>>, work: Work<R>, reply: Reply) {
-        let job = move || {
+        let parked = guard.as_ref().is_some_and(Guard::waited);
+        let job = Job::new(bulkhead, move || {
             let answer = execute(&reply.call, work);
             if let Some(guard) = &guard {
                 guard.answer(&answer);
@@ -244,11 +245,8 @@ impl Bridge {
             // that could not be killed.
             reply.call.hold(guard);
             reply.finish(answer);
-        };
-        match bulkhead {
-            None => job(),
-            some => self.pool.resume(Job::new(some, job)),
-        }
+        });
+        if parked { self.pool.resume(job) } else { self.pool.go_on(job) }
     }
 }
 

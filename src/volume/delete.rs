@@ -20,7 +20,10 @@ impl Volumes {
                 id
             )));
         }
-        let outcome = self.intending(Operation::DeleteVolume, &id.to_string(), || backend.delete(call, &id, &request.secrets))?;
+        let outcome = self.intending(Operation::DeleteVolume, &id.to_string(), |begin| {
+            begin()?;
+            backend.delete(call, &id, &request.secrets)
+        })?;
         if outcome == Deleted::Gone {
             self.journal.note(&[Change::remove(Table::Formats, id.key())])?;
         }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::backend::{Device, NodeContext};
+use crate::backend::{Backend, Device, NodeContext};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::MountSpec;
@@ -23,13 +23,23 @@ impl Volumes {
         backend.supports(&request.capability)?;
         let record = self.staged_record(&id, request)?;
         self.remember(&id, &record)?;
-        let context =
-            NodeContext { volume: &request.volume_context, publish: &request.publish_context, secrets: &request.secrets };
-        let staged = backend
-            .attach(call, &id, &context)
+        let staged = self
+            .device_for(call, backend.as_ref(), &id, request)
             .and_then(|device| self.mount_device(call, &id, &device, &record))
             .and_then(|()| self.bind_staging(call, &id, &record, &request.staging_path));
         staged.inspect_err(|error| self.forget_failed_staging(call, &id, &request.staging_path, error))
+    }
+
+    /// The device of the volume, which may be attached already.
+    fn device_for(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Stage) -> Result<Device> {
+        let writes = !node_record::is_read_only(&request.capability);
+        match backend.attached(id)? {
+            Some(device) if !(device.read_only && writes) => Ok(device),
+            _ => {
+                let Stage { volume_context: volume, publish_context: publish, secrets, .. } = request;
+                backend.attach(call, id, &NodeContext { volume, publish, secrets })
+            }
+        }
     }
 
     /// The record as it will be with this staging path, if that is compatible with what is there.
@@ -89,7 +99,10 @@ impl Volumes {
             let read_only = record.read_only || device.read_only;
             let options = mount_options(fs_type, flags, read_only);
             let spec = MountSpec { source: &device.path, target: &mount_point, fs_type, options: &options, read_only };
-            self.kernel.mount(call, &spec).map_err(|error| error.context(format!("volume {id}")))?;
+            // The file system is sound, so what the kernel does not like are the flags.
+            let flags_refused = |error: &Error| error.errno() == Some(libc::EINVAL) && !flags.is_empty();
+            let explain = |error: Error| if flags_refused(&error) { error.with_kind(Kind::InvalidArgument) } else { error };
+            self.kernel.mount(call, &spec).map_err(|error| explain(error).context(format!("volume {id}")))?;
         }
         self.finish_growing(call, id, &device.path, &mount_point, fs_type)
     }
