@@ -238,10 +238,12 @@ fn clients_that_go_away_hold_no_worker() {
     let id = client.create(&volume("stuck")).expect("create").volume_id;
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));
     let bytes = request.write_to_bytes().expect("encodes");
-    let gone: Vec<_> =
-        (0..20).map(|_| raw::begin(&daemon.client().channel, "/csi.v1.Node/NodeStageVolume", bytes.clone())).collect();
+    // A channel that is dropped before it is connected never sends its call.
+    let clients: Vec<Client> = (0..20).map(|_| daemon.client()).collect();
+    let begin = |client: &Client| raw::begin(&client.channel, "/csi.v1.Node/NodeStageVolume", bytes.clone());
+    let calls: Vec<_> = clients.iter().map(begin).collect();
     stub.await_start();
-    drop(gone);
+    drop((calls, clients));
     for number in 0..10 {
         client.create(&volume_as(&format!("v{number}"), MIB, block())).expect("others are served");
     }

@@ -52,7 +52,7 @@ impl Volumes {
     /// The volume must be staged where the request says, in a way that allows what it asks.
     fn check_staging(&self, id: &VolumeId, record: &NodeRecord, request: &Publish) -> Result<()> {
         let path = &request.staging_path;
-        let staging = record.stagings.iter().find(|staging| path.is_empty() || staging.path == *path);
+        let staging = record.stagings.iter().find(|staging| staging.path == *path);
         let staging =
             staging.ok_or_else(|| Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first")))?;
         let block = |access: &Access| matches!(access, Access::Block);

@@ -24,7 +24,7 @@ pub fn mount_at(path: &Path) -> Option<Mount> {
     mounts_below(path).into_iter().rfind(|mount| mount.point == path)
 }
 
-/// Waits for no event: whether something is mounted at `path` now.
+/// Whether something is mounted at `path`.
 pub fn is_mounted(path: &Path) -> bool {
     mount_at(path).is_some()
 }

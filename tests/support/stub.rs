@@ -1,14 +1,16 @@
 //! Stand-ins for external tools, in a directory that CEPHLET_TOOL_PATH can name.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
 use super::Scratch;
 use super::machine::{run, text};
+use super::notify::timeout;
 
 /// The fixed list of the daemon, behind the stubs.
 const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -26,7 +28,7 @@ impl Hanging {
         let directory = scratch.dir("stubs");
         let [started, go] = ["started", "go"].map(|name| fifo(&directory.join(name)));
         let script = format!(
-            "#!/bin/sh\nmkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read line < {dir}/go; }}\n\
+            "#!/bin/sh\nmkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read word < {dir}/go; [ $word = go ] || exit 1; }}\n\
              PATH={BEHIND} exec {tool} \"$@\"\n",
             dir = directory.display()
         );
@@ -41,21 +43,23 @@ impl Hanging {
 
     /// Waits until the tool runs.
     pub fn await_start(&self) {
+        let mut started = [PollFd::new(&self.started, PollFlags::IN)];
+        let count = poll(&mut started, Some(&timeout())).expect("poll the FIFO");
+        assert_eq!(count, 1, "the tool was not started");
         let mut byte = [0];
         (&self.started).read_exact(&mut byte).expect("the tool says that it runs");
     }
 
     /// Lets the tool go on.
     pub fn release(&self) {
-        use std::io::Write;
         (&self.go).write_all(b"go\n").expect("tell the tool to go on");
     }
 }
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        // A process that waits for the FIFO after its daemon was killed must not stay for ever.
-        self.release();
+        // A tool that outlived its daemon must end without touching a device, which may be another test's by now.
+        (&self.go).write_all(b"stop\n").expect("tell the tool to end");
     }
 }
 
