@@ -277,11 +277,7 @@ fn a_foreign_mount_is_left_alone() {
     run("mount", &["-t", "tmpfs", "foreign", text(&foreign)]);
     refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &[&daemon.text("stage")]);
     assert_eq!(mount_at(&foreign).expect("it is there").source, "foreign");
-<<<<<<< HEAD
     volume.unstage("stage").expect("it was never staged there");
-=======
-    volume.unstage("stage").expect("it was never staged");
->>>>>>> blackbox
     assert_eq!(mount_at(&foreign).expect("it is there").source, "foreign");
     run("umount", &[text(&foreign)]);
     daemon.assert_node_is_clean();
