@@ -161,6 +161,7 @@ impl Processes {
             Ok(job) => job,
             Err(cause) => return Err(CommandError::NotStarted { command: task.command, cause }),
         };
+        crash::point("process started");
         counter.fetch_add(1, Ordering::Relaxed);
         let result = self.watch(job, task);
         crash::point("a process has ended");

@@ -15,6 +15,7 @@ use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, Service, Ser
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
+use crate::sys::crash;
 use crate::sys::socket::{self, Listener};
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
@@ -54,7 +55,9 @@ impl Door {
         let failed = |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));
         let mut server = builder.build().map_err(failed)?;
         let umask = socket::Umask::set(0o177);
+        crash::point("bind the socket");
         server.add_listening_port(format!("unix:{}", socket.display()), ServerCredentials::insecure()).map_err(failed)?;
+        crash::point("socket bound");
         drop(umask);
         server.start();
         Ok(Self { server, socket: socket.to_path_buf(), _reservation: reservation })
@@ -93,6 +96,7 @@ fn clear_stale(path: &Path, taken: impl Fn() -> Error) -> Result<()> {
         Listener::Absent => make_directory(path),
         Listener::Alive => Err(taken()),
         Listener::Refused => {
+            crash::point("remove a stale socket");
             std::fs::remove_file(path).map_err(|error| Error::io(format!("remove the stale socket {}", path.display()), &error))
         }
         Listener::Other => Err(Error::precondition(format!(

@@ -20,11 +20,11 @@ mod armed {
         LEFT.store(number, Ordering::SeqCst);
     }
 
-    /// Counts the points and, at the fatal one, ends the process as `kill -9` would.
+    /// Counts and names the points while one ahead is fatal; there, ends the process as `kill -9` would.
     pub fn point(what: &str) {
-        let before = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        if before == Ok(1) {
-            eprintln!("crash point: {what}");
+        let Ok(left) = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) else { return };
+        eprintln!("crash point: {what}");
+        if left == 1 {
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
     }

@@ -3,7 +3,6 @@
 use crate::backend::{Deleted, Volume};
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::journal::{Change, Table};
 use crate::volume::requests::DeleteVolume;
 use crate::volume::{Operation, Volumes};
 
@@ -12,7 +11,11 @@ impl Volumes {
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
         // An ID without incarnation is resolved first: the intent must never hit a later object of the same name.
-        let Some(Volume { id, .. }) = backend.find(call, &named, &request.secrets)? else { return Ok(Deleted::Absent) };
+        let Some(Volume { id, .. }) = backend.find(call, &named, &request.secrets)? else {
+            // A crash may have come between the deletion and this.
+            self.forget_mark(&named)?;
+            return Ok(Deleted::Absent);
+        };
         if let Some(record) = self.node_record(&id)? {
             let paths = record.paths().collect::<Vec<_>>().join(", ");
             return Err(Error::precondition(format!(
@@ -24,9 +27,7 @@ impl Volumes {
             begin()?;
             backend.delete(call, &id, &request.secrets)
         })?;
-        if outcome == Deleted::Gone {
-            self.journal.note(&[Change::remove(Table::Formats, id.key())])?;
-        }
+        self.forget_mark(&id)?;
         Ok(outcome)
     }
 }

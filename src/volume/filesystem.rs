@@ -24,13 +24,23 @@ const SLACK: u64 = 1 << 20;
 /// The kernel resizes no btrfs to less than this (fs/btrfs/ioctl.c, btrfs_ioctl_resize: EINVAL). It is used as it is.
 const SMALLEST_BTRFS: u64 = 256 << 20;
 
-/// What was begun on a file system and must be finished before anything else, should a crash come between.
+/// What was begun on a file system and must be finished before anything else, should a crash come between. It is written down
+/// with the volume's ID: a later volume of the same name may hold data, and nothing was begun on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     /// The device was blank and is being formatted.
     Formatting,
     /// The file system is smaller than its device and grows once it is mounted.
     Growing,
+}
+
+impl Mark {
+    fn text(self, id: &VolumeId) -> String {
+        match self {
+            Self::Formatting => format!("formatting {id}"),
+            Self::Growing => format!("growing {id}"),
+        }
+    }
 }
 
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
@@ -135,18 +145,20 @@ impl Volumes {
     }
 
     fn mark(&self, id: &VolumeId) -> Option<Mark> {
-        match self.journal.get(Table::Formats, &id.key())?.as_slice() {
-            b"growing" => Some(Mark::Growing),
-            _ => Some(Mark::Formatting),
-        }
+        let found = self.journal.get(Table::Formats, &id.key())?;
+        [Mark::Formatting, Mark::Growing].into_iter().find(|mark| mark.text(id).as_bytes() == found)
     }
 
     fn set_mark(&self, id: &VolumeId, mark: Mark) -> Result<()> {
-        let text: &[u8] = match mark {
-            Mark::Formatting => b"formatting",
-            Mark::Growing => b"growing",
-        };
-        self.journal.write(&[Change::put(Table::Formats, id.key(), text.to_vec())])
+        self.journal.write(&[Change::put(Table::Formats, id.key(), mark.text(id).into_bytes())])
+    }
+
+    /// Forgets what was begun on a volume that is gone.
+    pub(super) fn forget_mark(&self, id: &VolumeId) -> Result<()> {
+        if self.mark(id).is_none() {
+            return Ok(());
+        }
+        self.journal.note(&[Change::remove(Table::Formats, id.key())])
     }
 
     fn clear_mark(&self, id: &VolumeId) -> Result<()> {

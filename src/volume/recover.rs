@@ -67,11 +67,13 @@ impl Volumes {
                         "{operation} of {subject} was interrupted: asking again finishes it ({} bytes of intent)",
                         value.len()
                     );
-                    self.journal.note(&[Change::remove(Table::Intents, key.clone())])
+                    Ok(())
                 }
             };
-            if let Err(error) = outcome {
-                log::warn!("{operation} of {subject} was interrupted and could not be finished: {error}");
+            match outcome {
+                // Also of what was gone already, or is none of ours any more: nobody else would remove it.
+                Ok(()) => self.journal.note(&[Change::remove(Table::Intents, key)])?,
+                Err(error) => log::warn!("{operation} of {subject} was interrupted and could not be finished: {error}"),
             }
         }
         Ok(())

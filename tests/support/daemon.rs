@@ -14,12 +14,13 @@ use super::client::Client;
 use super::log::Log;
 use super::machine::{loops_below, mounts_below};
 use super::notify::{Manager, pidfd, timeout};
-use super::{PATIENCE, Scratch};
+use super::{PATIENCE, Scratch, session};
 
 /// How a daemon is started: a scratch directory and environment.
 pub struct Setup {
     pub scratch: Arc<Scratch>,
     environment: BTreeMap<String, String>,
+    own_session: bool,
 }
 
 impl Setup {
@@ -39,7 +40,8 @@ impl Setup {
             ("CEPHLET_NODE_ID", "node-1".to_string()),
             ("CEPHLET_LOG", "debug".to_string()),
         ];
-        Self { environment: usual.into_iter().map(|(key, value)| (key.to_string(), value)).collect(), scratch }
+        let environment = usual.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+        Self { scratch, environment, own_session: false }
     }
 
     /// Sets a variable.
@@ -54,9 +56,17 @@ impl Setup {
         self
     }
 
+    /// Runs the daemon in a session of its own, so that what it started can be told from everything else.
+    pub fn in_own_session(mut self) -> Self {
+        self.own_session = true;
+        self
+    }
+
     /// The command, not yet started. Nothing of the test's own environment reaches it.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cephlet"));
+        let binary = env!("CARGO_BIN_EXE_cephlet");
+        let mut command = Command::new(if self.own_session { "/usr/bin/setsid" } else { binary });
+        command.args(self.own_session.then_some(binary));
         command.env_clear().envs(&self.environment).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }
@@ -78,7 +88,7 @@ impl Setup {
     #[track_caller]
     pub fn start(self) -> Daemon {
         let manager = Manager::bind(self.scratch.path("notify.sock"));
-        let mut daemon = Daemon { setup: self, manager, child: None, log: Log::default(), reader: None };
+        let mut daemon = Daemon { setup: self, manager, child: None, lives: Vec::new(), log: Log::default(), reader: None };
         daemon.spawn();
         daemon.await_ready();
         daemon
@@ -91,6 +101,8 @@ pub struct Daemon {
     pub manager: Manager,
     pub log: Log,
     child: Option<Child>,
+    /// The process IDs of its lives so far.
+    lives: Vec<u32>,
     reader: Option<thread::JoinHandle<()>>,
 }
 
@@ -105,18 +117,26 @@ impl Daemon {
         self.manager.drain();
         let mut child = self.setup.command().env("NOTIFY_SOCKET", self.manager.path()).spawn().expect("start the daemon");
         self.reader = Some(self.log.follow(child.stderr.take().expect("stderr is piped")));
+        self.lives.push(child.id());
         self.child = Some(child);
     }
 
     #[track_caller]
     fn await_ready(&mut self) {
+        if let Some(status) = self.await_ready_or_end() {
+            panic!("the daemon ended before it was ready: {status}\n{}", self.log.text());
+        }
+    }
+
+    /// Waits until it is ready; gives how it ended if it ended before.
+    #[track_caller]
+    fn await_ready_or_end(&mut self) -> Option<ExitStatus> {
         loop {
             if !self.manager.await_message_or_end(self.child.as_ref().expect("the daemon runs")) {
-                let status = self.wait();
-                panic!("the daemon ended before it was ready: {status}\n{}", self.log.text());
+                return Some(self.wait());
             }
             match self.manager.next() {
-                Some(message) if message.contains("READY=1") => return,
+                Some(message) if message.contains("READY=1") => return None,
                 Some(_) => {}
                 None => panic!("the daemon was not ready within {PATIENCE:?}:\n{}", self.log.text()),
             }
@@ -202,6 +222,34 @@ impl Daemon {
         }
         self.spawn();
         self.await_ready();
+    }
+
+    /// Starts it, ended before, so that it kills itself at its `point`-th crash point. False if that was before it was ready.
+    #[track_caller]
+    pub fn start_to_crash(&mut self, point: usize) -> bool {
+        self.setup.environment.insert("CEPHLET_CRASH_AT".to_string(), point.to_string());
+        self.spawn();
+        self.setup.environment.remove("CEPHLET_CRASH_AT");
+        let ended = self.await_ready_or_end();
+        if let Some(status) = ended {
+            assert_eq!(status.signal(), Some(9), "{status}\n{}", self.log.text());
+        }
+        ended.is_none()
+    }
+
+    /// Waits for the end of what its former lives started and left behind. For daemons in a session of their own.
+    pub fn await_leftovers(&self) {
+        self.former_lives().for_each(session::await_end);
+    }
+
+    /// Kills what its former lives started and left behind, as a service manager does, and waits for the end of it.
+    pub fn kill_leftovers(&self) {
+        self.former_lives().for_each(session::kill);
+    }
+
+    fn former_lives(&self) -> impl Iterator<Item = u32> {
+        let now = self.child.as_ref().map(Child::id);
+        self.lives.iter().copied().filter(move |life| Some(*life) != now)
     }
 
     /// Asserts that it is alive and well: ready, and nothing in it panicked.

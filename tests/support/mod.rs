@@ -11,6 +11,7 @@ pub mod notify;
 pub mod raw;
 pub mod requests;
 pub mod scratch;
+pub mod session;
 pub mod stub;
 pub mod volume;
 

@@ -18,6 +18,11 @@ impl Scratch {
         Self(tempfile::Builder::new().prefix("cl-").tempdir().expect("a scratch directory"))
     }
 
+    /// One in memory: a process that is killed loses nothing that was written, and syncing costs nothing.
+    pub fn in_memory() -> Self {
+        Self(tempfile::Builder::new().prefix("cl-").tempdir_in("/dev/shm").expect("a scratch directory"))
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

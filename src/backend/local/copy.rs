@@ -127,6 +127,7 @@ impl Local {
         crash::point("write freeze marker");
         std::fs::write(&path, places.join(&b'\n'))
             .map_err(|error| Error::io(format_args!("write {}", path.display()), &error))?;
+        crash::point("freeze marker written");
         self.loops
             .clone_frozen(call, mount_points, &source.path, &draft.image_path())
             .map_err(|error| error.context(format_args!("copy {} while it is frozen", source.what)))?;

@@ -78,6 +78,7 @@ pub(super) fn grow(image: &File, path: &Path, size: u64, preallocate: bool, dire
         return Err(error);
     }
     lengthen(image, path, size)?;
+    crash::point("sync image");
     image.sync_all().map_err(|error| Error::io(format_args!("sync {}", path.display()), &error))
 }
 

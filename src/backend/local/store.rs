@@ -173,7 +173,11 @@ impl Pending {
         let fail = |errno| failed(format_args!("remove {}", path.display()), errno);
         crash::point("unlink");
         match fs::unlinkat(&self.directory.fd, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Ok(()) => {
+                crash::point("unlinked");
+                return Ok(());
+            }
+            Err(Errno::NOENT) => return Ok(()),
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(errno) => return Err(fail(errno)),
         }
@@ -183,6 +187,7 @@ impl Pending {
             crash::point("unlink");
             fs::unlinkat(&directory.fd, &file, AtFlags::empty()).map_err(fail)?;
         }
+        crash::point("remove directory");
         fs::unlinkat(&self.directory.fd, name, AtFlags::REMOVEDIR).map_err(fail)?;
         crash::point("directory removed");
         Ok(())
@@ -205,7 +210,6 @@ impl Draft {
 
     /// Makes the empty image, open for reading and writing.
     pub fn make_image(&self) -> Result<File> {
-        crash::point("make image");
         self.make(IMAGE)
     }
 
@@ -223,6 +227,7 @@ impl Draft {
         let fail = |error: std::io::Error| failed_io(&self.directory.path.join(RECORD), &error);
         crash::point("write record");
         file.write_all(record).map_err(fail)?;
+        crash::point("sync record");
         file.sync_all().map_err(fail)?;
         crash::point("sync image");
         image.sync_all().map_err(|error| failed_io(&self.image_path(), &error))?;
@@ -246,9 +251,10 @@ impl Draft {
 
     fn make(&self, name: &str) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        fs::openat(&self.directory.fd, name, flags, Mode::RUSR | Mode::WUSR)
-            .map(File::from)
-            .map_err(|errno| failed(format_args!("make {}", self.directory.path.join(name).display()), errno))
+        crash::point("make file");
+        let made = fs::openat(&self.directory.fd, name, flags, Mode::RUSR | Mode::WUSR);
+        crash::point("file made");
+        made.map(File::from).map_err(|errno| failed(format_args!("make {}", self.directory.path.join(name).display()), errno))
     }
 }
 
@@ -334,9 +340,13 @@ impl Shelf {
         let (path, new) = (directory.path.join(file), format!("{file}.new"));
         let fail = |errno| failed(format_args!("write {}", path.display()), errno);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        crash::point("make new file");
         let opened = fs::openat(&directory.fd, &new, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
         let mut opened = File::from(opened);
-        opened.write_all(content).and_then(|()| opened.sync_all()).map_err(|error| failed_io(&path, &error))?;
+        crash::point("write new file");
+        opened.write_all(content).map_err(|error| failed_io(&path, &error))?;
+        crash::point("sync new file");
+        opened.sync_all().map_err(|error| failed_io(&path, &error))?;
         crash::point("rename file");
         fs::renameat(&directory.fd, &new, &directory.fd, file).map_err(fail)?;
         directory.sync()

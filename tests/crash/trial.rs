@@ -1,0 +1,152 @@
+//! A request, killed at every crash point, and asked again.
+
+use std::os::unix::process::ExitStatusExt;
+
+use super::scene::Scene;
+use crate::support::Code;
+use crate::support::client::Answer;
+
+/// What a request was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Everything: the same when asked again.
+    exact: String,
+    /// What does not depend on chance or time: the same in every scene.
+    alike: String,
+}
+
+impl Told {
+    pub fn new(exact: &impl std::fmt::Debug, alike: &impl std::fmt::Debug) -> Self {
+        Self { exact: format!("{exact:?}"), alike: format!("{alike:?}") }
+    }
+
+    /// An answer without names or times in it.
+    pub fn plain(answer: &impl std::fmt::Debug) -> Self {
+        Self::new(answer, answer)
+    }
+}
+
+/// A request to be tried.
+pub struct Trial {
+    /// What is there before.
+    pub scene: fn() -> Scene,
+    pub ask: fn(&mut Scene) -> Answer<Told>,
+    /// What must be true when it was told that all is well.
+    pub check: fn(&mut Scene),
+    /// Steps that must be among its crash points.
+    pub steps: &'static [&'static str],
+}
+
+/// What becomes of the processes that a killed daemon leaves behind.
+#[derive(Clone, Copy, Debug)]
+enum Leftovers {
+    /// They end by themselves before the daemon is started again.
+    End,
+    /// They go on beside the new daemon.
+    GoOn,
+}
+
+/// The crash points of a life that went undisturbed.
+pub struct Points {
+    /// How many were passed before it was ready.
+    pub before: usize,
+    /// Those that followed.
+    pub during: Vec<String>,
+}
+
+impl Points {
+    /// The points of the one life of the daemon that was to tell them.
+    pub fn heard_by(scene: &Scene) -> Self {
+        let (mut before, mut during) = (0, Vec::new());
+        for line in scene.daemon.log.text().lines() {
+            match line.strip_prefix("crash point: ") {
+                Some(point) => during.push(point.to_string()),
+                None if line.contains(" serves at ") => before += std::mem::take(&mut during).len(),
+                None => {}
+            }
+        }
+        Self { before, during }
+    }
+}
+
+impl Trial {
+    /// Kills the daemon at the first crash point of the request, at the second, and so on until the request was answered.
+    #[track_caller]
+    pub fn run(&self) {
+        let (wanted, points) = self.undisturbed();
+        let starts_processes = points.during.iter().any(|point| point == "process started");
+        let manners: &[Leftovers] = if starts_processes { &[Leftovers::End, Leftovers::GoOn] } else { &[Leftovers::End] };
+        for leftovers in manners {
+            let crashes = (points.before + 1..).take_while(|point| self.crash_at(*point, *leftovers, &wanted)).count();
+            assert!(crashes >= points.during.len(), "only {crashes} of these: {:#?}", points.during);
+        }
+    }
+
+    /// Lets the request pass, and looks whether its steps are crash points.
+    #[track_caller]
+    fn undisturbed(&self) -> (Told, Points) {
+        let mut scene = self.prepared();
+        assert!(scene.daemon.start_to_crash(usize::MAX), "not that soon");
+        let told = (self.ask)(&mut scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
+        scene.daemon.kill9();
+        let points = Points::heard_by(&scene);
+        let missing: Vec<_> = self.steps.iter().filter(|step| !points.during.iter().any(|point| point == *step)).collect();
+        assert!(missing.is_empty(), "{missing:?} are not among the crash points: {:#?}", points.during);
+        self.repeat(scene, &told);
+        (told, points)
+    }
+
+    /// The scene, with nobody serving.
+    fn prepared(&self) -> Scene {
+        let mut scene = (self.scene)();
+        assert!(scene.daemon.terminate().success(), "{}", scene.daemon.log.text());
+        scene
+    }
+
+    /// One trial; false if the request was answered before the daemon came to this point.
+    #[track_caller]
+    fn crash_at(&self, point: usize, leftovers: Leftovers, wanted: &Told) -> bool {
+        let mut scene = self.prepared();
+        let crashed = !scene.daemon.start_to_crash(point)
+            || (self.ask)(&mut scene).is_err_and(|failure| {
+                let status = scene.daemon.wait();
+                assert_eq!(status.signal(), Some(9), "{status} after {failure:?}\n{}", scene.daemon.log.text());
+                true
+            });
+        if !crashed {
+            scene.daemon.kill9();
+        }
+        match leftovers {
+            Leftovers::End => scene.daemon.await_leftovers(),
+            Leftovers::GoOn => self.ask_beside(&mut scene),
+        }
+        self.repeat(scene, wanted);
+        crashed
+    }
+
+    /// Asks while something of the former daemon may still be at it: refused for now, or done.
+    #[track_caller]
+    fn ask_beside(&self, scene: &mut Scene) {
+        scene.daemon.restart();
+        if let Err(failure) = (self.ask)(scene) {
+            // The last where the former daemon's helper has it frozen, as anybody could.
+            let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
+            assert!(for_now, "{failure:?}\n{}", scene.daemon.log.text());
+        }
+        scene.daemon.await_leftovers();
+        assert!(scene.daemon.terminate().success(), "{}", scene.daemon.log.text());
+    }
+
+    /// Asks twice: the same answer, which is that of an undisturbed request, and one object.
+    #[track_caller]
+    fn repeat(&self, mut scene: Scene, wanted: &Told) {
+        scene.daemon.restart();
+        let first = (self.ask)(&mut scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
+        let second = (self.ask)(&mut scene).expect("asked again");
+        assert_eq!(first, second);
+        assert_eq!(first.alike, wanted.alike);
+        scene.assert_nothing_twice();
+        (self.check)(&mut scene);
+        scene.assert_leaves_nothing();
+    }
+}
