@@ -120,7 +120,8 @@ impl Daemon {
 /// One daemon a state directory.
 fn lock_state(layout: &Layout) -> Result<FileLock> {
     let path = layout.state_lock();
-    crate::sys::file::ensure_dir(layout.state_dir()).map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
+    crate::sys::file::ensure_dir(layout.state_dir())
+        .map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
     let file = std::fs::File::options().create(true).append(true).open(&path);
     let lock = file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
     lock.ok_or_else(|| {

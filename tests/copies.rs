@@ -105,7 +105,10 @@ fn a_copy_is_never_smaller_than_its_source() {
     let daemon = Daemon::start();
     let volume = with_content(&daemon, "one");
     let taken = take(&volume, "snap");
-    let sized = |name: &str, required, limit| wire::CreateVolumeRequest { capacity_range: range(required, limit), ..volume_as(name, 0, block()) };
+    let sized = |name: &str, required, limit| wire::CreateVolumeRequest {
+        capacity_range: range(required, limit),
+        ..volume_as(name, 0, block())
+    };
     for (name, source) in [("v", from_volume as fn(_, &str) -> _), ("s", from_snapshot)] {
         let id = if name == "v" { &volume.id } else { &taken.snapshot_id };
         let create = |size| volume.client.create(&source(size, id));

@@ -36,11 +36,12 @@ fn xfs_grows_while_it_is_used() {
 #[test]
 fn btrfs_grows_while_it_is_used() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 128, mount("btrfs"));
+    // The kernel resizes no btrfs to less than 256 MiB.
+    let volume = TestVolume::create(&daemon, "one", 256, mount("btrfs"));
     volume.stage("stage").expect("stage");
-    volume.expand(192 * MIB).expect("expand");
-    assert_eq!(volume.node_expand("stage", 0).expect("at the staging path, to what there is"), 192 * MIB);
-    assert_eq!(size_at(&volume, "stage"), 192 * MIB);
+    volume.expand(320 * MIB).expect("expand");
+    assert_eq!(volume.node_expand("stage", 0).expect("at the staging path, to what there is"), 320 * MIB);
+    assert_eq!(size_at(&volume, "stage"), 320 * MIB);
     volume.retire(&[], &["stage"]);
 }
 
@@ -94,6 +95,20 @@ fn a_volume_that_grew_while_it_was_away_is_grown_at_stage() {
         assert_eq!(fs::read_to_string(volume.path("stage/file")).expect("the data"), "data", "{fs_type}");
         volume.retire(&[], &["stage"]);
     }
+}
+
+#[test]
+fn a_btrfs_that_the_kernel_cannot_resize_is_usable_still() {
+    // The kernel resizes no btrfs to less than 256 MiB.
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 128, mount("btrfs"));
+    volume.stage("stage").expect("stage");
+    volume.expand(160 * MIB).expect("expand");
+    let said = volume.node_expand("stage", 160 * MIB).expect_err("the kernel cannot");
+    assert!(said.message.contains("256"), "{said:?}");
+    volume.unstage("stage").expect("unstage");
+    volume.stage("stage").expect("it is as it was");
+    volume.retire(&[], &["stage"]);
 }
 
 #[test]

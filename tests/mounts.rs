@@ -278,8 +278,11 @@ fn a_foreign_mount_is_left_alone() {
     run("mount", &["-t", "tmpfs", "foreign", text(&foreign)]);
     refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &[&daemon.text("stage")]);
     assert_eq!(mount_at(&foreign).expect("it is there").source, "foreign");
-    volume.unstage("stage").expect("it was never staged");
+    refused(volume.unstage("stage"), Code::FAILED_PRECONDITION, &["foreign", &daemon.text("stage")]);
     assert_eq!(mount_at(&foreign).expect("it is there").source, "foreign");
+    run("umount", &[text(&foreign)]);
+    volume.unstage("stage").expect("now it is out of the way");
+    daemon.assert_node_is_clean();
 }
 
 #[test]

@@ -102,7 +102,8 @@ fn a_damaged_journal_is_not_built_upon() {
     use_volume(&daemon);
     daemon.kill9();
     let journal = run("find", &[&daemon.text("state"), "-type", "f", "-size", "+64c"]);
-    let segment = journal.lines().find(|path| !path.contains("/local/") && !path.ends_with("lock")).expect("a segment").to_string();
+    let segment =
+        journal.lines().find(|path| !path.contains("/local/") && !path.ends_with("lock")).expect("a segment").to_string();
     let mut bytes = fs::read(&segment).expect("read it");
     let middle = bytes.len() / 4;
     bytes[middle] ^= 0xff;

@@ -120,10 +120,10 @@ fn a_full_disk_leaves_nothing_half_made() {
     let client = daemon.client();
     let full = wire::CreateVolumeRequest { parameters: map(&[("preallocate", "true")]), ..volume("full") };
     let before = picture(&local);
-    for size in [64 * MIB, 1 << 42] {
+    for (size, code) in [(64 * MIB, Code::RESOURCE_EXHAUSTED), (1 << 42, Code::OUT_OF_RANGE)] {
         let request = wire::CreateVolumeRequest { capacity_range: range(size, 0), ..full.clone() };
-        refused(client.create(&request), Code::RESOURCE_EXHAUSTED, &["free"]);
-        refused(client.create(&volume_as("sparse", size, mount("ext4"))), Code::RESOURCE_EXHAUSTED, &["free"]);
+        refused(client.create(&request), code, &["ask for less"]);
+        refused(client.create(&volume_as("sparse", size, mount("ext4"))), code, &["ask for less"]);
     }
     assert_eq!(picture(&local), before);
     let small = TestVolume::create(&daemon, "small", 8, block());

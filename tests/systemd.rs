@@ -71,7 +71,8 @@ fn systemd_accepts_the_unit() {
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
     let verified = verified.expect("systemd-analyze: install Debian's package systemd");
     // Warnings, too: systemd passes over what it does not know with a warning only.
-    let said = String::from_utf8_lossy(&verified.stderr).lines().filter(|line| line.contains("cephlet")).collect::<Vec<_>>().join("\n");
+    let said =
+        String::from_utf8_lossy(&verified.stderr).lines().filter(|line| line.contains("cephlet")).collect::<Vec<_>>().join("\n");
     assert!(verified.status.success() && said.is_empty(), "{said}");
 }
 
@@ -113,7 +114,8 @@ fn the_environment_file_has_every_variable_once_and_no_other() {
     let known: Vec<_> = VARIABLES.iter().map(|variable| variable.name).filter(|name| *name != "CEPHLET_CRASH_AT").collect();
     assert_eq!(names, known, "in the order of `cephlet config`");
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
-    let set: Vec<_> = read("cephlet.env").lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_string).collect();
+    let set: Vec<_> =
+        read("cephlet.env").lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_string).collect();
     assert!(set.is_empty(), "nothing is changed by installing the file: {set:?}");
 }
 
@@ -126,11 +128,17 @@ fn the_environment_file_shows_the_defaults() {
         }
     }
     // Set as they stand there, they are what is in force without them.
-    let unit = [("STATE_DIRECTORY", "/var/lib/cephlet"), ("RUNTIME_DIRECTORY", "/run/cephlet"), ("CSI_ENDPOINT", "unix:///run/cephlet/csi.sock")];
+    let unit = [
+        ("STATE_DIRECTORY", "/var/lib/cephlet"),
+        ("RUNTIME_DIRECTORY", "/run/cephlet"),
+        ("CSI_ENDPOINT", "unix:///run/cephlet/csi.sock"),
+    ];
     let unit = || unit.iter().map(|(name, value)| (name.into(), value.into()));
     let bare = Config::from_variables(Role::Daemon, unit()).unwrap();
-    let set = Config::from_variables(Role::Daemon, unit().chain(shown.iter().map(|(name, value)| (name.into(), value.into())))).unwrap();
-    let values = |config: &Config| config.describe().iter().map(|setting| (setting.name, setting.value.clone())).collect::<Vec<_>>();
+    let set = Config::from_variables(Role::Daemon, unit().chain(shown.iter().map(|(name, value)| (name.into(), value.into()))))
+        .unwrap();
+    let values =
+        |config: &Config| config.describe().iter().map(|setting| (setting.name, setting.value.clone())).collect::<Vec<_>>();
     assert_eq!(values(&set), values(&bare));
 }
 

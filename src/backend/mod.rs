@@ -135,6 +135,10 @@ pub struct Publication {
     pub read_only: bool,
 }
 
+/// Writes down that something is about to be changed; without it nothing may be. A repeated request that changes nothing costs
+/// the journal nothing.
+pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
+
 /// Whether there was anything to delete. Each protocol says for itself what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
@@ -175,8 +179,8 @@ pub trait Backend: Send + Sync {
     /// Why a volume cannot be used like this, if so.
     fn supports(&self, capability: &Capability) -> Result<()>;
 
-    /// Makes the volume, or finds the one made by the same request.
-    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume>;
+    /// Makes the volume, or finds the one made by the same request. `begin` is called before the first change.
+    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume>;
 
     /// Deletes a volume that nobody uses.
     fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Deleted>;
@@ -202,8 +206,8 @@ pub trait Backend: Send + Sync {
     /// Takes the volume back from a node, or from all.
     fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()>;
 
-    /// Takes the snapshot, or finds the one taken by the same request.
-    fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot>;
+    /// Takes the snapshot, or finds the one taken by the same request. `begin` is called before the first change.
+    fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot>;
 
     /// Deletes a snapshot that nobody uses.
     fn delete_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted>;

@@ -29,7 +29,13 @@ usage {total_bytes, used_bytes, available_bytes} or null";
 const SNAPSHOT: &str = "id, volume_id, size_bytes, created (UTC, ISO 8601) or null, ready";
 
 /// A command without words or options of its own.
-const fn plain(name: &'static str, about: &'static str, notes: &'static [&'static str], json: &'static str, action: Action) -> Command {
+const fn plain(
+    name: &'static str,
+    about: &'static str,
+    notes: &'static [&'static str],
+    json: &'static str,
+    action: Action,
+) -> Command {
     Command { name, about, words: &[], options: &[], notes, json, action }
 }
 

@@ -50,8 +50,20 @@ pub fn info(session: &Session<'_>, _: &Given) -> Outcome<Report> {
         node_id: node.map(|node| node.node_id),
         topology: segments.into_iter().collect(),
         plugin: capabilities.capabilities.iter().filter_map(plugin_capability).collect(),
-        controller: controller.unwrap_or_default().capabilities.iter().filter(|it| it.has_rpc()).map(|it| name(it.rpc().type_)).collect(),
-        node: node_capabilities.unwrap_or_default().capabilities.iter().filter(|it| it.has_rpc()).map(|it| name(it.rpc().type_)).collect(),
+        controller: controller
+            .unwrap_or_default()
+            .capabilities
+            .iter()
+            .filter(|it| it.has_rpc())
+            .map(|it| name(it.rpc().type_))
+            .collect(),
+        node: node_capabilities
+            .unwrap_or_default()
+            .capabilities
+            .iter()
+            .filter(|it| it.has_rpc())
+            .map(|it| name(it.rpc().type_))
+            .collect(),
     };
     let topology = info.topology.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
     let text = fields(&[
@@ -126,16 +138,17 @@ mod tests {
     fn info_shows_what_a_daemon_without_a_controller_offers() {
         use wire::node_service_capability::rpc::Type;
         let rpc = wire::node_service_capability::RPC { type_: Type::STAGE_UNSTAGE_VOLUME.into(), ..Default::default() };
-        let stage = wire::NodeServiceCapability {
-            type_: Some(wire::node_service_capability::Type::Rpc(rpc)),
-            ..Default::default()
-        };
+        let stage =
+            wire::NodeServiceCapability { type_: Some(wire::node_service_capability::Type::Rpc(rpc)), ..Default::default() };
         let identity = wire::GetPluginInfoResponse { name: "org.x".into(), vendor_version: "1".into(), ..Default::default() };
         let node = wire::NodeGetInfoResponse { node_id: "n1".into(), ..Default::default() };
         let fake = Fake::default()
             .replies("get_plugin_info", &identity)
             .replies("node_get_info", &node)
-            .replies("node_get_capabilities", &wire::NodeGetCapabilitiesResponse { capabilities: vec![stage], ..Default::default() })
+            .replies(
+                "node_get_capabilities",
+                &wire::NodeGetCapabilitiesResponse { capabilities: vec![stage], ..Default::default() },
+            )
             .refuses("controller_get_capabilities", Error::unimplemented("not here"));
         let report = run(&fake, "info").unwrap();
         assert_eq!(report.text, "name:          org.x\nversion:       1\nnode:          n1\nnode service:  STAGE_UNSTAGE_VOLUME");

@@ -4,9 +4,9 @@
 //! and gives a `report`, which is printed here; or a `failure`, which has an exit status.
 
 mod commands;
+mod failure;
 #[cfg(test)]
 mod fake;
-mod failure;
 mod help;
 mod identity;
 mod plugin;
@@ -86,7 +86,9 @@ fn with_session(command: &Command, given: &Given, ask: fn(&Session<'_>, &Given) 
 fn print(text: &str) -> Outcome<ExitCode> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::from(Error::io("write to standard output", &error))),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::from(Error::io("write to standard output", &error)))
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }

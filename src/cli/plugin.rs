@@ -88,7 +88,8 @@ impl Client {
             ))
         })?;
         let environment = Arc::new(EnvBuilder::new().cq_count(1).build());
-        let channel = ChannelBuilder::new(environment).default_authority("localhost").connect(&format!("unix:{}", socket.display()));
+        let channel =
+            ChannelBuilder::new(environment).default_authority("localhost").connect(&format!("unix:{}", socket.display()));
         Ok(Self {
             identity: wire::IdentityClient::new(channel.clone()),
             controller: wire::ControllerClient::new(channel.clone()),

@@ -135,7 +135,8 @@ fn read(directory: &Path) -> Result<Option<Publication>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| Error::io(format!("read {}", path.display()), &error))?,
     };
-    let damaged = |error| Error::internal(format!("{} is damaged: {error}; remove it, then unpublish the volume again", path.display()));
+    let damaged =
+        |error| Error::internal(format!("{} is damaged: {error}; remove it, then unpublish the volume again", path.display()));
     serde_json::from_slice(&bytes).map(Some).map_err(damaged)
 }
 

@@ -60,7 +60,9 @@ pub fn unpublish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 fn find(session: &Session<'_>, volume_id: &str) -> Result<wire::ControllerGetVolumeResponse> {
-    session.plugin.controller_get_volume(&wire::ControllerGetVolumeRequest { volume_id: volume_id.to_string(), ..Default::default() })
+    session
+        .plugin
+        .controller_get_volume(&wire::ControllerGetVolumeRequest { volume_id: volume_id.to_string(), ..Default::default() })
 }
 
 fn node_id(session: &Session<'_>) -> Result<String> {
@@ -79,12 +81,8 @@ impl<'a> Pair<'a> {
 
     /// The record as it will be with this target.
     fn with_target(&self, before: Option<Publication>, node_id: &str, read_only: bool) -> Publication {
-        let new = || Publication {
-            volume_id: self.volume_id.clone(),
-            node_id: node_id.to_string(),
-            read_only,
-            targets: Vec::new(),
-        };
+        let new =
+            || Publication { volume_id: self.volume_id.clone(), node_id: node_id.to_string(), read_only, targets: Vec::new() };
         let mut record = before.unwrap_or_else(new);
         if !record.targets.contains(&self.target) {
             record.targets.push(self.target.clone());
@@ -138,7 +136,9 @@ impl<'a> Pair<'a> {
         match self.release(record.clone(), give_back) {
             Ok(_) => error,
             Err(stuck) => {
-                let message = format!("{error}; and it could not be taken back: {stuck}; repeat that with cephlet volume unpublish {id} {target}");
+                let message = format!(
+                    "{error}; and it could not be taken back: {stuck}; repeat that with cephlet volume unpublish {id} {target}"
+                );
                 Error::new(error.kind(), message)
             }
         }
@@ -174,7 +174,8 @@ impl<'a> Pair<'a> {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => false,
             found => found?.status.unwrap_or_default().published_node_ids.contains(&node_id),
         };
-        let note = format!("the volume is still given to node {node_id}, not by a publish of this program since the boot: see --detach");
+        let note =
+            format!("the volume is still given to node {node_id}, not by a publish of this program since the boot: see --detach");
         self.held.forget()?;
         Ok((detach, stays.then_some(note)))
     }

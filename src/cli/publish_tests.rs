@@ -48,7 +48,10 @@ fn a_volume_goes_all_the_way_to_its_path_and_back() {
     assert_eq!((stage.publish_context["device"].as_str(), stage.volume_context["fsType"].as_str()), ("7", "xfs"));
     assert_eq!(stage.volume_capability.mount().mount_flags, ["noatime"]);
     assert!(Path::new(&stage.staging_target_path).starts_with(runtime.path().join("staging")));
-    assert_eq!((publish.staging_target_path, publish.target_path.as_str(), publish.readonly), (stage.staging_target_path.clone(), "/mnt/a", false));
+    assert_eq!(
+        (publish.staging_target_path, publish.target_path.as_str(), publish.readonly),
+        (stage.staging_target_path.clone(), "/mnt/a", false)
+    );
     let json = json!({"id": "v1", "node_id": "n1", "staging_path": stage.staging_target_path, "target_path": "/mnt/a"});
     assert_eq!((report.text.as_str(), report.json), ("", json));
     assert_eq!(targets(runtime.path()), ["/mnt/a"]);
@@ -148,7 +151,9 @@ fn a_repeated_publish_that_fails_takes_nothing_back() {
 
 #[test]
 fn what_cannot_be_taken_back_stays_recorded_and_can_be_unpublished_later() {
-    let stuck = daemon(&[]).refuses("node_stage_volume", Error::timeout("late")).refuses("node_unstage_volume", Error::unavailable("busy"));
+    let stuck = daemon(&[])
+        .refuses("node_stage_volume", Error::timeout("late"))
+        .refuses("node_unstage_volume", Error::unavailable("busy"));
     let runtime = tempfile::tempdir().unwrap();
     let failure = run_in(runtime.path(), &stuck, "volume publish v1 /mnt/a").unwrap_err();
     assert_eq!(

@@ -39,7 +39,8 @@ mod tests {
     fn settings_are_shown_with_where_they_come_from() {
         let variables = [("CSI_ENDPOINT".into(), "/run/x.sock".into()), ("CEPHLET_WORKERS".into(), "9".into())];
         let text = describe(&Config::from_variables(Role::Daemon, variables).unwrap());
-        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().take(3).collect::<Vec<_>>();
+        let line =
+            |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().take(3).collect::<Vec<_>>();
         assert_eq!(line("CEPHLET_WORKERS"), ["CEPHLET_WORKERS", "9", "environment"]);
         assert_eq!(line("CEPHLET_TOOLS"), ["CEPHLET_TOOLS", "4", "default"]);
     }

@@ -106,7 +106,11 @@ pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 /// Deletes a snapshot.
 pub fn delete(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let (id, secrets) = (given.word(0), values::secrets(given)?);
-    session.plugin.delete_snapshot(&wire::DeleteSnapshotRequest { snapshot_id: id.to_string(), secrets, ..Default::default() })?;
+    session.plugin.delete_snapshot(&wire::DeleteSnapshotRequest {
+        snapshot_id: id.to_string(),
+        secrets,
+        ..Default::default()
+    })?;
     Ok(Report::new("", &json!({"id": id})))
 }
 
@@ -135,15 +139,20 @@ mod tests {
         let fake = Fake::default().replies("create_snapshot", &reply);
         let report = run(&fake, "snapshot create v1 nightly --parameter a=b").unwrap();
         assert_eq!(report.rendered(false), "s1\n");
-        let json = json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
+        let json =
+            json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
         assert_eq!(report.json, json);
         let request: wire::CreateSnapshotRequest = fake.request("create_snapshot");
-        assert_eq!((request.source_volume_id.as_str(), request.name.as_str(), request.parameters["a"].as_str()), ("v1", "nightly", "b"));
+        assert_eq!(
+            (request.source_volume_id.as_str(), request.name.as_str(), request.parameters["a"].as_str()),
+            ("v1", "nightly", "b")
+        );
     }
 
     #[test]
     fn the_list_is_a_table_of_one_volume_or_of_all() {
-        let entry = |id| wire::list_snapshots_response::Entry { snapshot: MessageField::some(snapshot(id)), ..Default::default() };
+        let entry =
+            |id| wire::list_snapshots_response::Entry { snapshot: MessageField::some(snapshot(id)), ..Default::default() };
         let reply = wire::ListSnapshotsResponse { entries: vec![entry("s1"), entry("s2")], ..Default::default() };
         let fake = Fake::default().replies("list_snapshots", &reply);
         assert_eq!(

@@ -278,7 +278,11 @@ mod tests {
             "volume expand --size 5G --json -- v1",
         ] {
             let (name, given) = given(line);
-            assert_eq!((name, given.word(0), given.value("size"), given.has("json")), ("volume expand", "v1", Some("5G"), true), "{line}");
+            assert_eq!(
+                (name, given.word(0), given.value("size"), given.has("json")),
+                ("volume expand", "v1", Some("5G"), true),
+                "{line}"
+            );
         }
     }
 
@@ -311,7 +315,9 @@ mod tests {
 
     #[test]
     fn help_is_there_for_everything_even_where_words_are_missing() {
-        for (line, topic) in [("--help", ""), ("volume -h", "volume"), ("volume create --help", "volume create"), ("probe -h", "probe")] {
+        for (line, topic) in
+            [("--help", ""), ("volume -h", "volume"), ("volume create --help", "volume create"), ("probe -h", "probe")]
+        {
             assert!(matches!(parse_words(line).unwrap(), Parsed::Help(found) if found == topic), "{line}");
         }
     }

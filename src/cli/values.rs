@@ -35,7 +35,8 @@ fn number(text: &str) -> Option<(i64, &str)> {
 /// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for `truncate` and systemd.
 pub fn size(option: &str, text: &str) -> Outcome<i64> {
     let refused = |why: &str| Failure::usage(format!("--{option} {text}: {why}"));
-    let (count, unit) = number(text).ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
+    let (count, unit) =
+        number(text).ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
     let factor = match unit {
         "" | "B" => 1,
         "K" | "Ki" | "KiB" => 1 << 10,

@@ -82,7 +82,9 @@ impl Shown {
     }
 
     fn fields(&self) -> Vec<(&'static str, String)> {
-        let pairs = |map: &BTreeMap<String, String>| map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        let pairs = |map: &BTreeMap<String, String>| {
+            map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
         vec![
             ("id", self.id.clone()),
             ("size", format!("{} ({} bytes)", human(self.size_bytes), self.size_bytes)),
@@ -105,7 +107,7 @@ fn source(source: wire::VolumeContentSource) -> Option<Source> {
 
 /// How a volume is to be used, as the options say.
 pub fn capability(given: &Given) -> Outcome<wire::VolumeCapability> {
-    use wire::volume_capability::{AccessMode, Access_type, BlockVolume, MountVolume};
+    use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
     given.not_both("block", "fs")?;
     given.not_both("block", "flags")?;
     let access = match given.has("block") {
@@ -230,7 +232,9 @@ pub fn expand(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let json = json!({"id": id, "size_bytes": reply.capacity_bytes, "expanded_at": path});
     let report = Report::new(human(reply.capacity_bytes), &json);
     Ok(match (path, reply.node_expansion_required) {
-        (None, true) => report.with_note("not published here by this program: device and file system follow when it is staged next"),
+        (None, true) => {
+            report.with_note("not published here by this program: device and file system follow when it is staged next")
+        }
         _ => report,
     })
 }

@@ -40,7 +40,10 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     });
     assert_eq!(report.json, json);
     let request: wire::CreateVolumeRequest = fake.request("create_volume");
-    assert_eq!((request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()), ("web", "ssd", "hidden"));
+    assert_eq!(
+        (request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()),
+        ("web", "ssd", "hidden")
+    );
     assert_eq!((request.capacity_range.required_bytes, request.capacity_range.limit_bytes), (1 << 30, 2 << 30));
     assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
     let capability = &request.volume_capabilities[0];
@@ -82,7 +85,11 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
         volume: MessageField::some(volume),
         status: MessageField::some(VolumeStatus {
             published_node_ids: nodes.iter().map(ToString::to_string).collect(),
-            volume_condition: MessageField::some(wire::VolumeCondition { abnormal, message: "gone".into(), ..Default::default() }),
+            volume_condition: MessageField::some(wire::VolumeCondition {
+                abnormal,
+                message: "gone".into(),
+                ..Default::default()
+            }),
             ..Default::default()
         }),
         ..Default::default()
@@ -119,7 +126,10 @@ fn show_tells_where_this_program_published_it_and_how_full_it_is() {
         ..Default::default()
     };
     let fake = Fake::default()
-        .replies("controller_get_volume", &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() })
+        .replies(
+            "controller_get_volume",
+            &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() },
+        )
         .replies("node_get_volume_stats", &wire::NodeGetVolumeStatsResponse { usage: vec![bytes], ..Default::default() });
     let report = run_in(runtime.path(), &fake, "volume show v1").unwrap();
     assert_eq!(

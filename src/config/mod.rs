@@ -228,7 +228,10 @@ impl Reader {
         for name in self.variables.keys().filter_map(|name| name.to_str()) {
             if name.starts_with("CEPHLET_") && variables::find(name).is_none() {
                 let near = parse::nearest(name, VARIABLES.iter().map(|variable| variable.name));
-                self.mistakes.push(Mistake { name: name.to_string(), what: format!("is not a variable of cephlet; did you mean {near}?") });
+                self.mistakes.push(Mistake {
+                    name: name.to_string(),
+                    what: format!("is not a variable of cephlet; did you mean {near}?"),
+                });
             }
         }
     }
@@ -263,13 +266,15 @@ mod tests {
         let config = read(&[ENDPOINT]).unwrap();
         let mut described: Vec<_> = config.describe().iter().map(|setting| setting.name).collect();
         let mut known: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
-        (described.sort_unstable(), known.sort_unstable());
+        described.sort_unstable();
+        known.sort_unstable();
         assert_eq!(described, known);
     }
 
     #[test]
     fn all_mistakes_are_reported_together() {
-        let wrong = [("CSI_ENDPOINT", "tcp://x"), ("CEPHLET_WORKERS", "3"), ("CEPHLET_LOCK_WAIT", "60"), ("CEPHLET_WORKRES", "8")];
+        let wrong =
+            [("CSI_ENDPOINT", "tcp://x"), ("CEPHLET_WORKERS", "3"), ("CEPHLET_LOCK_WAIT", "60"), ("CEPHLET_WORKRES", "8")];
         let mistakes = read(&wrong).unwrap_err();
         let names: Vec<_> = mistakes.iter().map(|mistake| mistake.name.as_str()).collect();
         assert_eq!(names.len(), 4, "{mistakes:?}");

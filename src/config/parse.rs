@@ -18,7 +18,8 @@ const MAX_LOCAL_NODE: usize = ids::MAX_ID - "local:".len() - ":::".len() - "csi-
 /// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below `/`, as agents that
 /// write `unix://csi/csi.sock` mean it.
 pub fn endpoint(text: &str) -> Parsed<PathBuf> {
-    const ALLOWED: &str = "allowed is the path of a unix socket that ends in .sock: unix:///run/cephlet/csi.sock, or the path alone";
+    const ALLOWED: &str =
+        "allowed is the path of a unix socket that ends in .sock: unix:///run/cephlet/csi.sock, or the path alone";
     let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
     if path.is_empty() || path.contains("://") || !path.ends_with(".sock") {
         return Err(ALLOWED.to_string());
@@ -52,7 +53,9 @@ pub fn node_id(text: &str) -> Parsed<String> {
         return Err("allowed is a name without control characters".to_string());
     }
     match length > MAX_LOCAL_NODE {
-        true => Err(format!("takes {length} bytes in the IDs of local volumes, at most {MAX_LOCAL_NODE} are allowed: set a shorter one")),
+        true => Err(format!(
+            "takes {length} bytes in the IDs of local volumes, at most {MAX_LOCAL_NODE} are allowed: set a shorter one"
+        )),
         false => Ok(text.to_string()),
     }
 }
@@ -64,15 +67,20 @@ pub fn plugin_name(text: &str) -> Parsed<String> {
     let inside = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
     match bytes.len() <= 63 && inside && ends(bytes.first()) && ends(bytes.last()) && text.contains('.') {
         true => Ok(text.to_string()),
-        false => Err("allowed is a reverse domain name (org.example.csi) of letters, digits, '-' and '.', at most 63, beginning and \
+        false => {
+            Err("allowed is a reverse domain name (org.example.csi) of letters, digits, '-' and '.', at most 63, beginning and \
                       ending with a letter"
-            .to_string()),
+                .to_string())
+        }
     }
 }
 
 /// A short name.
 pub fn instance(text: &str) -> Parsed<String> {
-    match !text.is_empty() && text.len() <= 63 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
+    match !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    {
         true => Ok(text.to_string()),
         false => Err("allowed are up to 63 letters, digits, '-', '_' and '.'".to_string()),
     }
@@ -110,7 +118,9 @@ pub fn duration(text: &str) -> Parsed<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
     let read = |(unit, factor): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor);
     let milliseconds = units.into_iter().find_map(read).filter(|total| (1..=86_400_000).contains(total));
-    milliseconds.map(Duration::from_millis).ok_or_else(|| "allowed is a duration with its unit, up to a day: 500ms, 60s, 2m, 1h".to_string())
+    milliseconds
+        .map(Duration::from_millis)
+        .ok_or_else(|| "allowed is a duration with its unit, up to a day: 500ms, 60s, 2m, 1h".to_string())
 }
 
 /// `lenient` or `strict`.
@@ -185,7 +195,8 @@ mod tests {
     #[test]
     fn node_ids_must_fit_the_ids_of_volumes() {
         let longest = "n".repeat(MAX_LOCAL_NODE);
-        let place = ids::Place { backend: "local".into(), cluster: longest.clone(), pool: String::new(), namespace: String::new() };
+        let place =
+            ids::Place { backend: "local".into(), cluster: longest.clone(), pool: String::new(), namespace: String::new() };
         let object = ids::volume_object("default", "x");
         let id = ids::VolumeId { place, object, incarnation: Some("0123456789abcdef".into()) };
         assert_eq!(id.to_string().len(), ids::MAX_ID);

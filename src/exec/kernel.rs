@@ -336,9 +336,10 @@ fn explain_mount(error: Error, spec: &MountSpec<'_>) -> Error {
             &error,
             error.kind(),
             format_args!(
-                "no sound {} is there, or it does not know one of its options ({}): see `dmesg`",
+                // The options themselves may be sensitive (CSI, "MountVolume.mount_flags").
+                "no sound {} is there, or it does not know one of its {} options: see `dmesg`",
                 spec.fs_type,
-                spec.options.join(",")
+                spec.options.len()
             ),
         ),
         Some(libc::EUCLEAN | libc::EBADMSG) => {

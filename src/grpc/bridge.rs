@@ -204,7 +204,9 @@ impl Bridge {
         };
         let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Job::new(None, run)) };
         // A job that is refused is dropped, so the reply is kept where both can reach it.
-        if let Err(refused) = queued && let Some(reply) = slot.lock().take() {
+        if let Err(refused) = queued
+            && let Some(reply) = slot.lock().take()
+        {
             reply.finish(Err(refused));
         }
     }
@@ -231,9 +233,10 @@ impl Bridge {
         self.locks.enter(Entry { key, also, call, joinable: Some(request), wake: Box::new(wake) });
     }
 
-    /// Runs a plan that has its locks, on this lane without a bulkhead, else when the bulkhead has room.
+    /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
     fn run<R: Message>(&self, bulkhead: Option<Bulkhead>, guard: Option<Guard<Answer>>, work: Work<R>, reply: Reply) {
-        let job = move || {
+        let parked = guard.as_ref().is_some_and(Guard::waited);
+        let job = Job::new(bulkhead, move || {
             let answer = execute(&reply.call, work);
             if let Some(guard) = &guard {
                 guard.answer(&answer);
@@ -242,11 +245,8 @@ impl Bridge {
             // that could not be killed.
             reply.call.hold(guard);
             reply.finish(answer);
-        };
-        match bulkhead {
-            None => job(),
-            some => self.pool.resume(Job::new(some, job)),
-        }
+        });
+        if parked { self.pool.resume(job) } else { self.pool.go_on(job) }
     }
 }
 
@@ -275,7 +275,8 @@ fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
 
 /// Reads a request; bytes that are none are the caller's mistake.
 pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
-    Q::parse_from_bytes(bytes).map_err(|error| Error::invalid(format!("the request is not a {}: {error}", std::any::type_name::<Q>())))
+    Q::parse_from_bytes(bytes)
+        .map_err(|error| Error::invalid(format!("the request is not a {}: {error}", std::any::type_name::<Q>())))
 }
 
 /// Waits for a call's answer and sends it.

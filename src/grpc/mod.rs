@@ -40,7 +40,12 @@ impl Door {
     /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So the name is reserved first, and
     /// only what is a socket that nobody answers at is given up.
     pub fn open(socket: &Path, services: Vec<Service>) -> Result<Self> {
-        let taken = || Error::precondition(format!("another daemon serves at {}: stop it, or give this one another CSI_ENDPOINT", socket.display()));
+        let taken = || {
+            Error::precondition(format!(
+                "another daemon serves at {}: stop it, or give this one another CSI_ENDPOINT",
+                socket.display()
+            ))
+        };
         let reservation = socket::reserve(socket).map_err(|_| taken())?;
         clear_stale(socket, taken)?;
         let environment = Arc::new(Environment::new(1));
@@ -63,7 +68,9 @@ impl Door {
             log::warn!("calls are still under way and are cancelled");
             self.server.cancel_all_calls();
         }
-        if let Err(error) = std::fs::remove_file(&self.socket) && error.kind() != std::io::ErrorKind::NotFound {
+        if let Err(error) = std::fs::remove_file(&self.socket)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
             log::warn!("the socket {} stays: {error}", self.socket.display());
         }
     }
@@ -88,9 +95,10 @@ fn clear_stale(path: &Path, taken: impl Fn() -> Error) -> Result<()> {
         Listener::Refused => {
             std::fs::remove_file(path).map_err(|error| Error::io(format!("remove the stale socket {}", path.display()), &error))
         }
-        Listener::Other => {
-            Err(Error::precondition(format!("{} is there and is no socket: remove it, or set another CSI_ENDPOINT", path.display())))
-        }
+        Listener::Other => Err(Error::precondition(format!(
+            "{} is there and is no socket: remove it, or set another CSI_ENDPOINT",
+            path.display()
+        ))),
     }
 }
 

@@ -82,7 +82,11 @@ impl Running {
         for call in slow {
             let (step, since) = call.current_step();
             let (id, method, subject) = (call.id(), call.method(), call.subject());
-            log::warn!("{id} {method} {subject} still running after {} s: {step} for {} s", call.age().as_secs(), since.as_secs());
+            log::warn!(
+                "{id} {method} {subject} still running after {} s: {step} for {} s",
+                call.age().as_secs(),
+                since.as_secs()
+            );
         }
     }
 }

@@ -242,7 +242,7 @@ fn who_waits_too_long_is_told_for_whom() {
     let error = scene.refused("waiter");
     assert_eq!(error.kind(), Kind::Busy);
     let facts = [
-        "local/node/web",
+        "local:node:::web",
         "NodeStageVolume local:node::web",
         "mkfs.ext4 /dev/loop3",
         &format!("call {}", call.id()),

@@ -100,6 +100,12 @@ impl Pool {
         self.work.resume(job);
     }
 
+    /// Goes on with a call on this thread, a worker of the work lane, which saves the way through the queue; queues it like
+    /// [`Pool::resume`] when its bulkhead has no room.
+    pub fn go_on(&self, job: Job) {
+        self.work.go_on(job);
+    }
+
     /// What the work lane has to do.
     pub fn load(&self) -> Load {
         let state = self.work.state.lock();
@@ -201,6 +207,22 @@ impl Lane {
         self.wanted.notify_one();
     }
 
+    fn go_on(&self, job: Job) {
+        let mut state = self.state.lock();
+        if state.stopped || !state.has_room(&job, self.share) {
+            drop(state);
+            return self.resume(job);
+        }
+        let Job { bulkhead, run } = job;
+        if let Some(bulkhead) = &bulkhead {
+            state.occupy(bulkhead);
+        }
+        drop(state);
+        let room = Room { lane: self, bulkhead };
+        run();
+        drop(room);
+    }
+
     /// The life of a worker.
     fn serve(&self) {
         let mut state = self.state.lock();
@@ -214,7 +236,8 @@ impl Lane {
                     log::error!("a job panicked and nobody caught it: this is a defect; the worker goes on");
                 }
             });
-            state.finish(bulkhead);
+            state.running -= 1;
+            state.leave(bulkhead.as_ref());
             if state.running == 0 && state.queued() == 0 {
                 self.idle.notify_all();
             }
@@ -243,6 +266,23 @@ impl Lane {
     }
 }
 
+/// A place behind a bulkhead, given back when this is dropped, also by a panic.
+struct Room<'a> {
+    lane: &'a Lane,
+    bulkhead: Option<Bulkhead>,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        let mut state = self.lane.state.lock();
+        state.leave(self.bulkhead.as_ref());
+        // A job may have waited for this place while its worker went to sleep.
+        if state.queued() > 0 {
+            self.lane.wanted.notify_one();
+        }
+    }
+}
+
 impl State {
     fn queued(&self) -> usize {
         self.resumed.len() + self.fresh.len()
@@ -250,13 +290,11 @@ impl State {
 
     /// The first job whose bulkhead has room, those that were parked before the others.
     fn take(&mut self, share: usize) -> Option<Job> {
-        let occupied = &self.occupied;
-        let has_room = |job: &Job| job.bulkhead.as_ref().is_none_or(|bulkhead| occupation(occupied, bulkhead) < share);
-        let queue = match self.resumed.iter().position(has_room) {
+        let next = |queue: &VecDeque<Job>| queue.iter().position(|job| self.has_room(job, share));
+        let job = match next(&self.resumed) {
             Some(at) => self.resumed.remove(at),
-            None => self.fresh.iter().position(has_room).and_then(|at| self.fresh.remove(at)),
-        };
-        let job = queue?;
+            None => next(&self.fresh).and_then(|at| self.fresh.remove(at)),
+        }?;
         self.running += 1;
         if let Some(bulkhead) = &job.bulkhead {
             self.occupy(bulkhead);
@@ -271,10 +309,13 @@ impl State {
         }
     }
 
-    fn finish(&mut self, bulkhead: Option<Bulkhead>) {
-        self.running -= 1;
+    fn has_room(&self, job: &Job, share: usize) -> bool {
+        job.bulkhead.as_ref().is_none_or(|bulkhead| occupation(&self.occupied, bulkhead) < share)
+    }
+
+    fn leave(&mut self, bulkhead: Option<&Bulkhead>) {
         let Some(bulkhead) = bulkhead else { return };
-        if let Some((_, workers)) = self.occupied.iter_mut().find(|(name, _)| *name == bulkhead) {
+        if let Some((_, workers)) = self.occupied.iter_mut().find(|(name, _)| name == bulkhead) {
             *workers -= 1;
         }
         self.occupied.retain(|(_, workers)| *workers > 0);

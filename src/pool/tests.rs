@@ -73,6 +73,27 @@ fn a_bulkhead_leaves_two_workers_to_the_others() {
 }
 
 #[test]
+fn a_call_goes_on_where_it_is_if_its_bulkhead_has_room() {
+    let mut stuck = Stuck::new();
+    let pool = Arc::new(pool(4, 100));
+    let (sender, threads) = channel();
+    let go_on = |pool: &Arc<Pool>| {
+        let (pool, sender) = (pool.clone(), sender.clone());
+        let here = thread::current().id();
+        pool.go_on(Job::new(bulkhead("cluster"), move || sender.send(thread::current().id() == here).unwrap()));
+    };
+    go_on(&pool);
+    assert!(threads.recv_timeout(NEVER).unwrap(), "there was room");
+    assert_eq!(pool.work.state.lock().occupied, []);
+    (0..2).for_each(|_| pool.submit(stuck.job(bulkhead("cluster"))).unwrap());
+    stuck.wait_for(2);
+    go_on(&pool);
+    assert!(threads.try_recv().is_err(), "it waits for its bulkhead");
+    stuck.open();
+    assert!(!threads.recv_timeout(NEVER).unwrap(), "a worker has taken it");
+}
+
+#[test]
 fn bulkheads_together_may_have_every_worker() {
     let stuck = Stuck::new();
     let pool = pool(4, 100);

@@ -26,7 +26,7 @@ impl Volumes {
             source,
             secrets: request.secrets,
         };
-        self.intending(Operation::CreateVolume, &name, || backend.create(call, &new))
+        self.intending(Operation::CreateVolume, &name, |begin| backend.create(call, &new, begin))
     }
 
     /// What a content source means. One that means nothing here does not exist.

@@ -15,10 +15,15 @@ impl Volumes {
         let Some(Volume { id, .. }) = backend.find(call, &named, &request.secrets)? else { return Ok(Deleted::Absent) };
         if let Some(record) = self.node_record(&id)? {
             let paths = record.paths().collect::<Vec<_>>().join(", ");
-            return Err(Error::precondition(format!("volume {} is in use on this node at {paths}: unpublish and unstage it first", id)));
+            return Err(Error::precondition(format!(
+                "volume {} is in use on this node at {paths}: unpublish and unstage it first",
+                id
+            )));
         }
-        let outcome =
-            self.intending(Operation::DeleteVolume, &id.to_string(), || backend.delete(call, &id, &request.secrets))?;
+        let outcome = self.intending(Operation::DeleteVolume, &id.to_string(), |begin| {
+            begin()?;
+            backend.delete(call, &id, &request.secrets)
+        })?;
         if outcome == Deleted::Gone {
             self.journal.note(&[Change::remove(Table::Formats, id.key())])?;
         }

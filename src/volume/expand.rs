@@ -9,7 +9,10 @@ impl Volumes {
     /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
     pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        self.intending(Operation::ExpandVolume, &request.volume_id, || backend.expand(call, &id, &request.size, &request.secrets))
+        self.intending(Operation::ExpandVolume, &request.volume_id, |begin| {
+            begin()?;
+            backend.expand(call, &id, &request.size, &request.secrets)
+        })
     }
 
     /// Lets device and file system on this node follow; gives the device's size in bytes.
@@ -31,7 +34,9 @@ impl Volumes {
         match &record.access {
             Access::Block => {}
             Access::Mount { .. } if record.read_only => {
-                return Err(Error::precondition(format!("volume {id} is mounted read-only on this node: its file system cannot grow here")));
+                return Err(Error::precondition(format!(
+                    "volume {id} is mounted read-only on this node: its file system cannot grow here"
+                )));
             }
             Access::Mount { fs_type, .. } => self.grow(call, &id, &device.path, &self.real_mount(&id), fs_type)?,
         }

@@ -21,6 +21,9 @@ const DEFAULT: &str = "ext4";
 /// A device that is larger than its file system by less than this is not worth growing: file systems round down.
 const SLACK: u64 = 1 << 20;
 
+/// The kernel resizes no btrfs to less than this (fs/btrfs/ioctl.c, btrfs_ioctl_resize: EINVAL). It is used as it is.
+const SMALLEST_BTRFS: u64 = 256 << 20;
+
 /// What was begun on a file system and must be finished before anything else, should a crash come between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
@@ -56,7 +59,8 @@ impl Volumes {
             ))),
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
-                let too_small = found.device_bytes.saturating_sub(present.bytes) >= SLACK;
+                let growable = fs_type != "btrfs" || found.device_bytes >= SMALLEST_BTRFS;
+                let too_small = growable && found.device_bytes.saturating_sub(present.bytes) >= SLACK;
                 self.mend(call, id, device, fs_type, present.needs_check, too_small)
             }
             Content::Foreign(what) => Err(Error::precondition(format!(
@@ -68,7 +72,9 @@ impl Volumes {
 
     fn format(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str) -> Result<()> {
         if device.read_only {
-            return Err(Error::precondition(format!("volume {id} is blank and was attached read-only: stage it for writing once")));
+            return Err(Error::precondition(format!(
+                "volume {id} is blank and was attached read-only: stage it for writing once"
+            )));
         }
         // Discarding would punch holes into a preallocated image; a blank device has nothing to discard.
         let (tool, options): (Tool, &[&str]) = match fs_type {
@@ -79,7 +85,9 @@ impl Volumes {
         };
         self.set_mark(id, Mark::Formatting)?;
         let made = self.runner.run(call, &Cmd::new(tool, Class::Unbounded).args(options.iter().copied()).arg(&device.path));
-        made.map_err(|error| Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted")))?;
+        made.map_err(|error| {
+            Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted"))
+        })?;
         // Before the first mount: from then on there may be data.
         self.clear_mark(id)
     }
@@ -111,7 +119,14 @@ impl Volumes {
     }
 
     /// Grows a file system that was found too small when it was mounted, even if a crash came between.
-    pub(super) fn finish_growing(&self, call: &Call, id: &VolumeId, device: &Path, mount_point: &Path, fs_type: &str) -> Result<()> {
+    pub(super) fn finish_growing(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        device: &Path,
+        mount_point: &Path,
+        fs_type: &str,
+    ) -> Result<()> {
         if self.mark(id) != Some(Mark::Growing) {
             return Ok(());
         }
@@ -150,15 +165,20 @@ impl Volumes {
     }
 }
 
-/// Growing a mounted ext4 needs a capability of its own (fs/ext4/ioctl.c); the tool only says "Permission denied".
+/// What the tools only call "Permission denied" and "Invalid argument": growing a mounted ext4 needs a capability of its own
+/// (fs/ext4/ioctl.c), and a btrfs may be too small to be resized.
 fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
     let error = error.context(format!("the file system of volume {id} could not be grown"));
-    let denied = error.message().contains("Permission denied") || error.message().contains("Operation not permitted");
-    match fs_type == "ext4" && denied {
-        true => Error::precondition(format!(
-            "{error}; growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish the volume \
+    let says = |text: &str| error.message().contains(text);
+    let help = match fs_type {
+        "ext4" if says("Permission denied") || says("Operation not permitted") => {
+            "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish the volume \
              (it grows when it is staged again)"
-        )),
-        false => error,
-    }
+        }
+        "btrfs" if says("Invalid argument") => {
+            "the kernel resizes no btrfs to less than 256 MiB: expand the volume to that, or go on with the size it has"
+        }
+        _ => return error,
+    };
+    Error::precondition(format!("{error}; {help}"))
 }

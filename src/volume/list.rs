@@ -52,18 +52,13 @@ impl Volumes {
             Some((backend, id)) => backend.find_snapshot(call, &id, &request.secrets)?,
             None => None,
         };
-        let wanted = |snapshot: &Snapshot| {
-            request.source_volume_id.is_empty() || snapshot.source.to_string() == request.source_volume_id
-        };
+        let wanted =
+            |snapshot: &Snapshot| request.source_volume_id.is_empty() || snapshot.source.to_string() == request.source_volume_id;
         Ok(Listed { entries: found.into_iter().filter(wanted).collect(), next_token: String::new() })
     }
 
     /// Fills a page from the backends in their order, beginning where the token says.
-    fn pages<T>(
-        &self,
-        page: &Page,
-        part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>,
-    ) -> Result<Listed<T>> {
+    fn pages<T>(&self, page: &Page, part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>) -> Result<Listed<T>> {
         let (first, mut after) = self.position(&page.token)?;
         let mut entries = Vec::new();
         for backend in self.backends.iter().skip(first) {
@@ -89,7 +84,8 @@ impl Volumes {
         if token.is_empty() {
             return Ok((0, String::new()));
         }
-        let bad = || Error::new(Kind::BadToken, format!("starting_token {token:?} is none of ours: begin the list again without one"));
+        let bad =
+            || Error::new(Kind::BadToken, format!("starting_token {token:?} is none of ours: begin the list again without one"));
         let (name, after) = token.split_once('/').filter(|(_, after)| is_key(after)).ok_or_else(bad)?;
         let index = self.backends.iter().position(|backend| backend.name() == name).ok_or_else(bad)?;
         Ok((index, after.to_string()))

@@ -22,9 +22,10 @@ mod stage;
 mod stats;
 mod unstage;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Backends};
+use crate::backend::{Backend, Backends, Begin};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
@@ -96,12 +97,19 @@ impl Volumes {
         self.backends.at(place)
     }
 
-    /// Runs `work` between an intent in the journal and its removal. An intent that a crash left behind is seen at the next start.
-    fn intending<T>(&self, operation: Operation, subject: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs `work`, with an intent in the journal from the moment it calls `begin` until it ends. An intent that a crash left
+    /// behind is seen at the next start.
+    fn intending<T>(&self, operation: Operation, subject: &str, work: impl FnOnce(Begin<'_>) -> Result<T>) -> Result<T> {
         let key = format!("{operation:?} {subject}");
-        self.journal.write(&[Change::put(Table::Intents, key.clone(), node_record::intent(operation, subject)?)])?;
-        let outcome = work();
-        self.journal.note(&[Change::remove(Table::Intents, key)])?;
+        let begun = Cell::new(false);
+        let outcome = work(&|| {
+            self.journal.write(&[Change::put(Table::Intents, key.clone(), node_record::intent(operation, subject)?)])?;
+            begun.set(true);
+            Ok(())
+        });
+        if begun.get() {
+            self.journal.note(&[Change::remove(Table::Intents, key)])?;
+        }
         outcome
     }
 

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::sys::block;
 use crate::sys::file;
-use crate::sys::mountinfo::Mounts;
+use crate::sys::mountinfo::{Mount, Mounts};
 use crate::volume::Volumes;
 
 /// How often a path is unmounted before it counts as mounted again and again by somebody else.
@@ -21,8 +21,13 @@ pub(super) enum Mounted {
     Nothing,
     /// The volume.
     Ours,
-    /// Something else, by its source.
-    Foreign(String),
+    /// Something else.
+    Foreign {
+        /// Its source.
+        what: String,
+        /// The volume is mounted below it.
+        covers_ours: bool,
+    },
 }
 
 /// The kernel's table of mounts.
@@ -56,8 +61,11 @@ impl Volumes {
         let (mounts, device) = (read()?, self.device(id)?);
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
         // A device that is gone leaves dead mounts: those at our paths are taken for ours.
-        let ours = device.is_none_or(|device| mounts.of_device(&device).any(|mount| mount.id == present.id));
-        Ok(if ours { Mounted::Ours } else { Mounted::Foreign(present.source.to_string_lossy().into_owned()) })
+        let ours = |mount: &Mount| device.as_ref().is_none_or(|device| mounts.of_device(device).any(|it| it.id == mount.id));
+        Ok(match (ours(present), mounts.at(target).any(ours)) {
+            (true, _) => Mounted::Ours,
+            (false, covers_ours) => Mounted::Foreign { what: present.source.to_string_lossy().into_owned(), covers_ours },
+        })
     }
 
     /// Makes sure that `target` is a bind of `source`. Whatever else is mounted there is left alone.
@@ -67,7 +75,7 @@ impl Volumes {
             Mounted::Nothing => {
                 self.kernel.bind(call, source, target, read_only).map_err(|error| error.context(format!("volume {id}")))
             }
-            Mounted::Foreign(what) => Err(Error::precondition(format!(
+            Mounted::Foreign { what, .. } => Err(Error::precondition(format!(
                 "volume {id} cannot be mounted at {}: {what} is mounted there; unmount it first",
                 target.display()
             ))),
@@ -78,9 +86,11 @@ impl Volumes {
     pub(super) fn ensure_unbound(&self, call: &Call, id: &VolumeId, path: &Path) -> Result<()> {
         for _ in 0..MOST_LAYERS {
             match self.mounted_at(id, path)? {
-                Mounted::Nothing => return Ok(()),
-                Mounted::Ours => self.kernel.unmount(call, path).map(drop).map_err(|error| error.context(format!("volume {id}")))?,
-                Mounted::Foreign(what) => {
+                Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),
+                Mounted::Ours => {
+                    self.kernel.unmount(call, path).map(drop).map_err(|error| error.context(format!("volume {id}")))?
+                }
+                Mounted::Foreign { what, .. } => {
                     return Err(Error::precondition(format!(
                         "{what} is mounted over volume {id} at {}: unmount it first",
                         path.display()

@@ -167,7 +167,8 @@ impl Volumes {
     /// What is remembered of a volume on this node, if it is in use here.
     pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         let Some(bytes) = self.journal.get(Table::Node, &id.key()) else { return Ok(None) };
-        let damaged = || Error::internal(format!("the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"));
+        let damaged =
+            || Error::internal(format!("the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"));
         NodeRecord::decode(&bytes).map(Some).ok_or_else(damaged)
     }
 

@@ -53,18 +53,26 @@ impl Volumes {
     fn check_staging(&self, id: &VolumeId, record: &NodeRecord, request: &Publish) -> Result<()> {
         let path = &request.staging_path;
         let staging = record.stagings.iter().find(|staging| path.is_empty() || staging.path == *path);
-        let staging = staging.ok_or_else(|| Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first")))?;
+        let staging =
+            staging.ok_or_else(|| Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first")))?;
         let block = |access: &Access| matches!(access, Access::Block);
         if block(&record.access) != block(&request.capability.access) {
-            let (is, asked) = if block(&record.access) { ("block device", "file system") } else { ("file system", "block device") };
+            let (is, asked) =
+                if block(&record.access) { ("block device", "file system") } else { ("file system", "block device") };
             return Err(Error::precondition(format!("volume {id} is staged as a {is} and cannot be published as a {asked}")));
         }
         if staging.read_only && !request.read_only && !node_record::is_read_only(&request.capability) {
-            return Err(Error::precondition(format!("volume {id} is staged read-only at {} and cannot be published for writing", staging.path)));
+            return Err(Error::precondition(format!(
+                "volume {id} is staged read-only at {} and cannot be published for writing",
+                staging.path
+            )));
         }
         let unmounted = !block(&record.access) && self.mounted_at(id, &mounts::resolved(&staging.path)?)? != Mounted::Ours;
         match unmounted {
-            true => Err(Error::precondition(format!("volume {id} is no longer mounted at its staging path {}: stage it again", staging.path))),
+            true => Err(Error::precondition(format!(
+                "volume {id} is no longer mounted at its staging path {}: stage it again",
+                staging.path
+            ))),
             false => Ok(()),
         }
     }
@@ -117,7 +125,10 @@ fn same_target(id: &VolumeId, present: &Target, wanted: &Target) -> Result<()> {
     }
     let describe = |target: &Target| format!("{:?}{}", target.mode, if target.read_only { ", read-only" } else { "" });
     let (is, asked) = (describe(present), describe(wanted));
-    Err(Error::already_exists(format!("volume {id} is published at {} as {is}, not as {asked}: unpublish it first", present.path)))
+    Err(Error::already_exists(format!(
+        "volume {id} is published at {} as {is}, not as {asked}: unpublish it first",
+        present.path
+    )))
 }
 
 /// Makes the directory or file that is bound over, if it is not there.

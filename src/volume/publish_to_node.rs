@@ -14,11 +14,8 @@ impl Volumes {
         if backend.find(call, &id, &request.secrets)?.is_none() {
             return Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)));
         }
-        let publication = Publication {
-            node: request.node_id.clone(),
-            capability: request.capability.clone(),
-            read_only: request.read_only,
-        };
+        let publication =
+            Publication { node: request.node_id.clone(), capability: request.capability.clone(), read_only: request.read_only };
         backend.publish(call, &id, &publication, &request.secrets)
     }
 

@@ -24,7 +24,10 @@ impl Volumes {
             let lost = record.targets.iter().filter(|target| !mounted(target)).count();
             match lost {
                 0 => log::info!("volume {}: still in use at {} paths", record.volume_id, record.paths().count()),
-                lost => log::warn!("volume {}: {lost} of its targets are not mounted; a repeated publish mounts them", record.volume_id),
+                lost => log::warn!(
+                    "volume {}: {lost} of its targets are not mounted; a repeated publish mounts them",
+                    record.volume_id
+                ),
             }
         }
         Ok(())
@@ -53,12 +56,17 @@ impl Volumes {
         for (key, value) in self.journal.entries(Table::Intents) {
             let Some((operation, subject)) = key.split_once(' ') else { continue };
             let outcome = match operation {
-                "DeleteVolume" => self.delete(&call, &DeleteVolume { volume_id: subject.into(), secrets: Default::default() }).map(drop),
-                "DeleteSnapshot" => {
-                    self.delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() }).map(drop)
+                "DeleteVolume" => {
+                    self.delete(&call, &DeleteVolume { volume_id: subject.into(), secrets: Default::default() }).map(drop)
                 }
+                "DeleteSnapshot" => self
+                    .delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() })
+                    .map(drop),
                 _ => {
-                    log::warn!("{operation} of {subject} was interrupted: asking again finishes it ({} bytes of intent)", value.len());
+                    log::warn!(
+                        "{operation} of {subject} was interrupted: asking again finishes it ({} bytes of intent)",
+                        value.len()
+                    );
                     self.journal.note(&[Change::remove(Table::Intents, key.clone())])
                 }
             };

@@ -17,13 +17,16 @@ impl Volumes {
         let name = request.name.clone();
         let digits = ids::snapshot_digits(&self.instance, &request.name);
         let new = NewSnapshot { source, digits, name: request.name, secrets: request.secrets };
-        self.intending(Operation::CreateSnapshot, &name, || backend.create_snapshot(call, &new))
+        self.intending(Operation::CreateSnapshot, &name, |begin| backend.create_snapshot(call, &new, begin))
     }
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        self.intending(Operation::DeleteSnapshot, &request.snapshot_id, || backend.delete_snapshot(call, &id, &request.secrets))
+        self.intending(Operation::DeleteSnapshot, &request.snapshot_id, |begin| {
+            begin()?;
+            backend.delete_snapshot(call, &id, &request.secrets)
+        })
     }
 
     /// One snapshot.

@@ -11,8 +11,8 @@ use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
 use crate::sys::file;
-use crate::volume::node_record::{self, NodeRecord, Staging};
 use crate::volume::mounts::{self, Mounted};
+use crate::volume::node_record::{self, NodeRecord, Staging};
 use crate::volume::requests::{Access, Mode, Stage};
 use crate::volume::{Volumes, filesystem};
 
@@ -61,7 +61,9 @@ impl Volumes {
             )));
         }
         if record.read_only && !staging.read_only {
-            return Err(Error::precondition(format!("volume {id} is mounted read-only on this node: unstage it before writing to it")));
+            return Err(Error::precondition(format!(
+                "volume {id} is mounted read-only on this node: unstage it before writing to it"
+            )));
         }
         match record.stagings.iter().find(|present| present.path == staging.path) {
             Some(present) if *present == staging => {}

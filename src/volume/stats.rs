@@ -43,7 +43,9 @@ impl Volumes {
         match &record.access {
             Access::Block => {
                 let device = backend.attached(&id)?;
-                let Some(device) = device else { return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again")) };
+                let Some(device) = device else {
+                    return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
+                };
                 let total = self.kernel.device_size(call, &device.path)?;
                 Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition: None })
             }
@@ -66,7 +68,9 @@ impl Volumes {
                     used: found.inodes_used,
                     available: found.inodes_available,
                 }),
-                condition: turned.then(|| "the kernel found an error and made it read-only: see the kernel's log, check the file system".to_string()),
+                condition: turned.then(|| {
+                    "the kernel found an error and made it read-only: see the kernel's log, check the file system".to_string()
+                }),
             }),
             Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {
                 log::warn!("volume {id}: {error}");

@@ -63,7 +63,9 @@ pub fn commands_by_rpc() -> Vec<Started> {
     let published = requests::publish(&volume, &stage, &target, requests::mount("xfs"));
     count("NodePublishVolume", &|client| drop(client.node_publish_volume(&published).unwrap()));
     count("NodeGetVolumeStats", &|client| drop(client.node_get_volume_stats(&requests::stats(&volume, &target)).unwrap()));
-    count("ControllerExpandVolume", &|client| drop(client.controller_expand_volume(&requests::expand(&volume, 640 * MIB)).unwrap()));
+    count("ControllerExpandVolume", &|client| {
+        drop(client.controller_expand_volume(&requests::expand(&volume, 640 * MIB)).unwrap())
+    });
     count("NodeExpandVolume", &|client| drop(client.node_expand_volume(&requests::node_expand(&volume, &target)).unwrap()));
     count("NodeUnpublishVolume", &|client| drop(client.node_unpublish_volume(&requests::unpublish(&volume, &target)).unwrap()));
     count("NodeUnstageVolume", &|client| drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap()));

@@ -18,6 +18,7 @@ pub struct Manager {
 
 impl Manager {
     pub fn bind(path: PathBuf) -> Self {
+        let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).expect("bind the notification socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("set a timeout");
         Self { socket, path }

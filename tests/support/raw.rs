@@ -1,11 +1,12 @@
 //! Calls below the generated clients: any bytes to any method.
 
 use std::io::Read;
+use std::time::Duration;
 
-use grpcio::{CallOption, Channel, Client, GrpcSlice, Marshaller, MessageReader, Method, MethodType};
+use grpcio::{CallOption, Channel, Client, ClientUnaryReceiver, GrpcSlice, Marshaller, MessageReader, Method, MethodType};
 
 use super::PATIENCE;
-use super::client::Failure;
+use super::client::{Answer, Failure};
 
 /// Every unary rpc of CSI v1 that is offered, by service.
 pub const METHODS: [&str; 26] = [
@@ -38,11 +39,25 @@ pub const METHODS: [&str; 26] = [
 ];
 
 /// Calls a method with these bytes as its message.
-pub fn call(channel: &Channel, method: &'static str, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    let marshaller = || Marshaller { ser: fill, de: read_all };
-    let method = Method { ty: MethodType::Unary, name: method, req_mar: marshaller(), resp_mar: marshaller() };
-    let answer = Client::new(channel.clone()).unary_call(&method, &message, CallOption::default().timeout(PATIENCE));
+pub fn call(channel: &Channel, method: &'static str, message: Vec<u8>) -> Answer<Vec<u8>> {
+    call_within(channel, method, message, PATIENCE)
+}
+
+/// The same with a deadline of the client's own.
+pub fn call_within(channel: &Channel, method: &'static str, message: Vec<u8>, patience: Duration) -> Answer<Vec<u8>> {
+    let answer = Client::new(channel.clone()).unary_call(&raw_method(method), &message, CallOption::default().timeout(patience));
     answer.map_err(Failure::from)
+}
+
+/// Begins a call and does not wait for its answer; the client hangs up when the value is dropped.
+pub fn begin(channel: &Channel, method: &'static str, message: Vec<u8>) -> ClientUnaryReceiver<Vec<u8>> {
+    let options = CallOption::default().timeout(PATIENCE);
+    Client::new(channel.clone()).unary_call_async(&raw_method(method), &message, options).expect("begin a call")
+}
+
+fn raw_method(name: &'static str) -> Method<Vec<u8>, Vec<u8>> {
+    let marshaller = || Marshaller { ser: fill, de: read_all };
+    Method { ty: MethodType::Unary, name, req_mar: marshaller(), resp_mar: marshaller() }
 }
 
 fn fill(bytes: &Vec<u8>, slice: &mut GrpcSlice) -> grpcio::Result<()> {

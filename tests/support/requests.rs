@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cephlet::grpc::proto::csi_v1 as wire;
 use protobuf::{EnumOrUnknown, MessageField};
 use wire::volume_capability::access_mode::Mode;
-use wire::volume_capability::{AccessMode, Access_type, BlockVolume, MountVolume};
+use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
 use wire::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 use super::MIB;
@@ -97,7 +97,11 @@ pub fn publish_to(volume_id: &str, node_id: &str) -> wire::ControllerPublishVolu
 
 /// A volume taken back from a node; from all if the name is empty.
 pub fn unpublish_from(volume_id: &str, node_id: &str) -> wire::ControllerUnpublishVolumeRequest {
-    wire::ControllerUnpublishVolumeRequest { volume_id: volume_id.to_string(), node_id: node_id.to_string(), ..Default::default() }
+    wire::ControllerUnpublishVolumeRequest {
+        volume_id: volume_id.to_string(),
+        node_id: node_id.to_string(),
+        ..Default::default()
+    }
 }
 
 /// A question whether a volume can be used in this way.
@@ -161,11 +165,20 @@ pub fn stage(volume_id: &str, path: &str, capability: wire::VolumeCapability) ->
 
 /// The opposite.
 pub fn unstage(volume_id: &str, path: &str) -> wire::NodeUnstageVolumeRequest {
-    wire::NodeUnstageVolumeRequest { volume_id: volume_id.to_string(), staging_target_path: path.to_string(), ..Default::default() }
+    wire::NodeUnstageVolumeRequest {
+        volume_id: volume_id.to_string(),
+        staging_target_path: path.to_string(),
+        ..Default::default()
+    }
 }
 
 /// A staged volume given to a consumer.
-pub fn publish(volume_id: &str, staging: &str, target: &str, capability: wire::VolumeCapability) -> wire::NodePublishVolumeRequest {
+pub fn publish(
+    volume_id: &str,
+    staging: &str,
+    target: &str,
+    capability: wire::VolumeCapability,
+) -> wire::NodePublishVolumeRequest {
     wire::NodePublishVolumeRequest {
         volume_id: volume_id.to_string(),
         staging_target_path: staging.to_string(),

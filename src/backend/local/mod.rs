@@ -42,7 +42,8 @@ pub use self::loops::Loops;
 use self::parameters::{FILE_SYSTEMS, Settings};
 use self::store::{Locked, Pending, Shelf};
 use super::{
-    Backend, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot, SnapshotFilter, Volume,
+    Backend, Begin, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot, SnapshotFilter,
+    Volume,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -184,8 +185,8 @@ impl Backend for Local {
         }
     }
 
-    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
-        self.create_volume(call, new)
+    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
+        self.create_volume(call, new, begin)
     }
 
     fn delete(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Deleted> {
@@ -225,8 +226,8 @@ impl Backend for Local {
         self.unpublish_volume(id, node)
     }
 
-    fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
-        self.take_snapshot(call, new)
+    fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
+        self.take_snapshot(call, new, begin)
     }
 
     fn delete_snapshot(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Deleted> {
@@ -259,6 +260,9 @@ impl Backend for Local {
 
     fn recover(&self) -> Result<()> {
         self.take_lock()?;
+        // A crash may have come between a rename and its sync: from here on what is seen is durable.
+        self.volumes.directory().sync()?;
+        self.snapshots.directory().sync()?;
         self.sweep()
     }
 }

@@ -3,7 +3,7 @@
 use super::Local;
 use super::record::{SnapshotRecord, Time, VERSION, from_bytes, to_bytes};
 use super::store::RECORD;
-use crate::backend::{Deleted, NewSnapshot, Part, Snapshot, SnapshotFilter};
+use crate::backend::{Begin, Deleted, NewSnapshot, Part, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -16,7 +16,7 @@ pub(super) fn object_of(digits: &str) -> String {
 }
 
 impl Local {
-    pub(super) fn take_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
+    pub(super) fn take_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
         let object = object_of(&new.digits);
         if let Some(record) = self.snapshot_record(&object)? {
             return self.same_snapshot(new, &record);
@@ -27,6 +27,7 @@ impl Local {
             Err(wrong) => return Err(Error::precondition(format!("no snapshot of volume {}: {wrong}", new.source))),
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
+        begin()?;
         let draft = self.pending.draft()?;
         let opened = self.open_source(&self.volumes, &source.object, format!("volume {source}"))?;
         let record = SnapshotRecord {
@@ -43,6 +44,8 @@ impl Local {
         if draft.publish(&self.snapshots, &object)? {
             return self.describe_snapshot(&object, &record);
         }
+        // Taken by another process meanwhile, and perhaps not synced yet.
+        self.snapshots.directory().sync()?;
         let winner = self.snapshot_record(&object)?;
         let gone = || Error::unavailable(format!("snapshot {:?} was deleted while it was taken: try again", new.name));
         self.same_snapshot(new, &winner.ok_or_else(gone)?)
@@ -63,7 +66,6 @@ impl Local {
                 new.name, snapshot.id, snapshot.source, new.source
             )));
         }
-        self.snapshots.directory().sync()?;
         Ok(snapshot)
     }
 
@@ -113,8 +115,6 @@ impl Local {
 
     pub(super) fn drop_snapshot(&self, id: &SnapshotId) -> Result<Deleted> {
         if self.look_up_snapshot(id)?.is_none() {
-            // A crash may have come between the rename and its sync.
-            self.snapshots.directory().sync()?;
             return Ok(Deleted::Absent);
         }
         let object = object_of(&id.snapshot);

@@ -2,8 +2,8 @@
 //!
 //! 1. An object is a directory with the files `image` and `record`. It is made as a [`Draft`] in `pending/`, under a random name.
 //! 2. Image, record and the draft's directory are synced; then it is renamed to its final name, which must be free, and the
-//!    directory of final names is synced. Who finds a final name syncs that directory too before he answers: the rename may be
-//!    one that a crash has kept from being synced, or one that another thread has not synced yet.
+//!    directory of final names is synced. A crash may come between the two: so the directory is synced at start, before
+//!    anybody is answered from what is seen there.
 //! 3. A file in an object is replaced by a new one: written as `NAME.new`, synced, renamed, the object's directory synced.
 //! 4. An object is taken away by a rename into `pending/`, a sync of the directory of final names, and then its removal.
 //! 5. What lies in `pending/` belongs to nobody after a start, and is removed.

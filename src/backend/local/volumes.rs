@@ -10,7 +10,7 @@ use super::publish::PUBLISHED;
 use super::record::{PublishRecord, VolumeRecord, from_bytes, to_bytes};
 use super::size;
 use super::store::{Locked, RECORD, Shelf, is_name};
-use crate::backend::{Condition, Deleted, NewVolume, Origin, Part, Volume};
+use crate::backend::{Begin, Condition, Deleted, NewVolume, Origin, Part, Volume};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -119,16 +119,19 @@ impl Local {
         VolumeId { place: self.place(), object: object.to_string(), incarnation }
     }
 
-    pub(super) fn create_volume(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
+    pub(super) fn create_volume(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
         let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
         if let Some(found) = self.look(&new.object)? {
             return self.same_volume(new, &found);
         }
-        if let Some(made) =
-            self.make_volume(call, new, &settings).map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
+        if let Some(made) = self
+            .make_volume(call, new, &settings, begin)
+            .map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
         {
             return Ok(self.describe(&new.object, &made, Room::of(self.volumes.directory())?));
         }
+        // Made by another process meanwhile, and perhaps not synced yet.
+        self.volumes.directory().sync()?;
         match self.look(&new.object)? {
             Some(found) => self.same_volume(new, &found),
             None => Err(Error::unavailable(format!("volume {:?} was deleted while it was created: try again", new.name))),
@@ -136,12 +139,13 @@ impl Local {
     }
 
     /// Makes the volume under its final name; None if somebody else has just done so.
-    fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
+    fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings, begin: Begin<'_>) -> Result<Option<Found>> {
         let incarnation = self.pending.random_digits()?;
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
         let record = VolumeRecord::new(new, incarnation, size);
+        begin()?;
         let draft = self.pending.draft()?;
         let image = match &source {
             Some(source) => self.copy(call, source, &draft)?,
@@ -167,7 +171,6 @@ impl Local {
                 self.volume_id(&new.object, Some(record.incarnation.clone()))
             )));
         }
-        self.volumes.directory().sync()?;
         Ok(self.describe(&new.object, found, Room::of(self.volumes.directory())?))
     }
 
@@ -187,11 +190,7 @@ impl Local {
     }
 
     pub(super) fn delete_volume(&self, id: &VolumeId) -> Result<Deleted> {
-        let Some(found) = self.look_up(id)? else {
-            // A crash may have come between the rename and its sync.
-            self.volumes.directory().sync()?;
-            return Ok(Deleted::Absent);
-        };
+        let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
         let lock = self.lock_for_deletion(&self.volumes, &id.object, &format!("volume {id}"))?;

@@ -258,7 +258,10 @@ impl wire::Controller for Controller {
         }))
     }
 
-    fn controller_get_volume(&self, request: wire::ControllerGetVolumeRequest) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
+    fn controller_get_volume(
+        &self,
+        request: wire::ControllerGetVolumeRequest,
+    ) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {

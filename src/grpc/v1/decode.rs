@@ -30,7 +30,8 @@ pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
 
 /// A required capability.
 pub fn capability(field: &str, capability: MessageField<wire::VolumeCapability>) -> Result<Capability> {
-    let capability = capability.into_option().ok_or_else(|| Error::invalid(format!("{field} is missing: it is a required field")))?;
+    let capability =
+        capability.into_option().ok_or_else(|| Error::invalid(format!("{field} is missing: it is a required field")))?;
     one_capability(field, capability)
 }
 

@@ -68,7 +68,7 @@ fn timestamp(time: SystemTime) -> Timestamp {
 
 /// A capability, as it was asked for.
 pub fn capability(capability: &Capability) -> wire::VolumeCapability {
-    use wire::volume_capability::{AccessMode, Access_type, BlockVolume, MountVolume};
+    use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
     let access = match &capability.access {
         Access::Block => Access_type::Block(BlockVolume::default()),
         Access::Mount { fs_type, flags } => {

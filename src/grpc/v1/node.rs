@@ -74,7 +74,10 @@ impl wire::Node for Node {
         }))
     }
 
-    fn node_unpublish_volume(&self, request: wire::NodeUnpublishVolumeRequest) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
+    fn node_unpublish_volume(
+        &self,
+        request: wire::NodeUnpublishVolumeRequest,
+    ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
         let request = Unpublish { volume_id: request.volume_id, target_path: request.target_path }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
@@ -118,11 +121,21 @@ impl wire::Node for Node {
     }
 
     fn node_get_info(&self, _: wire::NodeGetInfoRequest) -> Result<Plan<wire::NodeGetInfoResponse>> {
-        let segments = self.volumes.backends.iter().filter_map(|backend| backend.topology()).flatten().collect::<crate::volume::requests::Map>();
+        let segments = self
+            .volumes
+            .backends
+            .iter()
+            .filter_map(|backend| backend.topology())
+            .flatten()
+            .collect::<crate::volume::requests::Map>();
         let accessible_topology = match segments.is_empty() {
             true => MessageField::none(),
             false => MessageField::some(encode::topology(segments)),
         };
-        Ok(Plan::now(wire::NodeGetInfoResponse { node_id: self.volumes.node_id.clone(), accessible_topology, ..Default::default() }))
+        Ok(Plan::now(wire::NodeGetInfoResponse {
+            node_id: self.volumes.node_id.clone(),
+            accessible_topology,
+            ..Default::default()
+        }))
     }
 }

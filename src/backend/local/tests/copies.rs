@@ -73,7 +73,7 @@ fn the_same_request_gives_the_same_snapshot() {
     it.local.delete(&it.call, &a.id, &it.none).unwrap();
     assert_eq!(it.snapshot("s", &a).unwrap().id, first.id, "even when its source is gone");
     let new = NewSnapshot { source: a.id.clone(), digits: first.id.snapshot.clone(), name: "t".into(), secrets: it.none.clone() };
-    refused(it.local.create_snapshot(&it.call, &new), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
+    refused(it.local.create_snapshot(&it.call, &new, &|| Ok(())), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
 }
 
 #[test]

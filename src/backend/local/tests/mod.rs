@@ -157,7 +157,7 @@ impl Fixture {
     }
 
     pub fn create(&self, new: &NewVolume) -> Result<Volume> {
-        self.local.create(&self.call, new)
+        self.local.create(&self.call, new, &|| Ok(()))
     }
 
     pub fn volume(&self, name: &str, size: u64) -> Volume {
@@ -176,7 +176,8 @@ impl Fixture {
 
     pub fn snapshot(&self, name: &str, volume: &Volume) -> Result<Snapshot> {
         let (source, digits) = (volume.id.clone(), snapshot_digits("test", name));
-        self.local.create_snapshot(&self.call, &NewSnapshot { source, digits, name: name.into(), secrets: Secrets::default() })
+        let new = NewSnapshot { source, digits, name: name.into(), secrets: Secrets::default() };
+        self.local.create_snapshot(&self.call, &new, &|| Ok(()))
     }
 
     pub fn path(&self, volume: &Volume, file: &str) -> PathBuf {
