@@ -3,7 +3,16 @@
 #   nomad job run plugin.nomad.hcl
 #
 # It runs under raw_exec, beside the agent instead of in a container: mounts are made where every task driver sees them, and
-# there is nothing to privilege. The agents need: plugin "raw_exec" { config { enabled = true } }
+# there is nothing to privilege. The clients need
+#
+#   plugin "raw_exec" { config { enabled = true } }
+#
+# in the agent's configuration, and an agent that runs as root. Stopping, restarting and updating this job leaves volumes
+# mounted; stop the jobs that use volumes first all the same, as Nomad gives volumes back through it.
+#
+# The command line of cephlet asks the copy on a client through its allocation:
+#
+#   nomad alloc exec -task cephlet ALLOCATION /usr/bin/cephlet volume list
 
 variable "binary" {
   type        = string
@@ -47,9 +56,10 @@ job "cephlet" {
 
       env {
         # CSI_ENDPOINT is set by Nomad. The node's ID stands in the IDs of its local volumes: it must never change.
-        CEPHLET_NODE_ID   = "${node.unique.name}"
-        CEPHLET_STATE_DIR = var.state_dir
-        # Real mounts are made here. It must be the same after a restart, so not in the allocation.
+        CEPHLET_NODE_ID = "${node.unique.name}"
+        # Both are said here, as a task inherits what systemd says to the agent ($STATE_DIRECTORY). Devices are mounted below the
+        # runtime directory: like the state, it must be the same for the next allocation.
+        CEPHLET_STATE_DIR   = var.state_dir
         CEPHLET_RUNTIME_DIR = "/run/cephlet"
       }
 
