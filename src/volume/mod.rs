@@ -49,6 +49,10 @@ pub enum SingleNodeTargets {
     Strict,
 }
 
+/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
+/// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
+pub const ANOTHER_NODE: &str = "Unknown node";
+
 /// Everything the operations stand on.
 pub struct Volumes {
     /// The storage.
@@ -84,6 +88,18 @@ impl Volumes {
         let parsed = VolumeId::parse(id).ok_or_else(absent)?;
         let backend = self.backend(&parsed.place).ok_or_else(absent)?;
         Ok((parsed, backend))
+    }
+
+    /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete it is not done by
+    /// saying so. None is an ID that means nothing anywhere.
+    fn refuse_another_nodes(&self, id: &str, place: Option<&Place>) -> Result<()> {
+        match place.and_then(|place| self.backends.home(place)) {
+            None => Ok(()),
+            Some(home) => Err(Error::unavailable(format!(
+                "{ANOTHER_NODE}: {id} is on node {home:?} and this is {:?}: ask the plugin there",
+                self.node_id
+            ))),
+        }
     }
 
     /// The snapshot an ID means and its backend; no such snapshot if this set-up could not have given the ID.
