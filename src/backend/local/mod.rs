@@ -49,7 +49,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::volume::requests::{Access, Capability, Map, SizeRange, TopologyRequirement};
+use crate::terms::{Access, Capability, Map, SizeRange, TopologyRequirement};
 
 /// The first field of IDs.
 const NAME: &str = "local";
