@@ -187,7 +187,7 @@ fn a_snapshot_of_a_volume_in_use_is_taken() {
         scene.stage(mount("ext4")).expect("stage the copy");
         scene.assert_written("stage/file");
     };
-    Trial { scene, ask, check, steps: &["write freeze marker", "process started", "a process has ended", "remove file"] }.run();
+    Trial { scene, ask, check, steps: &["write freeze marker", "process started", "a process has ended", "unlink"] }.run();
 }
 
 #[test]
