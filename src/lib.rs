@@ -22,4 +22,5 @@ pub mod secrets;
 pub mod signals;
 pub mod spelling;
 pub mod sys;
+pub mod terms;
 pub mod volume;

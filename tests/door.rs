@@ -25,6 +25,16 @@ fn every_form_of_the_endpoint_works() {
     }
 }
 
+/// Clients disagree about the authority of a unix socket: gRPC's libraries send "localhost", the path, or the path escaped.
+#[test]
+fn any_authority_is_accepted() {
+    let daemon = Daemon::start();
+    for authority in ["localhost", "%2Frun%2Fcsi.sock", "csi.sock", "example.org:443", "[::1]", "x"] {
+        let client = Client::connect_as(&daemon.path("csi.sock"), authority);
+        assert!(client.is_ready(), "{authority}");
+    }
+}
+
 #[test]
 fn the_socket_is_its_owners_only() {
     let daemon = Setup::new().start();
@@ -119,6 +129,8 @@ fn what_is_not_offered_says_so() {
     for method in ["/csi.v1.SnapshotMetadata/GetMetadataAllocated", "/csi.v1.Controller/Nothing", "/no.Service/Nothing", "/"] {
         refused(raw::call(&client.channel, method, Vec::new()), Code::UNIMPLEMENTED, &[]);
     }
+    let lines = daemon.log.await_lines("/csi.v1.SnapshotMetadata/GetMetadataAllocated", 1);
+    assert!(lines[0].contains(" UNIMPLEMENTED ") && lines[0].contains(" ms"), "streams have their line, too: {lines:?}");
     let capabilities = client.get_plugin_capabilities(&Default::default()).expect("capabilities").capabilities;
     let services: Vec<i32> = capabilities.iter().filter(|it| it.has_service()).map(|it| it.service().type_.value()).collect();
     assert_eq!(services, [1, 2], "controller and accessibility constraints");

@@ -8,7 +8,7 @@ use cephlet::grpc::proto::csi_v1 as wire;
 use protobuf::MessageField;
 use support::machine::run;
 use support::requests::*;
-use support::{Daemon, MIB};
+use support::{Client, Daemon, MIB};
 
 const KEY: &str = "userKey";
 const MARKER: &str = "AQmarkerOfASecretThatNobodyMaySee==";
@@ -17,85 +17,58 @@ fn secrets() -> HashMap<String, String> {
     map(&[(KEY, MARKER), ("userID", MARKER)])
 }
 
-/// Every rpc that takes secrets, with them: once for a volume that is there, once for one that is not.
+/// Sends a request with secrets in it; tells whether it failed.
+macro_rules! fails {
+    ($client:ident.$rpc:ident($request:expr)) => {{
+        let mut request = $request;
+        request.secrets = secrets();
+        $client.$rpc(&request).is_err()
+    }};
+}
+
+/// Every rpc that takes secrets, with them: once for a volume that is there, once for one that is not. Gives how many failed.
 fn tell_secrets(daemon: &Daemon) -> usize {
     let client = daemon.client();
-    let made = client.create(&wire::CreateVolumeRequest { secrets: secrets(), ..volume("one") }).expect("create");
-    let taken = client.create_snapshot(&wire::CreateSnapshotRequest { secrets: secrets(), ..snapshot("s", &made.volume_id) });
+    let made = client.create(&wire::CreateVolumeRequest { secrets: secrets(), ..volume("one") }).expect("create").volume_id;
+    let taken = client.create_snapshot(&wire::CreateSnapshotRequest { secrets: secrets(), ..snapshot("s", &made) });
     let taken = taken.expect("snapshot").snapshot.snapshot_id.clone();
-    let mut failures = 0;
-    let absent = "local:node-1:::csi-vol-00:11";
-    for (id, snapshot_id) in [(absent, "local:node-1:::11@0011223344556677"), (made.volume_id.as_str(), taken.as_str())] {
-        let (staging, target) = (daemon.text("stage"), daemon.text("target"));
-        let secret = secrets;
-        let mut note = |failed: bool| failures += usize::from(failed);
-        note(
-            client
-                .controller_publish_volume(&wire::ControllerPublishVolumeRequest {
-                    secrets: secret(),
-                    ..publish_to(id, "node-1")
-                })
-                .is_err(),
-        );
-        note(
-            client
-                .validate_volume_capabilities(&wire::ValidateVolumeCapabilitiesRequest {
-                    secrets: secret(),
-                    ..validate(id, block())
-                })
-                .is_err(),
-        );
-        note(
-            client
-                .list_snapshots(&wire::ListSnapshotsRequest {
-                    secrets: secret(),
-                    snapshot_id: snapshot_id.into(),
-                    ..Default::default()
-                })
-                .is_err(),
-        );
-        note(client.get_snapshot(&wire::GetSnapshotRequest { secrets: secret(), ..get_snapshot(snapshot_id) }).is_err());
-        note(
-            client
-                .controller_expand_volume(&wire::ControllerExpandVolumeRequest { secrets: secret(), ..expand(id, 40 * MIB) })
-                .is_err(),
-        );
-        note(
-            client
-                .controller_modify_volume(&wire::ControllerModifyVolumeRequest { secrets: secret(), ..modify(id, &[("a", "b")]) })
-                .is_err(),
-        );
-        note(
-            client
-                .node_stage_volume(&wire::NodeStageVolumeRequest { secrets: secret(), ..stage(id, &staging, mount("ext4")) })
-                .is_err(),
-        );
-        note(
-            client
-                .node_publish_volume(&wire::NodePublishVolumeRequest {
-                    secrets: secret(),
-                    ..publish(id, &staging, &target, mount("ext4"))
-                })
-                .is_err(),
-        );
-        note(
-            client.node_expand_volume(&wire::NodeExpandVolumeRequest { secrets: secret(), ..node_expand(id, &target) }).is_err(),
-        );
-        note(client.node_unpublish_volume(&unpublish(id, &target)).is_err());
-        note(client.node_unstage_volume(&unstage(id, &staging)).is_err());
-        note(client.delete_volume(&wire::DeleteVolumeRequest { secrets: secret(), ..delete(id) }).is_err());
-        note(
-            client
-                .controller_unpublish_volume(&wire::ControllerUnpublishVolumeRequest {
-                    secrets: secret(),
-                    ..unpublish_from(id, "node-1")
-                })
-                .is_err(),
-        );
-        note(client.delete_snapshot(&wire::DeleteSnapshotRequest { secrets: secret(), ..delete_snapshot(snapshot_id) }).is_err());
-        note(client.delete_volume(&wire::DeleteVolumeRequest { secrets: secret(), ..delete(id) }).is_err());
-    }
-    failures
+    let volumes = [("local:node-1:::csi-vol-00:11", "local:node-1:::11@0011223344556677"), (made.as_str(), taken.as_str())];
+    let tell = |(id, snapshot_id)| {
+        [ask_the_controller(&client, id, snapshot_id), ask_the_node(daemon, &client, id), take_away(&client, id, snapshot_id)]
+    };
+    volumes.into_iter().flat_map(tell).flatten().filter(|failed| *failed).count()
+}
+
+fn ask_the_controller(client: &Client, id: &str, snapshot_id: &str) -> Vec<bool> {
+    let list = wire::ListSnapshotsRequest { snapshot_id: snapshot_id.into(), ..Default::default() };
+    vec![
+        fails!(client.controller_publish_volume(publish_to(id, "node-1"))),
+        fails!(client.validate_volume_capabilities(validate(id, block()))),
+        fails!(client.list_snapshots(list)),
+        fails!(client.get_snapshot(get_snapshot(snapshot_id))),
+        fails!(client.controller_expand_volume(expand(id, 40 * MIB))),
+        fails!(client.controller_modify_volume(modify(id, &[("a", "b")]))),
+    ]
+}
+
+fn ask_the_node(daemon: &Daemon, client: &Client, id: &str) -> Vec<bool> {
+    let (staging, target) = (daemon.text("stage"), daemon.text("target"));
+    vec![
+        fails!(client.node_stage_volume(stage(id, &staging, mount("ext4")))),
+        fails!(client.node_publish_volume(publish(id, &staging, &target, mount("ext4")))),
+        fails!(client.node_expand_volume(node_expand(id, &target))),
+        client.node_unpublish_volume(&unpublish(id, &target)).is_err(),
+        client.node_unstage_volume(&unstage(id, &staging)).is_err(),
+    ]
+}
+
+fn take_away(client: &Client, id: &str, snapshot_id: &str) -> Vec<bool> {
+    vec![
+        fails!(client.delete_volume(delete(id))),
+        fails!(client.controller_unpublish_volume(unpublish_from(id, "node-1"))),
+        fails!(client.delete_snapshot(delete_snapshot(snapshot_id))),
+        fails!(client.delete_volume(delete(id))),
+    ]
 }
 
 /// Asserts that the marker is in no line of the log and in no file but the content of volumes.

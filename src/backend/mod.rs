@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::volume::requests::{Capability, Map, SizeRange, Source, TopologyRequirement};
+use crate::terms::{Capability, Map, SizeRange, Source, TopologyRequirement};
 
 /// A volume that is to exist.
 #[derive(Clone, Debug)]

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::spelling;
-use crate::volume::SingleNodeTargets;
 
 pub use variables::{VARIABLES, Variable};
 
@@ -80,6 +79,16 @@ pub struct Services {
     pub controller: bool,
     /// The node's service.
     pub node: bool,
+}
+
+/// A second target for a volume that only one workload may write (access mode SINGLE_NODE_WRITER).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SingleNodeTargets {
+    /// Allowed: Nomad overlaps a replacement with what it replaces.
+    #[default]
+    Lenient,
+    /// Refused, as the specification recommends.
+    Strict,
 }
 
 /// A variable as it is in force.

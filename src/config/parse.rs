@@ -3,9 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::Services;
+use crate::config::{Services, SingleNodeTargets};
 use crate::ids;
-use crate::volume::SingleNodeTargets;
 
 type Parsed<T> = Result<T, String>;
 

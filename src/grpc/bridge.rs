@@ -179,15 +179,22 @@ impl Bridge {
         builder.add_server_streaming_handler(&method, move |context, request: Vec<u8>, sink| {
             let service = Arc::clone(&service);
             let stream = Stream::<R>::new(move || plan(&service, decode(&request)?));
-            let (call, pool) = (new_call(path, &context), Arc::clone(&bridge.pool));
-            context.spawn(stream.run(call, pool, sink));
+            let (pool, running) = (Arc::clone(&bridge.pool), Arc::clone(&bridge.running));
+            context.spawn(stream.run(bridge.begin(path, &context), pool, running, sink));
         })
+    }
+
+    /// A new call, watched from now on.
+    fn begin(&self, path: &'static str, context: &RpcContext<'_>) -> Call {
+        let deadline = context.deadline();
+        let call = Call::new(path, move || deadline.exceeded());
+        self.running.began(&call);
+        call
     }
 
     /// Takes a call in: gives what answers it and what waits for the answer.
     fn accept(&self, path: &'static str, context: &RpcContext<'_>) -> (Reply, oneshot::Receiver<Answer>) {
-        let call = new_call(path, context);
-        self.running.began(&call);
+        let call = self.begin(path, context);
         let (sender, receiver) = oneshot::channel();
         (Reply { call, running: Arc::clone(&self.running), sender: Some(sender) }, receiver)
     }
@@ -248,11 +255,6 @@ impl Bridge {
         });
         if parked { self.pool.resume(job) } else { self.pool.go_on(job) }
     }
-}
-
-fn new_call(path: &'static str, context: &RpcContext<'_>) -> Call {
-    let deadline = context.deadline();
-    Call::new(path, move || deadline.exceeded())
 }
 
 /// A method whose messages stay bytes: they are decoded and encoded by a worker.

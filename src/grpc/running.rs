@@ -19,17 +19,31 @@ const SLOW: Duration = Duration::from_secs(30);
 const CHATTY: [&str; 3] = ["/Probe", "Capabilities", "/NodeGetInfo"];
 
 /// The calls in progress.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Running {
-    calls: Mutex<BTreeMap<u64, Progress>>,
+    calls: Mutex<BTreeMap<u64, Watched>>,
+    slow: Duration,
     stopped: Mutex<bool>,
     wake: Condvar,
+}
+
+/// A call, and how often it has been reported as slow.
+#[derive(Debug)]
+struct Watched {
+    call: Progress,
+    reports: u32,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self { calls: Mutex::default(), slow: SLOW, stopped: Mutex::default(), wake: Condvar::new() }
+    }
 }
 
 impl Running {
     /// A call came in.
     pub fn began(&self, call: &Progress) {
-        self.calls.lock().insert(call.id(), call.clone());
+        self.calls.lock().insert(call.id(), Watched { call: call.clone(), reports: 0 });
     }
 
     /// A call was answered. Its line in the log: number, method, volume, outcome, milliseconds.
@@ -65,8 +79,9 @@ impl Running {
         thread::Builder::new().name("slow-calls".into()).stack_size(64 * 1024).spawn(move || {
             let mut stopped = running.stopped.lock();
             while !*stopped {
-                running.wake.wait_for(&mut stopped, SLOW);
-                running.report();
+                let (lines, pause) = running.slow_calls();
+                lines.iter().for_each(|line| log::warn!("{line}"));
+                running.wake.wait_for(&mut stopped, pause);
             }
         })
     }
@@ -77,16 +92,62 @@ impl Running {
         self.wake.notify_all();
     }
 
-    fn report(&self) {
-        let slow: Vec<Progress> = self.calls.lock().values().filter(|call| call.age() >= SLOW).cloned().collect();
-        for call in slow {
-            let (step, since) = call.current_step();
-            let (id, method, subject) = (call.id(), call.method(), call.subject());
-            log::warn!(
-                "{id} {method} {subject} still running after {} s: {step} for {} s",
-                call.age().as_secs(),
-                since.as_secs()
-            );
+    /// A line for each call that has become slow, or is so again; and how long until the next one may be. A call that comes in
+    /// meanwhile is not slow before that.
+    fn slow_calls(&self) -> (Vec<String>, Duration) {
+        let mut pause = self.slow;
+        let mut lines = Vec::new();
+        for Watched { call, reports } in self.calls.lock().values_mut() {
+            let age = call.age();
+            if age >= self.slow * (*reports + 1) {
+                *reports = (age.as_nanos() / self.slow.as_nanos()) as u32;
+                lines.push(slow_line(call, age));
+            }
+            pause = pause.min(self.slow * (*reports + 1) - age);
         }
+        (lines, pause)
+    }
+}
+
+fn slow_line(call: &Progress, age: Duration) -> String {
+    let (step, since) = call.current_step();
+    let (id, method, subject) = (call.id(), call.method(), call.subject());
+    format!("{id} {method} {subject} still running after {} s: {step} for {} s", age.as_secs(), since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Call;
+
+    fn running(slow: Duration) -> (Running, Call) {
+        let running = Running { slow, ..Running::default() };
+        let call = Call::internal("/csi.v1.Node/NodeStageVolume");
+        running.began(&call);
+        (running, call)
+    }
+
+    #[test]
+    fn a_young_call_is_not_reported_and_looked_at_again_in_time() {
+        let (running, call) = running(SLOW);
+        let (lines, pause) = running.slow_calls();
+        assert!(lines.is_empty(), "{lines:?}");
+        assert!(pause <= SLOW && pause + call.age() >= SLOW, "{pause:?}");
+    }
+
+    #[test]
+    fn a_slow_call_is_reported_with_its_step_again_and_again() {
+        let (running, call) = running(Duration::from_millis(1));
+        call.about("volume-1");
+        call.step("mkfs.ext4 /dev/loop3");
+        for _ in 0..3 {
+            let lines = std::iter::repeat_with(|| running.slow_calls().0).find(|lines| !lines.is_empty());
+            let said = lines.unwrap_or_default().join("\n");
+            let expected =
+                format!("{} /csi.v1.Node/NodeStageVolume volume-1 still running after 0 s: mkfs.ext4 /dev/loop3", call.id());
+            assert!(said.starts_with(&expected) && !said.contains('\n'), "{said}");
+        }
+        running.ended(&call, Ok(()));
+        assert!(running.is_empty() && running.slow_calls().0.is_empty());
     }
 }

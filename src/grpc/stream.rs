@@ -11,11 +11,20 @@ use protobuf::Message;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::grpc::bridge::guarded;
+use crate::grpc::running::Running;
 use crate::grpc::status;
 use crate::pool::{Job, Pool};
 
 /// The replies of a stream.
 pub type Chunks<R> = Box<dyn Iterator<Item = Result<R>> + Send>;
+
+/// How far a stream got.
+enum Sent {
+    /// To its end.
+    All,
+    /// As far as the client wanted it.
+    UntilHungUp,
+}
 
 /// A stream in progress: still to be planned, or under way.
 pub enum Stream<R> {
@@ -50,24 +59,30 @@ impl<R: Message> Stream<R> {
     }
 
     /// Sends all replies, then closes the stream with its outcome.
-    pub async fn run(mut self, call: Call, pool: Arc<Pool>, mut sink: ServerStreamingSink<Arc<[u8]>>) {
-        let sent = loop {
-            let (next, rest) = match self.ask(call.clone(), &pool).await {
-                Ok(asked) => asked,
-                Err(error) => break sink.fail(status::status(&error)).await,
-            };
-            self = rest;
-            let sent = match next {
-                Ok(Some(bytes)) => sink.send((bytes, WriteFlags::default())).await,
-                Ok(None) => break sink.close().await,
-                Err(error) => break sink.fail(status::status(&error)).await,
-            };
-            if sent.is_err() {
-                break sent;
-            }
+    pub async fn run(self, call: Call, pool: Arc<Pool>, running: Arc<Running>, mut sink: ServerStreamingSink<Arc<[u8]>>) {
+        let outcome = self.send(&call, &pool, &mut sink).await;
+        running.ended(&call, outcome.as_ref().map(|_| ()));
+        let closed = match outcome {
+            Ok(Sent::All) => sink.close().await,
+            Ok(Sent::UntilHungUp) => return,
+            Err(error) => sink.fail(status::status(&error)).await,
         };
-        if let Err(error) = sent {
-            log::debug!("a stream could not be sent, the client is gone: {error}");
+        if let Err(error) = closed {
+            log::debug!("the end of a stream could not be sent, the client is gone: {error}");
+        }
+    }
+
+    /// Sends the replies one by one.
+    async fn send(mut self, call: &Call, pool: &Pool, sink: &mut ServerStreamingSink<Arc<[u8]>>) -> Result<Sent> {
+        loop {
+            let (next, rest) = self.ask(call.clone(), pool).await?;
+            self = rest;
+            let Some(bytes) = next? else { return Ok(Sent::All) };
+            call.step("waiting for the client to take a reply");
+            if let Err(error) = sink.send((bytes, WriteFlags::default())).await {
+                log::debug!("a stream could not be sent, the client is gone: {error}");
+                return Ok(Sent::UntilHungUp);
+            }
         }
     }
 

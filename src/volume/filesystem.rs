@@ -9,11 +9,9 @@ use crate::exec::{Class, Cmd, Tool};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::sys::superblock::Content;
+use crate::terms::CONTEXT_KEY;
 use crate::volume::Volumes;
 use crate::volume::requests::{Access, Capability, Map};
-
-/// The key of a volume's context that says which file system it was made for.
-pub const CONTEXT_KEY: &str = "fsType";
 
 /// What a device gets when nobody says otherwise.
 const DEFAULT: &str = "ext4";

@@ -27,31 +27,18 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Backends, Begin};
 use crate::call::Call;
+use crate::config::SingleNodeTargets;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::exec::kernel::Kernel;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Journal, Table};
 use crate::layout::Layout;
+use crate::terms::ANOTHER_NODE;
 
-pub use filesystem::CONTEXT_KEY;
 pub use inspect::Verdict;
 pub use list::Listed;
 pub use stats::{Amount, Usage};
-
-/// A second target for a volume that only one workload may write (access mode SINGLE_NODE_WRITER).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SingleNodeTargets {
-    /// Allowed: Nomad overlaps a replacement with what it replaces.
-    #[default]
-    Lenient,
-    /// Refused, as the specification recommends.
-    Strict,
-}
-
-/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
-/// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
-pub const ANOTHER_NODE: &str = "Unknown node";
 
 /// Everything the operations stand on.
 pub struct Volumes {

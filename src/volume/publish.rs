@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use crate::backend::Backend;
 use crate::call::Call;
+use crate::config::SingleNodeTargets;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::sys::file;
+use crate::volume::Volumes;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Target};
 use crate::volume::requests::{Access, Mode, Publish};
-use crate::volume::{SingleNodeTargets, Volumes};
 
 impl Volumes {
     /// Binds the staged volume, or its device, to the target path.

@@ -109,7 +109,16 @@ impl Client {
     /// Connects to the socket at `path`. The connection is shared with no other client: gRPC would otherwise make a new client
     /// wait out the back-off of an old one whose daemon was killed.
     pub fn connect(path: &Path) -> Self {
-        let builder = ChannelBuilder::new(Arc::clone(&ENVIRONMENT)).use_local_subchannel_pool(true);
+        Self::connect_by(path, |builder| builder)
+    }
+
+    /// The same with this `:authority` in its calls.
+    pub fn connect_as(path: &Path, authority: &str) -> Self {
+        Self::connect_by(path, |builder| builder.default_authority(authority))
+    }
+
+    fn connect_by(path: &Path, options: impl FnOnce(ChannelBuilder) -> ChannelBuilder) -> Self {
+        let builder = options(ChannelBuilder::new(Arc::clone(&ENVIRONMENT)).use_local_subchannel_pool(true));
         let channel = builder.connect(&format!("unix:{}", path.display()));
         Self {
             identity: wire::IdentityClient::new(channel.clone()),

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::spelling;
-use crate::volume::requests::{Access, Capability, Map};
+use crate::terms::{Access, Capability, Map};
 
 /// The backend's own parameter names, for "did you mean".
 const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
@@ -89,7 +89,7 @@ fn unknown(key: &str) -> Error {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::volume::requests::Mode;
+    use crate::terms::Mode;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
         let map = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();

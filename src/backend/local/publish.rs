@@ -6,7 +6,7 @@ use super::record::{PublishRecord, from_bytes, to_bytes};
 use crate::backend::Publication;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::volume::requests::Map;
+use crate::terms::Map;
 
 /// The file that is there while the volume is published.
 pub(super) const PUBLISHED: &str = "published";

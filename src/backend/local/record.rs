@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{NewVolume, Publication};
 use crate::error::{Error, Result};
-use crate::volume::CONTEXT_KEY;
-use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source};
+use crate::terms::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
 
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
 pub(super) const VERSION: u32 = 1;

@@ -7,7 +7,7 @@
 //! condition of volumes). A single volume whose missing blocks alone are more than what is free now is refused.
 
 use crate::error::{Error, Result};
-use crate::volume::requests::SizeRange;
+use crate::terms::SizeRange;
 
 /// Every size is a multiple of this, in bytes.
 pub(super) const BLOCK: u64 = 4096;

@@ -14,7 +14,7 @@ use crate::backend::{Begin, Condition, Deleted, NewVolume, Origin, Part, Volume}
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::volume::requests::{Map, SizeRange};
+use crate::terms::{Map, SizeRange};
 
 /// What lies under a volume's name. What cannot be read is kept as the text that says so.
 #[derive(Debug)]

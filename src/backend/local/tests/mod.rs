@@ -29,7 +29,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::{snapshot_digits, volume_object};
 use crate::secrets::Secrets;
 use crate::sys::loopdev::LoopDevice;
-use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source};
+use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const NODE: &str = "node7";

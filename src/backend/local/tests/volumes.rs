@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use super::*;
 use crate::backend::Deleted;
 use crate::ids::{Place, VolumeId};
-use crate::volume::requests::TopologyRequirement;
+use crate::terms::TopologyRequirement;
 
 #[test]
 fn a_new_volume_is_sparse_private_and_found_by_its_id() {

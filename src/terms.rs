@@ -1,0 +1,123 @@
+//! The terms in which volumes are asked for and described: how large, how reached, by whom, from what, where. Whoever speaks of
+//! volumes uses them: the operations, the backends behind them, and the protocols and commands before them.
+
+use std::collections::BTreeMap;
+
+/// The key of a volume's context that says which file system it was made for.
+pub const CONTEXT_KEY: &str = "fsType";
+
+/// Opaque string pairs: parameters, contexts, topology segments.
+pub type Map = BTreeMap<String, String>;
+
+/// How many bytes a volume must and may have. Zero means "not said", in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeRange {
+    /// At least this many.
+    pub required: u64,
+    /// At most this many; zero is no limit.
+    pub limit: u64,
+}
+
+impl SizeRange {
+    /// Whether a volume of `size` bytes satisfies the range.
+    pub fn admits(&self, size: u64) -> bool {
+        size >= self.required && (self.limit == 0 || size <= self.limit)
+    }
+}
+
+/// How a volume is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// As a block device.
+    Block,
+    /// As a mounted file system.
+    Mount {
+        /// The file system asked for; empty for the default.
+        fs_type: String,
+        /// Mount options asked for.
+        flags: Vec<String>,
+    },
+}
+
+/// Who may reach a volume at once, and how (CSI "AccessMode").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the specification's own names")]
+pub enum Mode {
+    SingleNodeWriter,
+    SingleNodeReaderOnly,
+    MultiNodeReaderOnly,
+    MultiNodeSingleWriter,
+    MultiNodeMultiWriter,
+    SingleNodeSingleWriter,
+    SingleNodeMultiWriter,
+}
+
+impl Mode {
+    /// The mode of the specification's number; None for UNKNOWN and for numbers of the future.
+    pub fn from_number(number: i32) -> Option<Self> {
+        Some(match number {
+            1 => Self::SingleNodeWriter,
+            2 => Self::SingleNodeReaderOnly,
+            3 => Self::MultiNodeReaderOnly,
+            4 => Self::MultiNodeSingleWriter,
+            5 => Self::MultiNodeMultiWriter,
+            6 => Self::SingleNodeSingleWriter,
+            7 => Self::SingleNodeMultiWriter,
+            _ => return None,
+        })
+    }
+
+    /// The specification's number.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::SingleNodeWriter => 1,
+            Self::SingleNodeReaderOnly => 2,
+            Self::MultiNodeReaderOnly => 3,
+            Self::MultiNodeSingleWriter => 4,
+            Self::MultiNodeMultiWriter => 5,
+            Self::SingleNodeSingleWriter => 6,
+            Self::SingleNodeMultiWriter => 7,
+        }
+    }
+
+    /// Nobody may write.
+    pub fn is_read_only(self) -> bool {
+        matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
+    }
+
+    /// More than one node may have the volume at once.
+    pub fn is_multi_node(self) -> bool {
+        matches!(self, Self::MultiNodeReaderOnly | Self::MultiNodeSingleWriter | Self::MultiNodeMultiWriter)
+    }
+}
+
+/// One way a volume is to be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Block device or file system.
+    pub access: Access,
+    /// Who may reach it.
+    pub mode: Mode,
+}
+
+/// What a new volume starts out as a copy of. The ID is kept as it came, for look-up and for the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A snapshot's ID.
+    Snapshot(String),
+    /// A volume's ID.
+    Volume(String),
+}
+
+/// Where a volume must and should be reachable (CSI "TopologyRequirement").
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyRequirement {
+    /// At least one of these must reach it; empty is no demand.
+    pub requisite: Vec<Map>,
+    /// In order of preference.
+    pub preferred: Vec<Map>,
+}
+
+/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
+/// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
+pub const ANOTHER_NODE: &str = "Unknown node";
