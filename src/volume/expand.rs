@@ -38,7 +38,7 @@ impl Volumes {
                     "volume {id} is mounted read-only on this node: its file system cannot grow here"
                 )));
             }
-            Access::Mount { fs_type, .. } => self.grow(call, &id, &device.path, &self.real_mount(&id), fs_type)?,
+            Access::Mount { fs_type, .. } => self.grow(call, &id, &device.path, &self.real_mount(&id)?, fs_type)?,
         }
         Ok(size)
     }

@@ -36,18 +36,27 @@ pub(super) fn read() -> Result<Mounts> {
 }
 
 /// The path as the table of mounts names it. One whose directory is gone is no mount point.
-pub(super) fn resolved(path: &str) -> Result<PathBuf> {
-    match file::resolve_parent(Path::new(path)) {
+pub(super) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
+    let path = path.as_ref();
+    match file::resolve_parent(path) {
         Ok(resolved) => Ok(resolved),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PathBuf::from(path)),
-        Err(error) => Err(Error::io(format!("look at {path}"), &error)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(path.to_path_buf()),
+        Err(error) => Err(Error::io(format!("look at {}", path.display()), &error)),
     }
 }
 
+/// Whether `mount` belongs to a volume whose device is gone: a bind of what is mounted at `real`, or of a device's node. Anything
+/// else at the path may be anybody's.
+fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
+    let same = |other: &Mount| (other.device, &other.root) == (mount.device, &mount.root);
+    let is_node = |dev: &Mount| dev.device == mount.device && dev.root != mount.root;
+    mounts.at(real).any(same) || mounts.find_at(Path::new("/dev")).is_some_and(is_node)
+}
+
 impl Volumes {
-    /// Where the volume's device is mounted for real.
-    pub(super) fn real_mount(&self, id: &VolumeId) -> PathBuf {
-        self.layout.mount_point(&id.key())
+    /// Where the volume's device is mounted for real, as the table of mounts names it.
+    pub(super) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
+        resolved(&self.layout.mount_point(&id.key()))
     }
 
     /// The volume's device on this node, if it is attached and its node is there.
@@ -58,10 +67,13 @@ impl Volumes {
 
     /// What is mounted at `target`.
     pub(super) fn mounted_at(&self, id: &VolumeId, target: &Path) -> Result<Mounted> {
-        let (mounts, device) = (read()?, self.device(id)?);
+        let mounts = read()?;
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
-        // A device that is gone leaves dead mounts: those at our paths are taken for ours.
-        let ours = |mount: &Mount| device.as_ref().is_none_or(|device| mounts.of_device(device).any(|it| it.id == mount.id));
+        let (device, real) = (self.device(id)?, self.real_mount(id)?);
+        let ours = |mount: &Mount| match &device {
+            Some(device) => mounts.of_device(device).any(|it| it.id == mount.id),
+            None => is_left_over(&mounts, &real, mount),
+        };
         Ok(match (ours(present), mounts.at(target).any(ours)) {
             (true, _) => Mounted::Ours,
             (false, covers_ours) => Mounted::Foreign { what: present.source.to_string_lossy().into_owned(), covers_ours },

@@ -102,7 +102,7 @@ impl Volumes {
     /// What targets are binds of: the real mount, or the device node.
     fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend) -> Result<PathBuf> {
         match record.access {
-            Access::Mount { .. } => Ok(self.real_mount(id)),
+            Access::Mount { .. } => self.real_mount(id),
             Access::Block => {
                 let device = backend.attached(id)?;
                 let gone = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));

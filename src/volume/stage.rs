@@ -91,7 +91,7 @@ impl Volumes {
     /// Mounts the device once, below the runtime directory. A block volume needs no mount.
     fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
         let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
-        let mount_point = self.real_mount(id);
+        let mount_point = self.real_mount(id)?;
         if self.mounted_at(id, &mount_point)? == Mounted::Nothing {
             self.ensure_file_system(call, id, device, fs_type)?;
             let made = file::ensure_dir(&mount_point);
@@ -114,7 +114,7 @@ impl Volumes {
         match record.access {
             Access::Block => Ok(()),
             Access::Mount { .. } => {
-                self.ensure_bound(call, id, &self.real_mount(id), &mounts::resolved(path)?, staging.read_only)
+                self.ensure_bound(call, id, &self.real_mount(id)?, &mounts::resolved(path)?, staging.read_only)
             }
         }
     }
