@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::fs;
 use std::os::unix::fs::symlink;
 
 use support::daemon::exists;
@@ -47,4 +48,74 @@ fn the_runtime_directory_may_be_reached_by_a_link() {
     assert_eq!(mounts_below(&real).len(), 1);
     volume.retire(&["target"], &["stage"]);
     daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_failed_repetition_leaves_what_is_in_use() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::in_use(&daemon, "one");
+    run("mount", &["-t", "tmpfs", "foreign", text(&volume.path("stage"))]);
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["foreign", &daemon.text("stage")]);
+    run("umount", &[text(&volume.path("stage"))]);
+    assert!(is_mounted(&volume.path("stage")) && is_mounted(&volume.path("target")));
+    let real = mounts_below(&volume.path("run")).remove(0).point;
+    run("mount", &["-t", "tmpfs", "foreign", text(&real)]);
+    refused(volume.stage("other"), Code::FAILED_PRECONDITION, &["foreign", text(&real)]);
+    run("umount", &[text(&real)]);
+    assert!(!is_mounted(&volume.path("other")), "it would have been a bind of something foreign");
+    volume.retire(&["target"], &["stage"]);
+    daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_bind_that_was_never_made_read_only_is_made_again() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    volume.stage("stage").expect("stage");
+    volume.publish_read_only("stage", "target").expect("publish");
+    // As a crash between the two steps leaves it.
+    run("mount", &["-o", "remount,bind,rw", text(&volume.path("target"))]);
+    volume.publish_read_only("stage", "target").expect("publish again");
+    fs::write(volume.path("target/file"), "x").expect_err("nothing is written through a read-only target");
+    assert_eq!(mounts_below(&volume.path("target")).len(), 1);
+    volume.retire(&["target"], &["stage"]);
+}
+
+#[test]
+fn links_are_not_bound_over() {
+    let daemon = Daemon::start();
+    let elsewhere = daemon.scratch().dir("elsewhere");
+    let links = [("live", elsewhere.as_path()), ("dead", "/nonexistent".as_ref())];
+    links.iter().for_each(|(name, to)| symlink(to, daemon.path(name)).expect("a link"));
+    for (name, capability) in [("one", mount("ext4")), ("two", block())] {
+        let volume = TestVolume::create(&daemon, name, 32, capability);
+        for (link, _) in links {
+            refused(volume.stage(link), Code::FAILED_PRECONDITION, &["symbolic link", &daemon.text(link)]);
+        }
+        volume.stage("stage").expect("stage");
+        for (link, _) in links {
+            refused(volume.publish("stage", link), Code::FAILED_PRECONDITION, &["symbolic link", &daemon.text(link)]);
+            volume.unpublish(link).expect("it was never published");
+            assert!(exists(&volume.path(link)), "it is not ours to remove");
+        }
+        assert!(!is_mounted(&elsewhere));
+        volume.retire(&[], &["stage"]);
+    }
+    daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_target_of_the_wrong_sort_is_refused() {
+    let daemon = Daemon::start();
+    fs::write(daemon.path("file"), "theirs").expect("a file");
+    daemon.scratch().dir("directory");
+    let (one, two) = (TestVolume::create(&daemon, "one", 32, mount("ext4")), TestVolume::create(&daemon, "two", 8, block()));
+    refused(one.stage("file"), Code::FAILED_PRECONDITION, &["no directory", &daemon.text("file")]);
+    one.stage("s1").expect("stage");
+    two.stage("s2").expect("stage");
+    refused(one.publish("s1", "file"), Code::FAILED_PRECONDITION, &["no directory"]);
+    refused(two.publish("s2", "directory"), Code::FAILED_PRECONDITION, &["is a directory"]);
+    one.retire(&[], &["s1"]);
+    two.retire(&[], &["s2"]);
+    assert_eq!(fs::read_to_string(daemon.path("file")).expect("it stays"), "theirs");
 }
