@@ -26,6 +26,9 @@ impl Volumes {
         if is_new {
             self.remember(&id, &record)?;
         }
+        if record.access == Access::Block {
+            self.forbid_formatting(&id)?;
+        }
         let staged = self
             .device_for(call, backend.as_ref(), &id, request)
             .and_then(|device| self.mount_device(call, &id, &device, &record))
