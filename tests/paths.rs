@@ -119,3 +119,27 @@ fn a_target_of_the_wrong_sort_is_refused() {
     two.retire(&[], &["s2"]);
     assert_eq!(fs::read_to_string(daemon.path("file")).expect("it stays"), "theirs");
 }
+
+#[test]
+fn a_path_is_the_same_however_it_is_spelt() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    volume.stage("stage/").expect("stage");
+    volume.publish("stage//", "target//").expect("publish");
+    volume.stats("target").expect("stats");
+    volume.retire(&["target"], &["stage"]);
+    daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_target_lies_apart_from_the_staging_path() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    volume.stage("stage").expect("stage");
+    for target in ["stage", "stage/", "stage/below"] {
+        refused(volume.publish_read_only("stage", target), Code::INVALID_ARGUMENT, &["target_path", &daemon.text("stage")]);
+    }
+    assert!(!exists(&volume.path("stage/below")));
+    volume.publish("stage", "stage-2").expect("a name that only begins alike");
+    volume.retire(&["stage-2"], &["stage"]);
+}
