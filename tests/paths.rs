@@ -143,3 +143,49 @@ fn a_target_lies_apart_from_the_staging_path() {
     volume.publish("stage", "stage-2").expect("a name that only begins alike");
     volume.retire(&["stage-2"], &["stage"]);
 }
+
+#[test]
+fn a_file_below_a_target_that_holds_data_is_never_deleted() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 8, block());
+    volume.stage("stage").expect("stage");
+    volume.publish("stage", "device").expect("publish");
+    // Somebody unmounts it behind our back, and its user goes on writing.
+    run("umount", &[text(&volume.path("device"))]);
+    fs::write(volume.path("device"), "theirs").expect("write below the mount");
+    refused(volume.unpublish("device"), Code::FAILED_PRECONDITION, &[&daemon.text("device")]);
+    assert_eq!(fs::read_to_string(volume.path("device")).expect("never deleted"), "theirs");
+    fs::remove_file(volume.path("device")).expect("now they take it away");
+    volume.retire(&["device"], &["stage"]);
+    daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_late_call_for_an_earlier_volume_of_the_name_does_nothing() {
+    let daemon = Daemon::start();
+    let first = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    first.retire(&[], &[]);
+    let second = TestVolume::in_use(&daemon, "one");
+    assert_ne!(first.id, second.id);
+    first.unpublish("target").expect("it is not published");
+    first.unstage("stage").expect("it is not staged");
+    assert!(is_mounted(&second.path("target")) && is_mounted(&second.path("stage")));
+    second.retire(&["target"], &["stage"]);
+    daemon.assert_node_is_clean();
+}
+
+#[test]
+fn an_earlier_volume_that_was_deleted_in_use_is_taken_back_first() {
+    let daemon = Daemon::start();
+    let first = TestVolume::in_use(&daemon, "one");
+    let device = run("losetup", &["-nO", "NAME", "-j", text(&first.image())]);
+    fs::remove_dir_all(first.image().parent().expect("its directory")).expect("remove it by hand");
+    let second = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    refused(second.stage("other"), Code::FAILED_PRECONDITION, &[&first.id, &second.id]);
+    first.unpublish("target").expect("unpublish");
+    first.unstage("stage").expect("unstage");
+    run("losetup", &["-d", &device]);
+    second.stage("other").expect("now it is out of the way");
+    second.retire(&[], &["other"]);
+    daemon.assert_node_is_clean();
+}

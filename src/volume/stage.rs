@@ -20,6 +20,7 @@ impl Volumes {
     pub fn stage(&self, call: &Call, request: &Stage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
+        self.refuse_predecessor(&id)?;
         let before = self.node_record(&id)?;
         let record = self.staged_record(&id, request, before.clone())?;
         let is_new = before.as_ref() != Some(&record);
@@ -39,6 +40,20 @@ impl Volumes {
                 self.forget_failed_staging(call, &id, &request.staging_path, error)
             }
         })
+    }
+
+    /// An earlier volume of the same name was deleted elsewhere while it was in use here. Its record is needed to take it back.
+    fn refuse_predecessor(&self, id: &VolumeId) -> Result<()> {
+        let Some(record) = self.predecessor(id)? else { return Ok(()) };
+        let mounts = mounts::read()?;
+        let is_mounted = |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
+        match record.paths().find(is_mounted) {
+            None => Ok(()),
+            Some(path) => Err(Error::precondition(format!(
+                "an earlier volume of the name of {id}, {}, is still mounted at {path}: unpublish and unstage that one first",
+                record.volume_id
+            ))),
+        }
     }
 
     /// The device of the volume, which may be attached already.
