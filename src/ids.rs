@@ -179,7 +179,7 @@ pub fn encode(text: impl AsRef<str>) -> String {
 }
 
 /// Takes the encoding back; None for text that [`encode`] could not have made, so that every object has one ID only.
-fn decode(field: &str) -> Option<String> {
+pub fn decode(field: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = field.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

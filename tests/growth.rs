@@ -171,3 +171,18 @@ fn a_mount_that_was_lost_is_told() {
     volume.retire(&["target"], &["stage"]);
     daemon.assert_node_is_clean();
 }
+
+#[test]
+fn what_is_no_longer_mounted_does_not_grow() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    volume.stage("stage").expect("stage");
+    for mount in support::machine::mounts_below(&daemon.path("")) {
+        support::machine::run("umount", &[support::machine::text(&mount.point)]);
+    }
+    volume.expand(48 * MIB).expect("expand");
+    refused(volume.node_expand("stage", 48 * MIB), Code::FAILED_PRECONDITION, &["stage it again"]);
+    volume.stage("stage").expect("stage again");
+    volume.node_expand("stage", 48 * MIB).expect("now it grows");
+    volume.retire(&[], &["stage"]);
+}

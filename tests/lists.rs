@@ -196,3 +196,28 @@ fn what_is_offered_is_what_works() {
     let info = client.get_plugin_info(&Default::default()).expect("info");
     assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("org.cephlet.csi", env!("CARGO_PKG_VERSION")));
 }
+
+#[test]
+fn volumes_put_there_by_hand_are_listed_under_every_name_that_an_id_can_have() {
+    let daemon = Daemon::start();
+    let (usable, long) = (["disk 1", "disk 2", "d\u{e9}", "d:e"], "x".repeat(200));
+    for name in usable.iter().copied().chain([long.as_str()]) {
+        std::fs::create_dir(daemon.local_dir().join("volumes").join(name)).expect("a directory");
+    }
+    let pages = pages(&daemon.client(), 1);
+    assert_eq!(pages.concat().len(), usable.len(), "{pages:?}");
+    for id in pages.concat() {
+        daemon.client().controller_get_volume(&get(&id)).expect("what is listed is found");
+    }
+}
+
+#[test]
+fn a_list_without_a_limit_is_not_larger_than_a_client_takes() {
+    let daemon = Daemon::start();
+    for number in 0..6000 {
+        std::fs::create_dir(daemon.local_dir().join(format!("volumes/hand-{number}"))).expect("a directory");
+    }
+    let first = daemon.client().list_volumes(&page(0, "")).expect("list");
+    let second = daemon.client().list_volumes(&page(0, &first.next_token)).expect("list");
+    assert_eq!((first.entries.len(), second.entries.len(), second.next_token.as_str()), (5000, 1000, ""));
+}

@@ -293,7 +293,7 @@ fn unknown_volumes_and_paths() {
     volume.unpublish("never").expect("never published");
     let (client, at, absent) = (&volume.client, daemon.text("x"), "local:node-1:::csi-vol-no:1");
     refused(client.node_stage_volume(&stage(absent, &at, mount("ext4"))), Code::NOT_FOUND, &[absent]);
-    refused(client.node_publish_volume(&publish(absent, &at, &at, mount("ext4"))), Code::NOT_FOUND, &[absent]);
+    refused(client.node_publish_volume(&publish(absent, &at, &daemon.text("y"), mount("ext4"))), Code::NOT_FOUND, &[absent]);
     refused(client.node_get_volume_stats(&stats(absent, &at)), Code::NOT_FOUND, &[absent]);
     refused(client.node_expand_volume(&node_expand(absent, &at)), Code::NOT_FOUND, &[absent]);
     refused(volume.stats("x"), Code::NOT_FOUND, &[&at]);

@@ -10,7 +10,7 @@ use cephlet::grpc::proto::csi_v1 as wire;
 use support::machine::{checksum, images, mount_at, picture, run, text};
 use support::requests::*;
 use support::scratch::poke;
-use support::stub::install;
+use support::stub::{Hanging, install};
 use support::{Code, Daemon, MIB, Scratch, Setup, TestVolume, refused};
 
 /// A volume whose content was made by `fill` is refused as an ext4, says what it holds, and keeps every byte.
@@ -146,4 +146,71 @@ fn a_copy_that_does_not_fit_leaves_nothing() {
     refused(volume.client.create(&from_volume(volume_as("copy", 18 * MIB, block()), &volume.id)), Code::RESOURCE_EXHAUSTED, &[]);
     assert_eq!(picture(&local), before);
     daemon.assert_well();
+}
+
+/// A daemon whose mkfs.ext4 is this script until [`fs::remove_file`] takes it away.
+fn with_formatter(script: &str) -> (Daemon, std::path::PathBuf) {
+    let scratch = Arc::new(Scratch::new());
+    let stub = scratch.dir("stubs").join("mkfs.ext4");
+    install(&stub, script);
+    let path = format!("{}:/usr/sbin:/sbin:/usr/bin:/bin", scratch.path("stubs").display());
+    (Setup::within(scratch).set("CEPHLET_TOOL_PATH", path).start(), stub)
+}
+
+const HALF: &str = "#!/bin/sh\nfor device; do :; done\necho half > $device; sync\nexit 7\n";
+
+#[test]
+fn data_put_in_after_a_formatter_never_wrote_is_not_formatted() {
+    let (daemon, stub) = with_formatter("#!/bin/sh\nexit 7\n");
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["mkfs.ext4"]);
+    fs::remove_file(&stub).expect("take the stub away");
+    poke(&volume.image(), 5000, b"put in by hand");
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["unknown data"]);
+}
+
+#[test]
+fn a_file_system_made_by_hand_after_a_half_formatting_is_used() {
+    let (daemon, stub) = with_formatter(HALF);
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["mkfs.ext4"]);
+    fs::remove_file(&stub).expect("take the stub away");
+    run("mkfs.ext4", &["-q", "-L", "theirs", text(&volume.image())]);
+    volume.stage("stage").expect("stage");
+    let device = mount_at(&volume.path("stage")).expect("mounted").source;
+    assert_eq!(run("e2label", &[&device]), "theirs");
+    volume.retire(&[], &["stage"]);
+}
+
+#[test]
+fn a_block_volume_is_not_formatted_for_a_half_formatting_before() {
+    let (daemon, stub) = with_formatter(HALF);
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["mkfs.ext4"]);
+    fs::remove_file(&stub).expect("take the stub away");
+    volume.stage_as("stage", block()).expect("as a block volume");
+    volume.publish_as("stage", "device", block()).expect("publish");
+    poke(&volume.path("device"), 9000, b"written by its user");
+    volume.unpublish("device").expect("unpublish");
+    volume.unstage("stage").expect("unstage");
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["unknown data"]);
+    daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_formatting_that_outlasts_its_call_goes_on_and_is_found_done() {
+    let scratch = Arc::new(Scratch::new());
+    let hanging = Hanging::new(&scratch, "mkfs.ext4");
+    let daemon = Setup::within(scratch).set("CEPHLET_TOOL_PATH", hanging.tool_path()).start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    let node = wire::NodeClient::new(daemon.client().channel);
+    let request = stage(&volume.id, &daemon.text("stage"), mount("ext4"));
+    let soon = grpcio::CallOption::default().timeout(std::time::Duration::from_millis(500));
+    node.node_stage_volume(&request, soon).expect_err("it gives up");
+    let ended = daemon.log.await_lines("NodeStageVolume", 1).remove(0);
+    assert!(ended.contains("DEADLINE_EXCEEDED") && ended.contains("mkfs.ext4"), "{ended}");
+    hanging.release();
+    volume.stage("stage").expect("stage");
+    volume.retire(&[], &["stage"]);
+    daemon.assert_node_is_clean();
 }

@@ -141,3 +141,18 @@ fn topology_and_contexts_need_no_secrets() {
     assert_eq!(daemon.client().create(&other).expect("again"), first);
     assert_eq!(MessageField::some(first), daemon.client().list_volumes(&page(0, "")).expect("list").entries[0].volume);
 }
+
+#[test]
+fn a_volume_given_out_in_another_way_is_refused_without_its_flags() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let id = client.create(&volume("one")).expect("create").volume_id;
+    let as_with = |flag: &str| {
+        let capability = mount_as("ext4", AccessModeOf::SINGLE_NODE_WRITER, &[flag]);
+        wire::ControllerPublishVolumeRequest { volume_capability: Some(capability).into(), ..publish_to(&id, "node-1") }
+    };
+    client.controller_publish_volume(&as_with(MARKER)).expect("publish");
+    let answer = client.controller_publish_volume(&as_with("noatime")).expect_err("it is published otherwise");
+    assert!(answer.message.contains("1 mount flags") && !answer.message.contains(MARKER), "{}", answer.message);
+    assert!(daemon.log.lines_with(MARKER).is_empty());
+}

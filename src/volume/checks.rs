@@ -112,6 +112,16 @@ pub fn known_path(field: &str, text: &str) -> Result<()> {
     text_within(field, text, MAX_PATH - 1)
 }
 
+/// A target that is not the staging path and not below it: it would be taken for the staging, or be made inside the volume.
+pub fn apart(staging: &str, target: &str) -> Result<()> {
+    if staging.is_empty() || !Path::new(target).starts_with(staging) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "target_path {target:?} must not be staging_target_path or below it ({staging:?}): use another path"
+    )))
+}
+
 /// A path that may be left out.
 pub fn optional_path(field: &str, text: &str) -> Result<()> {
     if text.is_empty() { Ok(()) } else { path(field, text) }

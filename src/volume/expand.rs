@@ -2,6 +2,7 @@
 
 use crate::call::Call;
 use crate::error::{Error, Result};
+use crate::volume::mounts::Mounted;
 use crate::volume::requests::{Access, Expand, NodeExpand};
 use crate::volume::{Operation, Volumes};
 
@@ -33,12 +34,19 @@ impl Volumes {
         }
         match &record.access {
             Access::Block => {}
-            Access::Mount { .. } if record.read_only => {
+            Access::Mount { .. } if record.read_only || device.read_only => {
                 return Err(Error::precondition(format!(
                     "volume {id} is mounted read-only on this node: its file system cannot grow here"
                 )));
             }
-            Access::Mount { fs_type, .. } => self.grow(call, &id, &device.path, &self.real_mount(&id), fs_type)?,
+            Access::Mount { fs_type, .. } => {
+                let mount_point = self.real_mount(&id)?;
+                // Told to grow what lies at an unmounted directory, btrfs would grow the file system of the host.
+                if !matches!(self.mounted_at(&id, &mount_point)?, Mounted::Ours { .. }) {
+                    return Err(Error::precondition(format!("volume {id} is no longer mounted on this node: stage it again")));
+                }
+                self.grow(call, &id, &device.path, &mount_point, fs_type)?;
+            }
         }
         Ok(size)
     }

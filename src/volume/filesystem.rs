@@ -55,18 +55,20 @@ impl Volumes {
     /// Makes sure that `device` holds a sound file system of this type. Not for mounted devices.
     ///
     /// A mark in the journal stands from before the formatting until after it. A device found half formatted under a mark was
-    /// blank before, so it is formatted again; without a mark nothing but a blank device ever is.
+    /// blank before, so it is formatted again; without a mark nothing but a blank device ever is. A whole file system is kept, mark
+    /// or not: mkfs writes the superblock last, and somebody may have made it by hand and put data there.
     pub(super) fn ensure_file_system(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str) -> Result<()> {
         let found = self.kernel.identify(call, &device.path, device.sparse_file.as_deref())?;
         match found.content {
             Content::Blank => self.format(call, id, device, fs_type),
-            _ if self.mark(id) == Some(Mark::Formatting) => self.format(call, id, device, fs_type),
+            Content::Foreign(_) if self.mark(id) == Some(Mark::Formatting) => self.format(call, id, device, fs_type),
             Content::FileSystem(present) if present.fs_type.name() != fs_type => Err(Error::precondition(format!(
                 "volume {id} holds an {} file system, {fs_type} was asked for: nothing was changed; ask for {0}, or use a new volume",
                 present.fs_type.name()
             ))),
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
+                self.forbid_formatting(id)?;
                 let growable = fs_type != "btrfs" || found.device_bytes >= SMALLEST_BTRFS;
                 let too_small = growable && found.device_bytes.saturating_sub(present.bytes) >= SLACK;
                 self.mend(call, id, device, fs_type, present.needs_check, too_small)
@@ -93,11 +95,24 @@ impl Volumes {
         };
         self.set_mark(id, Mark::Formatting)?;
         let made = self.runner.run(call, &Cmd::new(tool, Class::Unbounded).args(options.iter().copied()).arg(&device.path));
-        made.map_err(|error| {
-            Error::from(error).with_kind(Kind::Precondition).context(format!("volume {id} cannot be formatted"))
-        })?;
+        made.map_err(|error| self.explain_format(call, id, device, Error::from(error)))?;
         // Before the first mount: from then on there may be data.
         self.clear_mark(id)
+    }
+
+    /// A formatter that failed before it wrote anything leaves no right to format over what is put there later, by hand perhaps.
+    fn explain_format(&self, call: &Call, id: &VolumeId, device: &Device, error: Error) -> Error {
+        let error = ended_badly(error).context(format!("volume {id} cannot be formatted"));
+        if error.kind() == Kind::Precondition
+            && self
+                .kernel
+                .identify(call, &device.path, device.sparse_file.as_deref())
+                .is_ok_and(|it| it.content == Content::Blank)
+            && let Err(error) = self.clear_mark(id)
+        {
+            log::warn!("volume {id}: its mark of a formatting that was never begun stays in the journal: {error}");
+        }
+        error
     }
 
     /// Repairs a file system that asks for it, and has it grow to its device: ext4 now, the others once they are mounted.
@@ -119,8 +134,8 @@ impl Volumes {
         match self.runner.run(call, &check).map_err(Error::from) {
             // 1: errors were corrected (e2fsck(8), EXIT CODE).
             Err(error) if error.exit_status() != Some(1) => {
-                let help = "needs a check by hand: publish it as a block volume and run e2fsck on it";
-                Err(error.with_kind(Kind::Precondition).context(format!("volume {id} {help}")))
+                let by_hand = "publish it as a block volume and run e2fsck on it by hand";
+                Err(ended_badly(error).context(format!("volume {id} cannot be checked; if e2fsck gave up, {by_hand}")))
             }
             _ => Ok(()),
         }
@@ -140,6 +155,11 @@ impl Volumes {
         }
         self.grow(call, id, device, mount_point, fs_type)?;
         self.clear_mark(id)
+    }
+
+    /// Ends the right to format over what is found. It must be gone before anybody can write data of his own.
+    pub(super) fn forbid_formatting(&self, id: &VolumeId) -> Result<()> {
+        if self.mark(id) == Some(Mark::Formatting) { self.clear_mark(id) } else { Ok(()) }
     }
 
     fn mark(&self, id: &VolumeId) -> Option<Mark> {
@@ -173,6 +193,12 @@ impl Volumes {
         };
         self.runner.run(call, &cmd).map(drop).map_err(|error| explain_growth(Error::from(error), id, fs_type))
     }
+}
+
+/// A tool that ended and said no is the volume's trouble. One that was not run to its end keeps its own meaning: it may be
+/// running still, and who joined the call has to ask again.
+fn ended_badly(error: Error) -> Error {
+    if error.kind() == Kind::Internal { error.with_kind(Kind::Precondition) } else { error }
 }
 
 /// What the tools only call "Permission denied" and "Invalid argument": growing a mounted ext4 needs a capability of its own

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Capacity, Part, Snapshot, SnapshotFilter, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Volumes;
 use crate::volume::requests::{GetCapacity, ListSnapshots, Page};
 
@@ -21,10 +21,8 @@ pub struct Listed<T> {
     pub next_token: String,
 }
 
-/// What keys may look like: anything else in a token did not come from us.
-fn is_key(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'%' | b':' | b'@'))
-}
+/// The most entries of a page, also where the request sets no limit: an answer of more than 4 MiB is refused by gRPC's clients.
+const LARGEST_PAGE: usize = 5000;
 
 impl Volumes {
     /// One page of all volumes.
@@ -60,19 +58,16 @@ impl Volumes {
     /// Fills a page from the backends in their order, beginning where the token says.
     fn pages<T>(&self, page: &Page, part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>) -> Result<Listed<T>> {
         let (first, mut after) = self.position(&page.token)?;
+        let most = if page.max_entries == 0 { LARGEST_PAGE } else { page.max_entries.min(LARGEST_PAGE) };
         let mut entries = Vec::new();
         for backend in self.backends.iter().skip(first) {
-            let room = match page.max_entries {
-                0 => 0,
-                max if max == entries.len() => {
-                    return Ok(Listed { entries, next_token: format!("{}/", backend.name()) });
-                }
-                max => max - entries.len(),
-            };
-            let found = part(backend, &after, room)?;
+            if entries.len() == most {
+                return Ok(Listed { entries, next_token: format!("{}/", backend.name()) });
+            }
+            let found = part(backend, &after, most - entries.len())?;
             entries.extend(found.entries);
             if let Some(last) = found.next {
-                return Ok(Listed { entries, next_token: format!("{}/{last}", backend.name()) });
+                return Ok(Listed { entries, next_token: format!("{}/{}", backend.name(), ids::encode(last)) });
             }
             after.clear();
         }
@@ -86,9 +81,9 @@ impl Volumes {
         }
         let bad =
             || Error::new(Kind::BadToken, format!("starting_token {token:?} is none of ours: begin the list again without one"));
-        let (name, after) = token.split_once('/').filter(|(_, after)| is_key(after)).ok_or_else(bad)?;
+        let (name, after) = token.split_once('/').ok_or_else(bad)?;
         let index = self.backends.iter().position(|backend| backend.name() == name).ok_or_else(bad)?;
-        Ok((index, after.to_string()))
+        Ok((index, ids::decode(after).ok_or_else(bad)?))
     }
 
     /// Room for new volumes as described; none where they could not be reached.

@@ -10,6 +10,7 @@ use crate::sys::block;
 use crate::sys::file;
 use crate::sys::mountinfo::{Mount, Mounts};
 use crate::volume::Volumes;
+use crate::volume::requests::Access;
 
 /// How often a path is unmounted before it counts as mounted again and again by somebody else.
 const MOST_LAYERS: usize = 8;
@@ -20,7 +21,10 @@ pub(super) enum Mounted {
     /// Nothing.
     Nothing,
     /// The volume.
-    Ours,
+    Ours {
+        /// Nothing can be written there.
+        read_only: bool,
+    },
     /// Something else.
     Foreign {
         /// Its source.
@@ -36,18 +40,41 @@ pub(super) fn read() -> Result<Mounts> {
 }
 
 /// The path as the table of mounts names it. One whose directory is gone is no mount point.
-pub(super) fn resolved(path: &str) -> Result<PathBuf> {
-    match file::resolve_parent(Path::new(path)) {
+pub(super) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
+    let path = path.as_ref();
+    match file::resolve_parent(path) {
         Ok(resolved) => Ok(resolved),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PathBuf::from(path)),
-        Err(error) => Err(Error::io(format!("look at {path}"), &error)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(path.to_path_buf()),
+        Err(error) => Err(Error::io(format!("look at {}", path.display()), &error)),
     }
 }
 
+/// Makes the directory or file that is bound over, if nothing is there. Through a link the mount would lie where nobody looks.
+pub(super) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
+    let refused = |what: &str| Err(Error::precondition(format!("{} {what}: remove it, or name another path", path.display())));
+    let made = match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => return refused("is a symbolic link"),
+        Ok(found) if found.is_dir() && !directory => return refused("is a directory"),
+        Ok(found) if !found.is_dir() && directory => return refused("is no directory"),
+        Ok(_) => Ok(()),
+        Err(_) if directory => file::ensure_dir(path),
+        Err(_) => file::ensure_file(path),
+    };
+    made.map_err(|error| Error::io(format!("create {}", path.display()), &error))
+}
+
+/// Whether `mount` belongs to a volume whose device is gone: a bind of what is mounted at `real`, or of a device's node. Anything
+/// else at the path may be anybody's.
+fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
+    let same = |other: &Mount| (other.device, &other.root) == (mount.device, &mount.root);
+    let is_node = |dev: &Mount| dev.device == mount.device && dev.root != mount.root;
+    mounts.at(real).any(same) || mounts.find_at(Path::new("/dev")).is_some_and(is_node)
+}
+
 impl Volumes {
-    /// Where the volume's device is mounted for real.
-    pub(super) fn real_mount(&self, id: &VolumeId) -> PathBuf {
-        self.layout.mount_point(&id.key())
+    /// Where the volume's device is mounted for real, as the table of mounts names it.
+    pub(super) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
+        resolved(&self.layout.mount_point(&id.key()))
     }
 
     /// The volume's device on this node, if it is attached and its node is there.
@@ -58,28 +85,44 @@ impl Volumes {
 
     /// What is mounted at `target`.
     pub(super) fn mounted_at(&self, id: &VolumeId, target: &Path) -> Result<Mounted> {
-        let (mounts, device) = (read()?, self.device(id)?);
+        let mounts = read()?;
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
-        // A device that is gone leaves dead mounts: those at our paths are taken for ours.
-        let ours = |mount: &Mount| device.as_ref().is_none_or(|device| mounts.of_device(device).any(|it| it.id == mount.id));
+        let (device, real) = (self.device(id)?, self.real_mount(id)?);
+        let ours = |mount: &Mount| match &device {
+            Some(device) => mounts.of_device(device).any(|it| it.id == mount.id),
+            None => is_left_over(&mounts, &real, mount),
+        };
         Ok(match (ours(present), mounts.at(target).any(ours)) {
-            (true, _) => Mounted::Ours,
+            (true, _) => Mounted::Ours { read_only: present.is_read_only() },
             (false, covers_ours) => Mounted::Foreign { what: present.source.to_string_lossy().into_owned(), covers_ours },
         })
     }
 
-    /// Makes sure that `target` is a bind of `source`. Whatever else is mounted there is left alone.
-    pub(super) fn ensure_bound(&self, call: &Call, id: &VolumeId, source: &Path, target: &Path, read_only: bool) -> Result<()> {
-        match self.mounted_at(id, target)? {
-            Mounted::Ours => Ok(()),
-            Mounted::Nothing => {
-                self.kernel.bind(call, source, target, read_only).map_err(|error| error.context(format!("volume {id}")))
+    /// Makes sure that `path` is a bind of `source`, and that there is something to bind over. Whatever else is mounted there is
+    /// left alone.
+    pub(super) fn ensure_bound(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        source: &Path,
+        path: &Path,
+        access: &Access,
+        read_only: bool,
+    ) -> Result<()> {
+        let explain = |error: Error| error.context(format!("volume {id}"));
+        match self.mounted_at(id, &resolved(path)?)? {
+            // A crash came before it was made read-only, so nobody was given it.
+            Mounted::Ours { read_only: false } if read_only => self.ensure_unbound(call, id, &resolved(path)?)?,
+            Mounted::Ours { .. } => return Ok(()),
+            Mounted::Nothing => ensure_place(path, matches!(access, Access::Mount { .. })).map_err(explain)?,
+            Mounted::Foreign { what, .. } => {
+                return Err(Error::precondition(format!(
+                    "volume {id} cannot be mounted at {}: {what} is mounted there; unmount it first",
+                    path.display()
+                )));
             }
-            Mounted::Foreign { what, .. } => Err(Error::precondition(format!(
-                "volume {id} cannot be mounted at {}: {what} is mounted there; unmount it first",
-                target.display()
-            ))),
         }
+        self.kernel.bind(call, source, &resolved(path)?, read_only).map_err(explain)
     }
 
     /// Takes the volume off `path`; a bind that a crash made twice lies there twice. What is not the volume's stays.
@@ -87,7 +130,7 @@ impl Volumes {
         for _ in 0..MOST_LAYERS {
             match self.mounted_at(id, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),
-                Mounted::Ours => {
+                Mounted::Ours { .. } => {
                     self.kernel.unmount(call, path).map(drop).map_err(|error| error.context(format!("volume {id}")))?
                 }
                 Mounted::Foreign { what, .. } => {

@@ -70,6 +70,12 @@ impl NodeRecord {
         self.stagings.iter().map(|it| it.path.as_str()).chain(self.targets.iter().map(|it| it.path.as_str()))
     }
 
+    /// Whether it is about the volume that `id` means; an ID without incarnation means any.
+    fn is_of(&self, id: &VolumeId) -> bool {
+        let recorded = VolumeId::parse(&self.volume_id).and_then(|recorded| recorded.incarnation);
+        recorded.is_none_or(|recorded| id.means(&recorded))
+    }
+
     /// Whether nobody uses the volume any more.
     pub fn is_unused(&self) -> bool {
         self.stagings.is_empty() && self.targets.is_empty()
@@ -164,8 +170,18 @@ pub fn is_read_only(capability: &Capability) -> bool {
 }
 
 impl Volumes {
-    /// What is remembered of a volume on this node, if it is in use here.
+    /// What is remembered of a volume on this node, if it is in use here. A late call for an earlier volume of the same name finds
+    /// nothing.
     pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
+        Ok(self.record_under_name(id)?.filter(|record| record.is_of(id)))
+    }
+
+    /// What is remembered of an earlier volume of the same name.
+    pub(super) fn predecessor(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
+        Ok(self.record_under_name(id)?.filter(|record| !record.is_of(id)))
+    }
+
+    fn record_under_name(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         let Some(bytes) = self.journal.get(Table::Node, &id.key()) else { return Ok(None) };
         let damaged =
             || Error::internal(format!("the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"));

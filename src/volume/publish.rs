@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
-use crate::sys::file;
 use crate::volume::Volumes;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Target};
@@ -20,25 +19,27 @@ impl Volumes {
         backend.supports(&request.capability)?;
         let Some(mut record) = self.node_record(&id)? else { return Err(self.not_staged(call, backend.as_ref(), &id, request)) };
         self.check_staging(&id, &record, request)?;
-        let wanted = Target {
-            path: request.target_path.clone(),
-            mode: request.capability.mode,
-            read_only: self.target_is_read_only(&record, request),
-            made: !Path::new(&request.target_path).exists(),
-        };
-        match record.targets.iter().find(|target| target.path == wanted.path) {
+        let source = self.bind_source(&id, &record, backend.as_ref())?;
+        let path = Path::new(&request.target_path);
+        let read_only = self.target_is_read_only(&record, request);
+        let wanted = Target { path: request.target_path.clone(), mode: request.capability.mode, read_only, made: false };
+        let present = record.targets.iter().find(|target| target.path == wanted.path);
+        let is_new = present.is_none();
+        match present {
             Some(present) => same_target(&id, present, &wanted)?,
             None => {
                 self.check_other_targets(&id, &record, &wanted)?;
-                record.targets.push(wanted.clone());
+                record.targets.push(Target { made: is_absent(path), ..wanted });
                 self.remember(&id, &record)?;
             }
         }
-        let source = self.bind_source(&id, &record, backend.as_ref())?;
-        let bound = ensure_target(&wanted.path, &record.access)
-            .and_then(|()| mounts::resolved(&wanted.path))
-            .and_then(|target| self.ensure_bound(call, &id, &source, &target, wanted.read_only));
-        bound.inspect_err(|_| self.forget_failed_target(call, &id, &wanted.path))
+        let bound = self.ensure_bound(call, &id, &source, path, &record.access, read_only);
+        // What was published before this call may be in use, however this call failed.
+        bound.inspect_err(|error| {
+            if is_new {
+                self.forget_failed_target(call, &id, &request.target_path, error)
+            }
+        })
     }
 
     /// Why a volume without a record cannot be published.
@@ -68,7 +69,8 @@ impl Volumes {
                 staging.path
             )));
         }
-        let unmounted = !block(&record.access) && self.mounted_at(id, &mounts::resolved(&staging.path)?)? != Mounted::Ours;
+        let unmounted =
+            !block(&record.access) && !matches!(self.mounted_at(id, &mounts::resolved(&staging.path)?)?, Mounted::Ours { .. });
         match unmounted {
             true => Err(Error::precondition(format!(
                 "volume {id} is no longer mounted at its staging path {}: stage it again",
@@ -103,7 +105,7 @@ impl Volumes {
     /// What targets are binds of: the real mount, or the device node.
     fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend) -> Result<PathBuf> {
         match record.access {
-            Access::Mount { .. } => Ok(self.real_mount(id)),
+            Access::Mount { .. } => self.real_mount(id),
             Access::Block => {
                 let device = backend.attached(id)?;
                 let gone = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
@@ -113,7 +115,11 @@ impl Volumes {
     }
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
-    fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str) {
+    fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
+        if why.kind() == Kind::Timeout {
+            // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it done.
+            return;
+        }
         if let Err(error) = self.remove_target(call, id, path) {
             log::warn!("volume {id}: what a failed publish left at {path} could not be taken back: {error}");
         }
@@ -132,12 +138,7 @@ fn same_target(id: &VolumeId, present: &Target, wanted: &Target) -> Result<()> {
     )))
 }
 
-/// Makes the directory or file that is bound over, if it is not there.
-fn ensure_target(path: &str, access: &Access) -> Result<()> {
-    let target = Path::new(path);
-    let made = match access {
-        Access::Mount { .. } => file::ensure_dir(target),
-        Access::Block => file::ensure_file(target),
-    };
-    made.map_err(|error| Error::io(format!("create the target path {path}"), &error))
+/// Whether nothing is there, not even a link that leads nowhere.
+fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }

@@ -1,14 +1,12 @@
 //! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the kernel has.
 
-use std::path::Path;
-
 use crate::error::Result;
 use crate::journal::{Change, Table};
-use crate::sys::file;
 use crate::volume::Volumes;
 use crate::volume::mounts;
 use crate::volume::node_record::{NodeRecord, Target};
-use crate::volume::requests::{Access, DeleteVolume, SnapshotById};
+use crate::volume::requests::{DeleteVolume, SnapshotById};
+use crate::volume::unstage::remove_made;
 
 impl Volumes {
     /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every operation asks the
@@ -36,14 +34,9 @@ impl Volumes {
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left.
     fn forget_boot(&self, key: &str, record: &NodeRecord) -> Result<()> {
         log::warn!("volume {}: was in use before this boot; its {} paths are gone", record.volume_id, record.paths().count());
-        for target in record.targets.iter().filter(|target| target.made) {
-            let path = Path::new(&target.path);
-            let removed = match record.access {
-                Access::Mount { .. } => file::remove_dir(path),
-                Access::Block => file::remove(path),
-            };
-            if let Err(error) = removed {
-                log::warn!("the target path {} of volume {} stays: {error}", target.path, record.volume_id);
+        for target in &record.targets {
+            if let Err(error) = remove_made(target, &record.access) {
+                log::warn!("volume {}: {error}", record.volume_id);
             }
         }
         self.journal.write(&[Change::remove(Table::Node, key)])

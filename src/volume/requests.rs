@@ -321,6 +321,7 @@ request! {
         checks::id("volume_id", &it.volume_id)?;
         checks::path("target_path", &it.target_path)?;
         checks::optional_path("staging_target_path", &it.staging_path)?;
+        checks::apart(&it.staging_path, &it.target_path)?;
         checks::capability(&it.capability)?;
         checks::map("publish_context", &it.publish_context)?;
         checks::map("volume_context", &it.volume_context)?;

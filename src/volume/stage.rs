@@ -10,7 +10,6 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
-use crate::sys::file;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Staging};
 use crate::volume::requests::{Access, Mode, Stage};
@@ -21,13 +20,40 @@ impl Volumes {
     pub fn stage(&self, call: &Call, request: &Stage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        let record = self.staged_record(&id, request)?;
-        self.remember(&id, &record)?;
+        self.refuse_predecessor(&id)?;
+        let before = self.node_record(&id)?;
+        let record = self.staged_record(&id, request, before.clone())?;
+        let is_new = before.as_ref() != Some(&record);
+        if is_new {
+            self.remember(&id, &record)?;
+        }
+        if record.access == Access::Block {
+            self.forbid_formatting(&id)?;
+        }
         let staged = self
             .device_for(call, backend.as_ref(), &id, request)
             .and_then(|device| self.mount_device(call, &id, &device, &record))
             .and_then(|()| self.bind_staging(call, &id, &record, &request.staging_path));
-        staged.inspect_err(|error| self.forget_failed_staging(call, &id, &request.staging_path, error))
+        // What was staged before this call may be in use, however this call failed.
+        staged.inspect_err(|error| {
+            if is_new {
+                self.forget_failed_staging(call, &id, &request.staging_path, error)
+            }
+        })
+    }
+
+    /// An earlier volume of the same name was deleted elsewhere while it was in use here. Its record is needed to take it back.
+    fn refuse_predecessor(&self, id: &VolumeId) -> Result<()> {
+        let Some(record) = self.predecessor(id)? else { return Ok(()) };
+        let mounts = mounts::read()?;
+        let is_mounted = |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
+        match record.paths().find(is_mounted) {
+            None => Ok(()),
+            Some(path) => Err(Error::precondition(format!(
+                "an earlier volume of the name of {id}, {}, is still mounted at {path}: unpublish and unstage that one first",
+                record.volume_id
+            ))),
+        }
     }
 
     /// The device of the volume, which may be attached already.
@@ -43,7 +69,7 @@ impl Volumes {
     }
 
     /// The record as it will be with this staging path, if that is compatible with what is there.
-    fn staged_record(&self, id: &VolumeId, request: &Stage) -> Result<NodeRecord> {
+    fn staged_record(&self, id: &VolumeId, request: &Stage, before: Option<NodeRecord>) -> Result<NodeRecord> {
         let capability = &request.capability;
         let access = node_record::shared_access(capability, &filesystem::wanted(capability, &request.volume_context));
         let staging = Staging {
@@ -51,7 +77,7 @@ impl Volumes {
             mode: capability.mode,
             read_only: node_record::is_read_only(capability),
         };
-        let Some(mut record) = self.node_record(id)? else {
+        let Some(mut record) = before else {
             return Ok(NodeRecord {
                 volume_id: id.to_string(),
                 boot_id: self.boot_id.clone(),
@@ -91,31 +117,36 @@ impl Volumes {
     /// Mounts the device once, below the runtime directory. A block volume needs no mount.
     fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
         let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
-        let mount_point = self.real_mount(id);
-        if self.mounted_at(id, &mount_point)? == Mounted::Nothing {
-            self.ensure_file_system(call, id, device, fs_type)?;
-            let made = file::ensure_dir(&mount_point);
-            made.map_err(|error| Error::io(format!("create {}", mount_point.display()), &error))?;
-            let read_only = record.read_only || device.read_only;
-            let options = mount_options(fs_type, flags, read_only);
-            let spec = MountSpec { source: &device.path, target: &mount_point, fs_type, options: &options, read_only };
-            // The file system is sound, so what the kernel does not like are the flags.
-            let flags_refused = |error: &Error| error.errno() == Some(libc::EINVAL) && !flags.is_empty();
-            let explain = |error: Error| if flags_refused(&error) { error.with_kind(Kind::InvalidArgument) } else { error };
-            self.kernel.mount(call, &spec).map_err(|error| explain(error).context(format!("volume {id}")))?;
+        let mount_point = self.real_mount(id)?;
+        let read_only = record.read_only || device.read_only;
+        match self.mounted_at(id, &mount_point)? {
+            Mounted::Ours { .. } => {}
+            Mounted::Nothing => {
+                self.ensure_file_system(call, id, device, fs_type)?;
+                mounts::ensure_place(&mount_point, true)?;
+                let options = mount_options(fs_type, flags, read_only);
+                let spec = MountSpec { source: &device.path, target: &mount_point, fs_type, options: &options, read_only };
+                // The file system is sound, so what the kernel does not like are the flags.
+                let flags_refused = |error: &Error| error.errno() == Some(libc::EINVAL) && !flags.is_empty();
+                let explain = |error: Error| if flags_refused(&error) { error.with_kind(Kind::InvalidArgument) } else { error };
+                self.kernel.mount(call, &spec).map_err(|error| explain(error).context(format!("volume {id}")))?;
+            }
+            Mounted::Foreign { what, .. } => {
+                return Err(Error::precondition(format!(
+                    "volume {id} cannot be mounted: {what} is mounted at {}, which is cephlet's own; unmount it first",
+                    mount_point.display()
+                )));
+            }
         }
-        self.finish_growing(call, id, &device.path, &mount_point, fs_type)
+        if read_only { Ok(()) } else { self.finish_growing(call, id, &device.path, &mount_point, fs_type) }
     }
 
     fn bind_staging(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
         let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else { return Ok(()) };
-        let made = file::ensure_dir(Path::new(path));
-        made.map_err(|error| Error::io(format!("create the staging path {path} of volume {id}"), &error))?;
+        let place = Path::new(path);
         match record.access {
-            Access::Block => Ok(()),
-            Access::Mount { .. } => {
-                self.ensure_bound(call, id, &self.real_mount(id), &mounts::resolved(path)?, staging.read_only)
-            }
+            Access::Block => mounts::ensure_place(place, true).map_err(|error| error.context(format!("volume {id}"))),
+            Access::Mount { .. } => self.ensure_bound(call, id, &self.real_mount(id)?, place, &record.access, staging.read_only),
         }
     }
 

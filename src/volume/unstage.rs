@@ -3,6 +3,7 @@
 //! Only recorded paths are unmounted, and only what we made is removed, never recursively. The device stays mounted and attached
 //! while any staging path or target is left, whatever the orchestrator believes.
 
+use std::io;
 use std::path::Path;
 
 use crate::call::Call;
@@ -51,7 +52,7 @@ impl Volumes {
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
     fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         if record.is_unused() {
-            let mount_point = self.real_mount(id);
+            let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
             file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.at(&id.place) {
@@ -63,14 +64,19 @@ impl Volumes {
 }
 
 /// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and stays.
-fn remove_made(target: &Target, access: &Access) -> Result<()> {
+pub(super) fn remove_made(target: &Target, access: &Access) -> Result<()> {
     if !target.made {
         return Ok(());
     }
     let path = Path::new(&target.path);
+    let theirs = || Error::precondition(format!("the target path {} holds data of somebody: move it away", path.display()));
     let removed = match access {
         Access::Mount { .. } => file::remove_dir(path),
+        Access::Block if path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) => return Err(theirs()),
         Access::Block => file::remove(path),
     };
-    removed.map(drop).map_err(|error| Error::io(format!("remove the target path {}", target.path), &error))
+    removed.map(drop).map_err(|error| match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty => theirs(),
+        _ => Error::io(format!("remove the target path {}", path.display()), &error),
+    })
 }

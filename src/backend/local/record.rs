@@ -3,6 +3,7 @@
 //! The length of an image is the truth about its size; the record keeps the size last promised, so that an image that was cut
 //! off is noticed.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
@@ -119,6 +120,18 @@ impl From<&Capability> for Use {
     }
 }
 
+impl fmt::Display for Use {
+    /// Without the flags themselves, which the specification counts as sensitive.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.mount {
+            None => write!(f, "a block device for {:?}", self.mode),
+            Some(Mount { fs_type, flags }) => {
+                write!(f, "a file system (type {fs_type:?}, {} mount flags) for {:?}", flags.len(), self.mode)
+            }
+        }
+    }
+}
+
 impl From<&Source> for Origin {
     fn from(source: &Source) -> Self {
         match source {
@@ -203,7 +216,7 @@ impl PublishRecord {
         if self.read_only != wanted.read_only {
             return Some(format!("with readonly = {}", self.read_only));
         }
-        (self.capability != wanted.capability).then(|| format!("as {:?}, not as {:?}", self.capability, wanted.capability))
+        (self.capability != wanted.capability).then(|| format!("as {}, not as {}", self.capability, wanted.capability))
     }
 }
 

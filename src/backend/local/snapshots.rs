@@ -130,7 +130,7 @@ impl Local {
 
     /// A page of snapshots. With a filter the records decide, so they are read until the page is full.
     pub(super) fn snapshots_after(&self, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
-        let names = self.snapshots.page(after, 0)?.0;
+        let names = self.snapshots.page(after, 0, |name| name.starts_with(PREFIX))?.0;
         let mut entries = Vec::new();
         for (at, name) in names.iter().enumerate() {
             // One that cannot be read must not hide the others; one that has vanished is left out.

@@ -391,11 +391,11 @@ impl Shelf {
         Ok(())
     }
 
-    /// Up to `limit` names (0: all) that follow `after`, in order, and whether more follow. One pass over the directory, and only
-    /// the names of the page are sorted.
-    pub fn page(&self, after: &str, limit: usize) -> Result<(Vec<String>, bool)> {
+    /// Up to `limit` names (0: all) that follow `after` and are `wanted`, in order, and whether more follow. One pass over the
+    /// directory, and only the names of the page are sorted.
+    pub fn page(&self, after: &str, limit: usize, wanted: impl Fn(&str) -> bool) -> Result<(Vec<String>, bool)> {
         let mut names = self.directory.names()?;
-        names.retain(|name| name.as_str() > after);
+        names.retain(|name| name.as_str() > after && wanted(name));
         let more = limit != 0 && names.len() > limit;
         if more {
             names.select_nth_unstable(limit);

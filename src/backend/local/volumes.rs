@@ -258,7 +258,9 @@ impl Local {
     }
 
     pub(super) fn list_volumes(&self, after: &str, limit: usize) -> Result<Part<Volume>> {
-        let (names, more) = self.volumes.page(after, limit)?;
+        // A directory put here by hand may have a name that fits no ID: nobody could use such a volume.
+        let fits = |name: &str| self.volume_id(name, None).fits().is_ok();
+        let (names, more) = self.volumes.page(after, limit, fits)?;
         let next = names.last().filter(|_| more).cloned();
         let room = Room::of(self.volumes.directory())?;
         let mut entries = Vec::with_capacity(names.len());
