@@ -35,7 +35,7 @@ const KILL: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
 pub fn run(config: &Config) -> ExitCode {
-    crate::logging::start(&config.log, config.logs_to_journal);
+    crate::logging::start(&config.log, config.journal_stream.as_deref());
     match Daemon::start(config) {
         Ok(daemon) => daemon.serve(),
         Err(error) => {

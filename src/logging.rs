@@ -2,16 +2,25 @@
 //! time in UTC and the level's name.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::SystemTime;
 
 use log::{Level, Record};
 
 use crate::clock;
 
-/// Starts logging what `filter` (env_logger's syntax, already checked) lets through.
-pub fn start(filter: &str, to_journal: bool) {
-    let format = if to_journal { journal_line } else { plain_line };
+/// Starts logging what `filter` (env_logger's syntax, already checked) lets through. `journal` is the stream that leads to the
+/// journal, if a service manager names one.
+pub fn start(filter: &str, journal: Option<&Path>) {
+    let format = if journal.is_some_and(is_standard_error) { journal_line } else { plain_line };
     env_logger::Builder::new().parse_filters(filter).format(move |out, record| writeln!(out, "{}", format(record))).init();
+}
+
+/// Whether standard error is the stream `device:inode` (systemd.exec(5), $JOURNAL_STREAM). The variable alone says nothing: a task of
+/// a Nomad agent inherits that of the agent, and its own output goes to a file.
+fn is_standard_error(stream: &Path) -> bool {
+    let stat = rustix::fs::fstat(std::io::stderr());
+    stat.is_ok_and(|stat| stream.as_os_str() == format!("{}:{}", stat.st_dev, stat.st_ino).as_str())
 }
 
 fn plain_line(record: &Record<'_>) -> String {
@@ -43,6 +52,14 @@ fn journal_line(record: &Record<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_stream_that_standard_error_is_leads_to_the_journal() {
+        use std::os::unix::fs::MetadataExt;
+        let stderr = std::fs::metadata("/proc/self/fd/2").expect("standard error is open");
+        assert!(is_standard_error(Path::new(&format!("{}:{}", stderr.dev(), stderr.ino()))));
+        assert!(!is_standard_error(Path::new(&format!("{}:{}", stderr.dev(), stderr.ino() + 1))));
+    }
 
     #[test]
     fn a_message_stays_on_its_line() {

@@ -141,9 +141,23 @@ fn deletion_is_final_and_may_be_repeated() {
     }
     assert!(images(&daemon.local_dir()).is_empty());
     refused(client.controller_get_volume(&get(&made.volume_id)), Code::NOT_FOUND, &[&made.volume_id]);
-    for foreign in ["x", "local:node-2:::csi-vol-00:1", "rbd:main:vms::disk:1", "local:node-1:::../../etc:1", &"x".repeat(128)] {
+    for foreign in ["x", "rbd:main:vms::disk:1", "local:node-1:::../../etc:1", &"x".repeat(128)] {
         client.delete_volume(&delete(foreign)).unwrap_or_else(|error| panic!("{foreign}: {error:?}"));
     }
+}
+
+/// Nomad asks one controller after another, and the next one only on the words "Unknown node".
+#[test]
+fn what_another_node_has_is_sent_there_and_not_called_absent() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let (theirs, taken) = ("local:node-2:::csi-vol-00:1", "local:node-2:::1@0123456789abcdef");
+    let says = ["Unknown node", "\"node-2\"", "\"node-1\""];
+    refused(client.delete_volume(&delete(theirs)), Code::UNAVAILABLE, &says);
+    refused(client.controller_publish_volume(&publish_to(theirs, "node-2")), Code::UNAVAILABLE, &says);
+    refused(client.controller_expand_volume(&expand(theirs, MIB)), Code::UNAVAILABLE, &says);
+    refused(client.create_snapshot(&snapshot("s", theirs)), Code::UNAVAILABLE, &says);
+    refused(client.delete_snapshot(&delete_snapshot(taken)), Code::UNAVAILABLE, &says);
 }
 
 #[test]

@@ -1,33 +1,30 @@
-# A job that writes to the volume of volume.hcl:  nomad job run consumer.nomad.hcl
+# A task that writes into the volume of volume.hcl: each start adds a line to /data/starts.
+#
+#   nomad job run consumer.nomad.hcl
 
-job "web" {
-  group "web" {
-    # One allocation at a time has a volume in mode single-node-writer.
-    count = 1
-
+job "cephlet-demo" {
+  group "demo" {
     volume "data" {
       type            = "csi"
-      source          = "web-data"
+      source          = "demo"
       access_mode     = "single-node-writer"
       attachment_mode = "file-system"
     }
 
     task "writer" {
-      # exec, docker, podman and java mount volumes into their tasks; raw_exec does not.
+      # Any driver that mounts volumes: exec, docker, podman, java. raw_exec does not. This one runs the task as nobody: volume.hcl
+      # says how it may write.
       driver = "exec"
+
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "date >> /data/starts; cat /data/starts; exec sleep infinity"]
+      }
 
       volume_mount {
         volume      = "data"
         destination = "/data"
       }
-
-      config {
-        command = "/bin/sh"
-        args    = ["-c", "while true; do date >> /data/log; sleep 10; done"]
-      }
-
-      # As root in the task: a new file system belongs to root. Once its top directory belongs to another user, run as that one.
-      user = "root"
 
       resources {
         cpu    = 50

@@ -1,72 +1,81 @@
-# cephlet as a CSI plugin of Nomad (1.3.3 or later), under raw_exec: no container, no privileges to grant, no network namespace
-# whose end freezes mounts, and every mount where the host sees it. One copy on each client serves controller and node.
+# cephlet as a CSI plugin of Nomad: one copy on every client, controller and node service in one.
 #
-# Each client needs
-#   - /usr/bin/cephlet and the tools of the file systems: mkfs.ext4, resize2fs, fsck.ext4; mkfs.xfs, xfs_growfs; …
-#   - plugin "raw_exec" { config { enabled = true } }, and the agent running as root
-#   - data_dir as below: with raw_exec nothing is mounted into the task, so the paths in Nomad's requests have to be the real ones
+#   nomad job run plugin.nomad.hcl
+#
+# It runs under raw_exec, beside the agent instead of in a container: mounts are made where every task driver sees them, and
+# there is nothing to privilege. The clients need
+#
+#   plugin "raw_exec" { config { enabled = true } }
+#
+# in the agent's configuration, and an agent that runs as root. Stopping, restarting and updating this job leaves volumes
+# mounted; stop the jobs that use volumes first all the same, as Nomad gives volumes back through it.
+#
+# The command line of cephlet asks the copy on a client through its allocation:
+#
+#   nomad alloc exec -task cephlet ALLOCATION /usr/bin/cephlet volume list
 
-variable "data_dir" {
+variable "binary" {
   type        = string
+  description = "Where cephlet is on every client."
+  default     = "/usr/bin/cephlet"
+}
+
+variable "nomad_data_dir" {
+  type        = string
+  description = "data_dir of the Nomad agents: volumes are mounted below it, at paths that the agent looks at too."
   default     = "/opt/nomad/data"
-  description = "data_dir of the clients' agents"
+}
+
+variable "state_dir" {
+  type        = string
+  description = "Where cephlet keeps its journal and the files of local volumes, on every client. It must outlive the job."
+  default     = "/var/lib/cephlet"
 }
 
 job "cephlet" {
-  # One on every client, and last to be drained.
   type = "system"
+  # Plugins come before what needs them, and are the last to go when a client is drained.
+  priority = 90
 
-  group "cephlet" {
+  group "plugin" {
+    # Storage that comes late finds a plugin that still tries.
     restart {
-      # Volumes stay mounted while the plugin is away: it is tried again for as long as it takes.
-      attempts = 3
-      interval = "1m"
+      interval = "5m"
+      attempts = 10
       delay    = "5s"
       mode     = "delay"
     }
 
-    task "plugin" {
+    task "cephlet" {
       driver = "raw_exec"
 
       config {
-        command = "/usr/bin/cephlet"
+        command = var.binary
         args    = ["serve"]
+      }
+
+      env {
+        # CSI_ENDPOINT is set by Nomad. The node's ID stands in the IDs of its local volumes: it must never change.
+        CEPHLET_NODE_ID = "${node.unique.name}"
+        # Both are said here, as a task inherits what systemd says to the agent ($STATE_DIRECTORY). Devices are mounted below the
+        # runtime directory: like the state, it must be the same for the next allocation.
+        CEPHLET_STATE_DIR   = var.state_dir
+        CEPHLET_RUNTIME_DIR = "/run/cephlet"
       }
 
       csi_plugin {
         id   = "cephlet"
         type = "monolith"
-
-        # Where Nomad expects staged and published volumes on the host: <data_dir>/client/csi/<type>/<id>. With raw_exec the task
-        # sees the host's paths, so they are told as they are; the default, /local/csi, would be another directory.
-        stage_publish_base_dir = "${var.data_dir}/client/csi/monolith/cephlet"
+        # Without a container, the path the plugin is told must be the one the agent means: <data_dir>/client/csi/<type>/<id>.
+        stage_publish_base_dir = "${var.nomad_data_dir}/client/csi/monolith/cephlet"
       }
 
-      # CSI_ENDPOINT is set by Nomad, to the socket's path on the host.
-      env {
-        # Must never change for a client: it is part of the IDs of local volumes. Nomad tells the plugin nothing itself.
-        CEPHLET_NODE_ID = "${node.unique.id}"
+      # Calls under way get 20 s to end, their processes 5 s more.
+      kill_timeout = "30s"
 
-        # Names of volumes are derived with it: keep it apart from a cephlet of the host's own, which would have "default".
-        CEPHLET_INSTANCE = "nomad"
-
-        # On the host, not in the allocation's directory: volumes outlive the allocation. Not those of a cephlet.service beside
-        # it: a state directory has one daemon.
-        CEPHLET_STATE_DIR   = "/var/lib/cephlet-nomad"
-        CEPHLET_RUNTIME_DIR = "/run/cephlet-nomad"
-
-        # Nomad may publish a volume for a new allocation before the old one has gone.
-        CEPHLET_SINGLE_NODE_TARGETS = "lenient"
-      }
-
-      # Calls under way get 20 s and their processes 5 s more; then the daemon ends, and the volumes stay mounted.
-      kill_signal  = "SIGTERM"
-      kill_timeout = "45s"
-
-      # The daemon itself takes a few MB; mkfs and fsck of a large volume take more, and raw_exec limits nothing by itself.
       resources {
-        cpu    = 100
-        memory = 128
+        cpu    = 50
+        memory = 64
       }
     }
   }

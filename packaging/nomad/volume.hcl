@@ -1,17 +1,23 @@
-# A local volume of cephlet:  nomad volume create volume.hcl
-# A local volume lives on the client that made it, and jobs that claim it are placed there. Repeat the command with a larger
-# capacity_min to make it larger.
+# A volume of cephlet's local backend: a file on the node that makes it.
+#
+#   nomad volume create volume.hcl
+#
+# To make it larger, raise capacity_min and run the same command again, also while it is in use. exec runs its tasks as nobody,
+# but the root of a new file system belongs to root: give it away once, on its client, before the first task writes to it
+# (ID is the External ID that `nomad volume status demo` shows, ALLOCATION the plugin's on that client):
+#
+#   nomad alloc exec -task cephlet ALLOCATION /usr/bin/cephlet volume publish --fs ext4 ID /mnt/demo
+#   chown nobody /mnt/demo
+#   nomad alloc exec -task cephlet ALLOCATION /usr/bin/cephlet volume unpublish ID /mnt/demo
 
-id        = "web-data"
-name      = "web-data"
+id        = "demo"
+name      = "demo"
 type      = "csi"
 plugin_id = "cephlet"
 
-capacity_min = "1GiB"
-# Left out, the volume may be larger than asked, as far as the storage rounds up.
-# capacity_max = "2GiB"
+capacity_min = "256MiB"
 
-# A volume can be claimed in the ways that stand here, one block each.
+# Single-node modes only: a local volume is reachable from its own node.
 capability {
   access_mode     = "single-node-writer"
   attachment_mode = "file-system"
@@ -23,15 +29,23 @@ capability {
 }
 
 mount_options {
-  # ext4 (the default), xfs or btrfs
+  # ext4, xfs or btrfs
   fs_type     = "ext4"
   mount_flags = ["noatime"]
 }
 
 parameters {
-  # The kind of storage; may be left out where only one is set up.
   backend = "local"
-
-  # All blocks are taken when the volume is made, so that writing to it never fails for want of space on the client.
-  # preallocate = "true"
 }
+
+# On which client. Without it, Nomad asks the client whose ID sorts first. The value is the client's name (nomad node status).
+#
+# topology_request {
+#   required {
+#     topology {
+#       segments {
+#         "org.cephlet.csi/node" = "client-1"
+#       }
+#     }
+#   }
+# }

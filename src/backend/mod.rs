@@ -176,6 +176,11 @@ pub trait Backend: Send + Sync {
     /// Whether an ID of this backend could be one of this set-up's objects; others do not exist.
     fn knows(&self, place: &Place) -> bool;
 
+    /// The node whose controller serves objects at `place`, if that is not this one.
+    fn home(&self, _place: &Place) -> Option<String> {
+        None
+    }
+
     /// Why a volume cannot be used like this, if so.
     fn supports(&self, capability: &Capability) -> Result<()>;
 
@@ -277,6 +282,11 @@ impl Backends {
                 .find(|backend| backend.name() == name)
                 .ok_or_else(|| Error::invalid(format!("the parameter 'backend' is {name:?}: allowed are {}", known()))),
         }
+    }
+
+    /// The node whose controller serves objects at `place`, if that is another than this.
+    pub fn home(&self, place: &Place) -> Option<String> {
+        self.0.iter().filter(|backend| backend.name() == place.backend).find_map(|backend| backend.home(place))
     }
 
     /// The backend that an object at `place` belongs to, if that place is one of this set-up.

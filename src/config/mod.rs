@@ -55,8 +55,8 @@ pub struct Config {
     pub log: String,
     /// The service manager's socket.
     pub notify_socket: Option<PathBuf>,
-    /// Standard error goes to the service manager's journal.
-    pub logs_to_journal: bool,
+    /// The service manager's journal, as `device:inode` of the stream that leads to it.
+    pub journal_stream: Option<PathBuf>,
     /// The crash point at which a test wants the daemon to die; 0 for none.
     #[cfg(feature = "crash-points")]
     pub crash_at: usize,
@@ -160,7 +160,7 @@ impl Config {
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
             notify_socket: reader.inherited("NOTIFY_SOCKET"),
-            logs_to_journal: reader.inherited("JOURNAL_STREAM").is_some(),
+            journal_stream: reader.inherited("JOURNAL_STREAM"),
             #[cfg(feature = "crash-points")]
             crash_at: reader.known("CEPHLET_CRASH_AT", |text| parse::number(text, 0, usize::MAX)),
             state_dir,

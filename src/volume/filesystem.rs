@@ -180,6 +180,10 @@ impl Volumes {
 fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
     let error = error.context(format!("the file system of volume {id} could not be grown"));
     let says = |text: &str| error.message().contains(text);
+    // xfs_growfs and btrfs, while one that outlived its daemon or was started by hand is still at it: asking again finds it done.
+    if says("in progress") {
+        return error.with_kind(Kind::Busy);
+    }
     let help = match fs_type {
         "ext4" if says("Permission denied") || says("Operation not permitted") => {
             "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish the volume \

@@ -35,9 +35,16 @@ impl Volumes {
         self.volume(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default()
     }
 
-    /// What work on one snapshot holds.
-    pub fn hold_snapshot(&self, id: &str) -> Hold {
-        self.snapshot(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default()
+    /// What a controller's work on one volume holds. A volume that only another node's controller can reach is refused.
+    pub fn hold_own_volume(&self, id: &str) -> Result<Hold> {
+        self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
+        Ok(self.hold_volume(id))
+    }
+
+    /// What a controller's work on one snapshot holds. A snapshot that only another node's controller can reach is refused.
+    pub fn hold_own_snapshot(&self, id: &str) -> Result<Hold> {
+        self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
+        Ok(self.snapshot(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default())
     }
 
     /// What the creation of a volume holds: the volume of that name, and the source.
@@ -47,16 +54,21 @@ impl Volumes {
         let volume = place.key(&ids::volume_object(&self.instance, &request.name));
         let source = match &request.source {
             None => None,
-            Some(Source::Volume(id)) => VolumeId::parse(id).map(|id| id.key()),
-            Some(Source::Snapshot(id)) => SnapshotId::parse(id).map(|id| id.key()),
+            Some(Source::Volume(id)) => Some(self.hold_own_volume(id)?),
+            Some(Source::Snapshot(id)) => Some(self.hold_own_snapshot(id)?),
         };
-        Ok(Hold::of(&place, [Some(volume), source].into_iter().flatten()))
+        let mut hold = Hold::of(&place, [volume]);
+        hold.keys.extend(source.into_iter().flat_map(|source| source.keys));
+        Ok(hold)
     }
 
     /// What the taking of a snapshot holds: the snapshot of that name, and the source.
-    pub fn hold_snapshot_creation(&self, request: &CreateSnapshot) -> Hold {
-        let Ok((source, _)) = self.volume(&request.source_volume_id) else { return Hold::default() };
-        let digits = ids::snapshot_digits(&self.instance, &request.name);
-        Hold::of(&source.place, [ids::snapshot_key(&source.place, &digits), source.key()])
+    pub fn hold_snapshot_creation(&self, request: &CreateSnapshot) -> Result<Hold> {
+        let mut hold = self.hold_own_volume(&request.source_volume_id)?;
+        if let Ok((source, _)) = self.volume(&request.source_volume_id) {
+            let digits = ids::snapshot_digits(&self.instance, &request.name);
+            hold.keys.push(Key::from(ids::snapshot_key(&source.place, &digits)));
+        }
+        Ok(hold)
     }
 }

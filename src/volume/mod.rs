@@ -34,6 +34,7 @@ use crate::exec::kernel::Kernel;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Journal, Table};
 use crate::layout::Layout;
+use crate::terms::ANOTHER_NODE;
 
 pub use inspect::Verdict;
 pub use list::Listed;
@@ -74,6 +75,18 @@ impl Volumes {
         let parsed = VolumeId::parse(id).ok_or_else(absent)?;
         let backend = self.backend(&parsed.place).ok_or_else(absent)?;
         Ok((parsed, backend))
+    }
+
+    /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete it is not done by
+    /// saying so. None is an ID that means nothing anywhere.
+    fn refuse_another_nodes(&self, id: &str, place: Option<&Place>) -> Result<()> {
+        match place.and_then(|place| self.backends.home(place)) {
+            None => Ok(()),
+            Some(home) => Err(Error::unavailable(format!(
+                "{ANOTHER_NODE}: {id} is on node {home:?} and this is {:?}: ask the plugin there",
+                self.node_id
+            ))),
+        }
     }
 
     /// The snapshot an ID means and its backend; no such snapshot if this set-up could not have given the ID.

@@ -79,7 +79,7 @@ impl Storm {
         let _down = self.serving.write().expect("nobody panicked");
         let mut scene = self.scene.lock().expect("nobody panicked");
         scene.daemon.kill9();
-        // As a service manager does, whatever they were at.
+        // Formatting and helpers too, whatever they were at.
         scene.daemon.kill_leftovers();
         scene.daemon.restart();
     }

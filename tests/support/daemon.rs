@@ -242,7 +242,7 @@ impl Daemon {
         self.former_lives().for_each(session::await_end);
     }
 
-    /// Kills what its former lives started and left behind, as a service manager does, and waits for the end of it.
+    /// Kills what its former lives started and left behind, but for what must not be killed, and waits for the end of it all.
     pub fn kill_leftovers(&self) {
         self.former_lives().for_each(session::kill);
     }

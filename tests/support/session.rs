@@ -7,6 +7,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::notify::timeout;
 
+/// What is never killed: a file system that is half resized or half repaired may be beyond repair.
+const NEVER_KILLED: [&str; 2] = ["e2fsck", "resize2fs"];
+
 /// Waits for the end of every process of the session.
 pub fn await_end(session: u32) {
     while let Some(pid) = members(session).into_iter().next() {
@@ -17,9 +20,13 @@ pub fn await_end(session: u32) {
     }
 }
 
-/// Kills every process of the session and waits for its end.
+/// Kills what may be killed of the session, and waits for the end of everything.
 pub fn kill(session: u32) {
-    for pid in members(session) {
+    let spared = |pid: &Pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        NEVER_KILLED.contains(&name.trim_end())
+    };
+    for pid in members(session).into_iter().filter(|pid| !spared(pid)) {
         // ESRCH: it has ended since.
         let _ = kill_process(pid, Signal::KILL);
     }

@@ -49,7 +49,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::{Access, Capability, Map, SizeRange, TopologyRequirement};
+use crate::terms::{ANOTHER_NODE, Access, Capability, Map, SizeRange, TopologyRequirement};
 
 /// The first field of IDs.
 const NAME: &str = "local";
@@ -134,9 +134,9 @@ impl Local {
             return Ok(());
         }
         Err(Error::no_space(format!(
-            "a local volume made here is reachable only where {} = {:?}, which accessibility_requirements does not allow: ask the \
-             plugin on an allowed node",
-            self.topology_key, self.node
+            "{}: a local volume made here is reachable only where {} = {:?}, which accessibility_requirements does not allow: ask \
+             the plugin on an allowed node",
+            ANOTHER_NODE, self.topology_key, self.node
         )))
     }
 }
@@ -168,6 +168,11 @@ impl Backend for Local {
 
     fn knows(&self, place: &Place) -> bool {
         *place == self.place()
+    }
+
+    fn home(&self, place: &Place) -> Option<String> {
+        let alike = Place { cluster: self.node.clone(), ..place.clone() } == self.place();
+        (alike && place.cluster != self.node).then(|| place.cluster.clone())
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {

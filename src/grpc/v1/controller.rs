@@ -91,7 +91,7 @@ impl wire::Controller for Controller {
     fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
         let request = DeleteVolume { volume_id: request.volume_id, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a volume that is not there is deleted.
             volumes.delete(call, &request).map(|_| wire::DeleteVolumeResponse::default())
@@ -111,7 +111,7 @@ impl wire::Controller for Controller {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let context = volumes.publish_to_node(call, &request)?;
             Ok(wire::ControllerPublishVolumeResponse { publish_context: context.into_iter().collect(), ..Default::default() })
@@ -124,7 +124,7 @@ impl wire::Controller for Controller {
     ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.unpublish_from_node(call, &request).map(|()| wire::ControllerUnpublishVolumeResponse::default())
         }))
@@ -143,7 +143,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             Ok(verdict(volumes.validate(call, &request)?, request))
         }))
@@ -199,7 +199,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.name.clone(), self.volumes.hold_snapshot_creation(&request));
+        let (subject, hold) = (request.name.clone(), self.volumes.hold_snapshot_creation(&request)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let snapshot = MessageField::some(encode::snapshot(volumes.create_snapshot(call, request)?));
             Ok(wire::CreateSnapshotResponse { snapshot, ..Default::default() })
@@ -208,7 +208,7 @@ impl wire::Controller for Controller {
 
     fn delete_snapshot(&self, request: wire::DeleteSnapshotRequest) -> Result<Plan<wire::DeleteSnapshotResponse>> {
         let request = SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }.checked()?;
-        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_snapshot(&request.snapshot_id));
+        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a snapshot that is not there is deleted.
             volumes.delete_snapshot(call, &request).map(|_| wire::DeleteSnapshotResponse::default())
@@ -233,7 +233,7 @@ impl wire::Controller for Controller {
 
     fn get_snapshot(&self, request: wire::GetSnapshotRequest) -> Result<Plan<wire::GetSnapshotResponse>> {
         let request = SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }.checked()?;
-        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_snapshot(&request.snapshot_id));
+        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let snapshot = MessageField::some(encode::snapshot(volumes.get_snapshot(call, &request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
@@ -251,7 +251,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let capacity_bytes = encode::bytes(volumes.expand(call, &request)?);
             Ok(wire::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: true, ..Default::default() })
@@ -263,7 +263,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             Ok(volume_with_status(volumes.get(call, &request)?))
         }))
@@ -279,7 +279,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.modify(call, &request).map(|()| wire::ControllerModifyVolumeResponse::default())
         }))
