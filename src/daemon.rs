@@ -1,8 +1,8 @@
 //! The order of start-up and of shutdown.
 //!
 //! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
-//! End: STOPPING → no new calls → those under way until the deadline → kill and reap what remains → journal synced → socket gone.
-//! Volumes stay mounted.
+//! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and reap what remains →
+//! journal synced → lock given back. Volumes stay mounted.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 /// How long what is still running after that gets before it is killed.
 const KILL: Duration = Duration::from_secs(5);
+
+/// How long the calls whose processes are gone get to say so and to write down what they did.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
 pub fn run(config: &Config) -> ExitCode {
@@ -82,7 +85,7 @@ impl Daemon {
     }
 
     fn serve(self) -> ExitCode {
-        log::info!("cephlet {} serves at {:?}", env!("CARGO_PKG_VERSION"), self.door);
+        log::info!("cephlet {} serves at {}", env!("CARGO_PKG_VERSION"), self.door.socket().display());
         self.notifier.ready();
         let outcome = self.wait();
         self.notifier.stopping();
@@ -109,6 +112,9 @@ impl Daemon {
         self.door.close(Instant::now() + DRAIN);
         self.pool.stop();
         self.processes.shutdown(Instant::now() + KILL);
+        if !self.pool.drain(Instant::now() + LAST_WORDS) {
+            log::warn!("{} calls are left where they are; repeated, they go on from there", self.pool.load().running);
+        }
         self.running.stop();
         if let Err(error) = self.journal.sync() {
             log::error!("the journal could not be synced: {error}");

@@ -14,6 +14,15 @@ use crate::clock;
 pub fn start(filter: &str, journal: Option<&Path>) {
     let format = if journal.is_some_and(is_standard_error) { journal_line } else { plain_line };
     env_logger::Builder::new().parse_filters(filter).format(move |out, record| writeln!(out, "{}", format(record))).init();
+    log_panics();
+}
+
+/// Has every panic logged with its place and its thread, before whoever catches it goes on.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        log::error!("a defect of cephlet: thread \"{}\" {panic}", thread.name().unwrap_or("without a name"));
+    }));
 }
 
 /// Whether standard error is the stream `device:inode` (systemd.exec(5), $JOURNAL_STREAM). The variable alone says nothing: a task of

@@ -6,6 +6,10 @@ use std::collections::BTreeMap;
 /// The key of a volume's context that says which file system it was made for.
 pub const CONTEXT_KEY: &str = "fsType";
 
+/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
+/// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
+pub const ANOTHER_NODE: &str = "Unknown node";
+
 /// Opaque string pairs: parameters, contexts, topology segments.
 pub type Map = BTreeMap<String, String>;
 

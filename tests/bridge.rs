@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cephlet::error::{Error, Result};
@@ -104,6 +104,24 @@ impl wire::GroupController for Volumes {
     }
 }
 
+/// What was logged.
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps what is logged.
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LOG.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
 /// An open door with these services behind it.
 struct House {
     channel: Channel,
@@ -175,6 +193,9 @@ impl House {
 
 #[test]
 fn a_defect_costs_one_call_and_frees_its_lock() {
+    log::set_logger(&Log).unwrap();
+    log::set_max_level(log::LevelFilter::Error);
+    cephlet::logging::log_panics();
     let house = House::open();
     for name in ["before", "with the lock"] {
         let (code, message) = house.lock(name).unwrap_err();
@@ -187,6 +208,10 @@ fn a_defect_costs_one_call_and_frees_its_lock() {
         }
     }
     house.await_rest();
+    let lines = LOG.lock().unwrap();
+    for part in ["tests/bridge.rs:", "on purpose, before the lock", "on purpose, with the lock", "thread \"worker "] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is missing in {lines:?}");
+    }
 }
 
 #[test]

@@ -51,6 +51,26 @@ fn calls_under_way_are_finished_before_the_end() {
     daemon.assert_node_is_clean();
 }
 
+/// Takes the 20 s that calls under way are given.
+#[test]
+fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
+    let (mut daemon, stub, id) = with_stuck_volume();
+    let request = stage(&id, &daemon.text("stage"), mount("ext4"));
+    let client = daemon.client();
+    let under_way = thread::spawn(move || client.node_stage_volume(&request));
+    stub.await_start();
+    assert!(daemon.terminate().success(), "{}", daemon.log.text());
+    refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &[]);
+    let lines = daemon.log.lines_with("/csi.v1.Node/NodeStageVolume");
+    assert!(lines.len() == 1 && lines[0].contains("mkfs.ext4") && lines[0].contains("cephlet is stopping"), "{lines:?}");
+    // A formatting is not killed; this one ends without having touched the device.
+    drop(stub);
+    daemon.restart();
+    daemon.client().node_stage_volume(&stage(&id, &daemon.text("stage"), mount("ext4"))).expect("the same again");
+    daemon.client().node_unstage_volume(&unstage(&id, &daemon.text("stage"))).expect("unstage");
+    daemon.assert_node_is_clean();
+}
+
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let (mut daemon, stub, id) = with_stuck_volume();

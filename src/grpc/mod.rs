@@ -63,6 +63,11 @@ impl Door {
         Ok(Self { server, socket: socket.to_path_buf(), _reservation: reservation })
     }
 
+    /// Where it is.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Takes no more calls, waits for those under way until `deadline`, cancels the rest and removes the socket.
     pub fn close(mut self, deadline: Instant) {
         let patience = deadline.saturating_duration_since(Instant::now());

@@ -49,7 +49,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::{Access, Capability, Map, SizeRange, TopologyRequirement};
+use crate::terms::{ANOTHER_NODE, Access, Capability, Map, SizeRange, TopologyRequirement};
 
 /// The first field of IDs.
 const NAME: &str = "local";
@@ -136,9 +136,7 @@ impl Local {
         Err(Error::no_space(format!(
             "{}: a local volume made here is reachable only where {} = {:?}, which accessibility_requirements does not allow: ask \
              the plugin on an allowed node",
-            crate::terms::ANOTHER_NODE,
-            self.topology_key,
-            self.node
+            ANOTHER_NODE, self.topology_key, self.node
         )))
     }
 }
