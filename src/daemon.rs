@@ -33,6 +33,9 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How long what is still running after that gets before it is killed.
 const KILL: Duration = Duration::from_secs(5);
 
+/// How long the last answers get to be sent.
+const ANSWER: Duration = Duration::from_secs(1);
+
 /// Runs the daemon until it is told to end or can no longer keep its word.
 pub fn run(config: &Config) -> ExitCode {
     crate::logging::start(&config.log, config.logs_to_journal);
@@ -106,9 +109,14 @@ impl Daemon {
 
     fn stop(self) {
         log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
-        self.door.close(Instant::now() + DRAIN);
-        self.pool.stop();
+        let mut door = self.door;
+        if !door.drain(Instant::now() + DRAIN) {
+            log::warn!("{} calls are still under way: what they run is ended", self.running.len());
+        }
+        // The calls that wait for it are answered now, and those that were parked behind them.
         self.processes.shutdown(Instant::now() + KILL);
+        self.pool.stop();
+        door.close(Instant::now() + ANSWER);
         self.running.stop();
         if let Err(error) = self.journal.sync() {
             log::error!("the journal could not be synced: {error}");
