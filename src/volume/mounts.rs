@@ -74,7 +74,7 @@ fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
 impl Volumes {
     /// Where the volume's device is mounted for real, as the table of mounts names it.
     pub(super) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
-        resolved(&self.layout.mount_point(&id.key()))
+        resolved(self.layout.mount_point(&id.key()))
     }
 
     /// The volume's device on this node, if it is attached and its node is there.
