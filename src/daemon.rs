@@ -33,7 +33,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How long what is still running after that gets before it is killed.
 const KILL: Duration = Duration::from_secs(5);
 
-/// How long the calls whose processes are gone get to say so and to write down what they did.
+/// How long the calls whose processes are gone get to say so, to write down what they did and to be answered.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
@@ -109,12 +109,17 @@ impl Daemon {
 
     fn stop(self) {
         log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
-        self.door.close(Instant::now() + DRAIN);
-        self.pool.stop();
+        let mut door = self.door;
+        if !door.drain(Instant::now() + DRAIN) {
+            log::warn!("{} calls are still under way: what they run is ended", self.running.len());
+        }
+        // The calls that wait for it are answered now, and those that were parked behind them.
         self.processes.shutdown(Instant::now() + KILL);
         if !self.pool.drain(Instant::now() + LAST_WORDS) {
             log::warn!("{} calls are left where they are; repeated, they go on from there", self.pool.load().running);
         }
+        self.pool.stop();
+        door.close(Instant::now() + LAST_WORDS);
         self.running.stop();
         if let Err(error) = self.journal.sync() {
             log::error!("the journal could not be synced: {error}");

@@ -72,6 +72,20 @@ fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
 }
 
 #[test]
+fn calls_that_do_not_end_are_answered_before_the_end() {
+    let (mut daemon, stub, id) = with_stuck_volume();
+    let (request, behind) = (stage(&id, &daemon.text("stage"), mount("ext4")), unstage(&id, &daemon.text("stage")));
+    let (client, other) = (daemon.client(), daemon.client());
+    let under_way = thread::spawn(move || client.node_stage_volume(&request));
+    stub.await_start();
+    let parked = thread::spawn(move || other.node_unstage_volume(&behind));
+    daemon.signal(Signal::TERM);
+    refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &["mkfs.ext4", "stopping"]);
+    refused(parked.join().expect("the client"), Code::UNAVAILABLE, &[]);
+    assert!(daemon.wait().success(), "{}", daemon.log.text());
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let (mut daemon, stub, id) = with_stuck_volume();
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));

@@ -210,6 +210,18 @@ fn a_block_volume_can_be_given_for_reading() {
 }
 
 #[test]
+fn readers_of_a_block_volume_only_read() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 8, block_as(Mode::SINGLE_NODE_READER_ONLY));
+    volume.stage("stage").expect("stage");
+    volume.publish("stage", "device").expect("publish");
+    assert!(fs::write(volume.path("device"), "x").is_err(), "the device must refuse, a read-only bind of its node does not");
+    refused(volume.stage_as("other", block()), Code::FAILED_PRECONDITION, &["read-only"]);
+    volume.retire(&["device"], &["stage"]);
+    daemon.assert_node_is_clean();
+}
+
+#[test]
 fn unstaging_keeps_what_is_published() {
     let daemon = Daemon::start();
     let volume = TestVolume::in_use(&daemon, "one");

@@ -69,15 +69,11 @@ fn a_file_system_that_is_there_is_used() {
 
 #[test]
 fn a_formatter_that_fails_says_so_and_leaves_nothing() {
-    let scratch = Arc::new(Scratch::new());
-    let stubs = scratch.dir("stubs");
-    install(&stubs.join("mkfs.ext4"), "#!/bin/sh\necho 'the moon is in the wrong phase' >&2\nexit 7\n");
-    let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", format!("{}:/usr/sbin:/sbin", stubs.display()));
-    let daemon = setup.start();
+    let (daemon, stub) = with_formatter("#!/bin/sh\necho 'the moon is in the wrong phase' >&2\nexit 7\n");
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["mkfs.ext4", "7", "wrong phase", &volume.id]);
     daemon.assert_node_is_clean();
-    fs::remove_file(stubs.join("mkfs.ext4")).expect("take the stub away");
+    fs::remove_file(stub).expect("take the stub away");
     volume.client.delete_volume(&delete(&volume.id)).expect("nothing holds it");
 }
 

@@ -123,11 +123,11 @@ fn each_rpc_is_one_line() {
         ("/csi.v1.Node/NodeUnstageVolume ", 1, vec![&id, " OK ", " ms"]),
     ];
     for (method, count, parts) in expected {
-        let lines = daemon.log.lines_with(method);
+        let lines = daemon.log.await_lines(method, count);
         assert_eq!(lines.len(), count, "{lines:?}");
         assert!(lines.iter().all(|line| parts.iter().all(|part| line.contains(part))), "{lines:?}");
     }
-    let failed = daemon.log.lines_with("NOT_FOUND");
+    let failed = daemon.log.await_lines("NOT_FOUND", 1);
     assert!(failed.len() == 1 && failed[0].contains("absent"), "{failed:?}");
 }
 

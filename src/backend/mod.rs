@@ -248,6 +248,8 @@ pub struct NodeContext<'a> {
     pub publish: &'a Map,
     /// Credentials of the request.
     pub secrets: &'a Secrets,
+    /// Nothing is to be written to the device, whoever opens it.
+    pub read_only: bool,
 }
 
 /// The backends that are set up.

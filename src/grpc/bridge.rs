@@ -86,7 +86,7 @@ impl<R: Send + 'static> Plan<R> {
     }
 }
 
-/// A call that is owed an answer. Dropped without one (a worker died), it answers INTERNAL.
+/// A call that is owed an answer. Dropped without one (the daemon ends), it answers UNAVAILABLE.
 struct Reply {
     call: Call,
     running: Arc<Running>,
@@ -109,7 +109,7 @@ impl Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        self.send(Err(Error::internal("the call was dropped by the daemon before it was answered; ask again")));
+        self.send(Err(Error::unavailable("the call was dropped before it was answered: cephlet is going down, or has a defect that its log tells of; ask again")));
     }
 }
 

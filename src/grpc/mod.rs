@@ -9,8 +9,9 @@ pub mod v1;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crossbeam_channel::Receiver;
 use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
 
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ const SLOTS: usize = 128;
 pub struct Door {
     server: Server,
     socket: PathBuf,
+    /// Told once every call has been answered; from [`Door::drain`] on.
+    drained: Option<Receiver<()>>,
     // The socket's name is reserved while this lives.
     _reservation: socket::Reservation,
 }
@@ -60,7 +63,7 @@ impl Door {
         crash::point("socket bound");
         drop(umask);
         server.start();
-        Ok(Self { server, socket: socket.to_path_buf(), _reservation: reservation })
+        Ok(Self { server, socket: socket.to_path_buf(), drained: None, _reservation: reservation })
     }
 
     /// Where it is.
@@ -68,11 +71,16 @@ impl Door {
         &self.socket
     }
 
-    /// Takes no more calls, waits for those under way until `deadline`, cancels the rest and removes the socket.
+    /// Takes no more calls and waits for those under way. False if some still are at the deadline.
+    pub fn drain(&mut self, deadline: Instant) -> bool {
+        let server = &mut self.server;
+        let drained = self.drained.get_or_insert_with(|| finished(server.shutdown()));
+        drained.recv_deadline(deadline).is_ok()
+    }
+
+    /// Waits for the calls still under way until the deadline, cancels the rest and removes the socket.
     pub fn close(mut self, deadline: Instant) {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        let done = self.server.shutdown();
-        if !finished_within(done, patience) {
+        if !self.drain(deadline) {
             log::warn!("calls are still under way and are cancelled");
             self.server.cancel_all_calls();
         }
@@ -85,13 +93,16 @@ impl Door {
 }
 
 /// Waits for gRPC's shutdown on a thread of its own: the future has no deadline.
-fn finished_within(done: grpcio::ShutdownFuture, patience: Duration) -> bool {
-    let (sender, receiver) = crossbeam_channel::bounded(1);
+fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
+    let (sender, receiver) = crossbeam_channel::bounded(2);
     let wait = move || {
         let _ = futures_executor::block_on(done);
-        let _ = sender.send(());
+        // Once for each of the two who ask.
+        let _ = (sender.send(()), sender.send(()));
     };
-    std::thread::Builder::new().name("shutdown".into()).spawn(wait).is_ok() && receiver.recv_timeout(patience).is_ok()
+    // Without a thread nobody is told, and the deadline decides.
+    let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
+    receiver
 }
 
 /// Removes a socket that a dead daemon left. Anything else at the path is left alone.

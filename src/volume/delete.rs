@@ -24,7 +24,10 @@ impl Volumes {
             )));
         }
         let outcome = self.intending(Operation::DeleteVolume, &id.to_string(), |begin| {
-            begin()?;
+            // Without an incarnation the intent could, after a crash, hit what was put there by hand later.
+            if id.incarnation.is_some() {
+                begin()?;
+            }
             backend.delete(call, &id, &request.secrets)
         })?;
         self.forget_mark(&id)?;

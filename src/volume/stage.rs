@@ -12,7 +12,7 @@ use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Staging};
-use crate::volume::requests::{Access, Mode, Stage};
+use crate::volume::requests::{Access, Capability, Mode, Stage};
 use crate::volume::{Volumes, filesystem};
 
 impl Volumes {
@@ -63,7 +63,8 @@ impl Volumes {
             Some(device) if !(device.read_only && writes) => Ok(device),
             _ => {
                 let Stage { volume_context: volume, publish_context: publish, secrets, .. } = request;
-                backend.attach(call, id, &NodeContext { volume, publish, secrets })
+                let read_only = reads_a_device(&request.capability);
+                backend.attach(call, id, &NodeContext { volume, publish, secrets, read_only })
             }
         }
     }
@@ -78,15 +79,10 @@ impl Volumes {
             read_only: node_record::is_read_only(capability),
         };
         let Some(mut record) = before else {
-            return Ok(NodeRecord {
-                volume_id: id.to_string(),
-                boot_id: self.boot_id.clone(),
-                access,
-                // Several nodes may have it mounted: not even the journal may be replayed.
-                read_only: capability.mode == Mode::MultiNodeReaderOnly,
-                stagings: vec![staging],
-                targets: Vec::new(),
-            });
+            let (volume_id, boot_id) = (id.to_string(), self.boot_id.clone());
+            // Several nodes may have it mounted: not even the journal may be replayed.
+            let read_only = capability.mode == Mode::MultiNodeReaderOnly || reads_a_device(capability);
+            return Ok(NodeRecord { volume_id, boot_id, access, read_only, stagings: vec![staging], targets: Vec::new() });
         };
         if record.access != access {
             return Err(Error::already_exists(format!(
@@ -161,6 +157,12 @@ impl Volumes {
             log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
         }
     }
+}
+
+/// Whether a block volume is only read. The kernel lets a device be written through a read-only bind of its node (only files,
+/// directories and links are protected, fs/namei.c, sb_permission), so the device itself has to refuse.
+fn reads_a_device(capability: &Capability) -> bool {
+    capability.access == Access::Block && node_record::is_read_only(capability)
 }
 
 /// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.

@@ -21,7 +21,7 @@ impl Local {
             return Err(Error::precondition(format!("volume {id} cannot be attached: its image is missing")));
         }
         let path = self.volumes.image_path(&id.object);
-        let read_only = context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
+        let read_only = context.read_only || context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
         let device =
             self.loops.attach(call, &path, read_only).map_err(|error| error.context(format_args!("attach volume {id}")))?;
         // The same incarnation before and after: it was there all the time.

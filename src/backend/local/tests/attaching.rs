@@ -5,7 +5,7 @@ use crate::backend::{Deleted, Device, NodeContext};
 use crate::ids::VolumeId;
 
 fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<Device> {
-    it.local.attach(&it.call, id, &NodeContext { volume: &Map::new(), publish, secrets: &it.none })
+    it.local.attach(&it.call, id, &NodeContext { volume: &Map::new(), publish, secrets: &it.none, read_only: false })
 }
 
 #[test]

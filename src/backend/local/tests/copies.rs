@@ -18,7 +18,9 @@ fn read(it: &Fixture, volume: &Volume, at: u64, length: usize) -> String {
 
 fn attach(it: &Fixture, volume: &Volume) {
     let (empty, context) = (Map::new(), Secrets::default());
-    it.local.attach(&it.call, &volume.id, &NodeContext { volume: &empty, publish: &empty, secrets: &context }).unwrap();
+    it.local
+        .attach(&it.call, &volume.id, &NodeContext { volume: &empty, publish: &empty, secrets: &context, read_only: false })
+        .unwrap();
 }
 
 fn on_xfs() -> (Mounted, Fixture) {
@@ -150,7 +152,11 @@ fn while_data_is_copied_nobody_attaches_or_deletes_the_source() {
     let volume = it.volume("a", MIB);
     let copying = it.local.open_source(&it.local.volumes, &volume.id.object, "volume a".into()).unwrap();
     let (empty, secrets) = (Map::new(), Secrets::default());
-    let attached = it.local.attach(&it.call, &volume.id, &NodeContext { volume: &empty, publish: &empty, secrets: &secrets });
+    let attached = it.local.attach(
+        &it.call,
+        &volume.id,
+        &NodeContext { volume: &empty, publish: &empty, secrets: &secrets, read_only: false },
+    );
     refused(attached, Kind::Unavailable, &[&volume.id.to_string(), "try again"]);
     refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &["being copied"]);
     refused(it.snapshot("s", &volume), Kind::Unavailable, &["another operation"]);

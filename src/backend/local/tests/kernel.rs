@@ -32,7 +32,7 @@ fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
 }
 
 fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<Device> {
-    it.local.attach(&it.call, &volume.id, &NodeContext { volume: &Map::new(), publish, secrets: &it.none })
+    it.local.attach(&it.call, &volume.id, &NodeContext { volume: &Map::new(), publish, secrets: &it.none, read_only: false })
 }
 
 fn device_size(device: &Device) -> u64 {
