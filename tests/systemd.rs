@@ -104,6 +104,10 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
     for device in ["/dev/loop-control rw", "block-* rw"] {
         assert!(directives["DeviceAllow"].iter().any(|allowed| allowed == device), "{device}");
     }
+    // systemd passes over a device that is missing when the unit starts.
+    for order in ["Wants", "After"] {
+        assert!(directives[order].join(" ").contains("modprobe@loop.service"), "{order}");
+    }
     let calls = directives["SystemCallFilter"].join(" ");
     assert!(calls.contains("@mount") && calls.contains("@system-service"), "{calls}");
 }

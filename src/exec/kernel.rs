@@ -118,7 +118,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Precondition`] when it is attached read-only and is
-    /// to be written; [`Kind::NotFound`] when there is no such image.
+    /// to be written, and when there are no loop devices; [`Kind::NotFound`] when there is no such image.
     pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         let step = format!("attach {} to a loop device", image.display());
         let request = Request::AttachLoop { image: image.into(), read_only };
@@ -303,7 +303,12 @@ fn explain_attach(error: Error) -> Error {
             Kind::Precondition,
             "it is attached read-only or lies on a read-only file system: detach it, or use it read-only",
         ),
-        Some(libc::ENOENT) => hint(&error, Kind::NotFound, "there is no such image, or no /dev/loop-control (modprobe loop)"),
+        Some(libc::ENOENT) => hint(&error, Kind::NotFound, "there is no such image"),
+        Some(libc::ENODEV) => hint(
+            &error,
+            Kind::Precondition,
+            "/dev has no loop-control or not the node of the free loop device: `modprobe loop`, or give the container the host's /dev",
+        ),
         _ => error,
     }
 }

@@ -21,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
 use serde::{Deserialize, Serialize};
 
@@ -160,7 +161,7 @@ pub enum Detached {
 ///
 /// # Errors
 /// Those of open(2) and loop(4); EWOULDBLOCK when somebody holds an exclusive lock on the image; EROFS when it is attached read-only
-/// and is to be written.
+/// and is to be written; ENODEV when /dev has no loop devices.
 pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
     if let Some(device) = find(image)? {
         return if device.read_only && !read_only { Err(io::Error::from_raw_os_error(libc::EROFS)) } else { Ok(device) };
@@ -179,18 +180,25 @@ pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
 }
 
 fn configure_free(image: &File, read_only: bool) -> io::Result<LoopDevice> {
-    let control = File::from(rustix::fs::open(CONTROL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?);
+    let control = open_node(Path::new(CONTROL), OFlags::RDWR)?;
     // SAFETY: see the implementation of the trait.
     let number = changing("get a free loop device", || unsafe { ioctl(&control, GetFree) })?;
     let path = PathBuf::from(format!("/dev/loop{number}"));
-    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    let device = File::from(rustix::fs::open(&path, access | OFlags::CLOEXEC, Mode::empty())?);
+    let device = open_node(&path, if read_only { OFlags::RDONLY } else { OFlags::RDWR })?;
     let flags = if read_only { LO_FLAGS_READ_ONLY } else { 0 };
     match configure(&device, image, flags | LO_FLAGS_DIRECT_IO) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => configure(&device, image, flags)?,
         result => result?,
     }
     as_attached(path, &device)
+}
+
+/// Opens a node in /dev. One that is missing must not look like a missing image: ENODEV instead of ENOENT.
+fn open_node(path: &Path, access: OFlags) -> io::Result<File> {
+    match rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => Err(Errno::NODEV.into()),
+        result => Ok(File::from(result?)),
+    }
 }
 
 fn configure(device: &File, image: &File, flags: u32) -> io::Result<()> {

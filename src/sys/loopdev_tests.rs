@@ -111,8 +111,9 @@ fn direct_io_is_on_where_the_file_system_has_it() {
 }
 
 #[test]
-fn a_missing_image_is_an_error() {
+fn a_missing_image_is_an_error_and_a_missing_node_another() {
     let dir = tempfile::tempdir().unwrap();
-    let error = attach(&dir.path().join("none"), false).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    let missing = dir.path().join("none");
+    assert_eq!(attach(&missing, false).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    assert_eq!(open_node(&missing, OFlags::RDWR).unwrap_err().raw_os_error(), Some(libc::ENODEV));
 }

@@ -75,6 +75,14 @@ fn a_missing_right_is_named() {
 }
 
 #[test]
+fn a_machine_without_loop_devices_is_no_missing_volume() {
+    let missing = br#"{"Failed":{"action":"attach /x","errno":19,"text":""}}"#;
+    let error = Kernel::new(Arc::new(Canned(missing))).attach_loop(&Call::internal("test"), Path::new("/x"), false).unwrap_err();
+    assert_eq!(error.kind(), Kind::Precondition, "an orchestrator takes NOT_FOUND for a volume that is gone");
+    assert!(error.message().contains("modprobe loop"), "{error}");
+}
+
+#[test]
 fn an_image_is_attached_grown_and_detached() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
