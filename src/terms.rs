@@ -121,7 +121,3 @@ pub struct TopologyRequirement {
     /// In order of preference.
     pub preferred: Vec<Map>,
 }
-
-/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
-/// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
-pub const ANOTHER_NODE: &str = "Unknown node";
