@@ -197,15 +197,14 @@ fn a_block_volume_is_a_device() {
 }
 
 #[test]
-fn a_block_volume_can_be_given_for_reading() {
+fn a_block_device_is_not_read_only_at_one_path_alone() {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 8, block());
     volume.stage("stage").expect("stage");
-    volume.publish_read_only("stage", "device").expect("publish");
-    let options = mount_at(&volume.path("device")).expect("bound").options;
-    assert!(options.split(',').any(|option| option == "ro"), "{options}");
+    refused(volume.publish_read_only("stage", "device"), Code::FAILED_PRECONDITION, &[&volume.id, "reader-only"]);
+    assert!(!exists(&volume.path("device")));
     refused(volume.publish_as("stage", "other", mount("ext4")), Code::FAILED_PRECONDITION, &["block device"]);
-    volume.retire(&["device"], &["stage"]);
+    volume.retire(&[], &["stage"]);
     daemon.assert_node_is_clean();
 }
 

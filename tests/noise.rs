@@ -53,7 +53,9 @@ const CLEAR: [Code; 7] = [
 #[track_caller]
 fn is_clear(daemon: &Daemon, channel: &grpcio::Channel, method: &'static str, message: Vec<u8>, what: &str) {
     if let Err(error) = raw::call(channel, method, message) {
-        assert!(CLEAR.contains(&error.code), "{method}, {what}: {error:?}\n{}", daemon.log.text());
+        // A damaged ID may name another node.
+        let elsewhere = error.code == Code::UNAVAILABLE && error.message.starts_with("Unknown node");
+        assert!(elsewhere || CLEAR.contains(&error.code), "{method}, {what}: {error:?}\n{}", daemon.log.text());
         assert!(!error.message.is_empty(), "{method}, {what}");
     }
 }

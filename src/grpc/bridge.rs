@@ -277,8 +277,8 @@ fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
 
 /// Reads a request; bytes that are none are the caller's mistake.
 pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
-    Q::parse_from_bytes(bytes)
-        .map_err(|error| Error::invalid(format!("the request is not a {}: {error}", std::any::type_name::<Q>())))
+    let name = std::any::type_name::<Q>().rsplit("::").next().unwrap_or_default();
+    Q::parse_from_bytes(bytes).map_err(|error| Error::invalid(format!("the request is not a {name}: {error}")))
 }
 
 /// Waits for a call's answer and sends it.

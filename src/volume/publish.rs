@@ -19,9 +19,9 @@ impl Volumes {
         backend.supports(&request.capability)?;
         let Some(mut record) = self.node_record(&id)? else { return Err(self.not_staged(call, backend.as_ref(), &id, request)) };
         self.check_staging(&id, &record, request)?;
-        let source = self.bind_source(&id, &record, backend.as_ref())?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
+        let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
         let wanted = Target { path: request.target_path.clone(), mode: request.capability.mode, read_only, made: false };
         let present = record.targets.iter().find(|target| target.path == wanted.path);
         let is_new = present.is_none();
@@ -103,15 +103,20 @@ impl Volumes {
     }
 
     /// What targets are binds of: the real mount, or the device node.
-    fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend) -> Result<PathBuf> {
-        match record.access {
-            Access::Mount { .. } => self.real_mount(id),
-            Access::Block => {
-                let device = backend.attached(id)?;
-                let gone = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
-                device.map(|device| device.path).ok_or_else(gone)
-            }
+    fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend, read_only: bool) -> Result<PathBuf> {
+        if record.access != Access::Block {
+            return self.real_mount(id);
         }
+        let gone = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
+        let device = backend.attached(id)?.ok_or_else(gone)?;
+        if read_only && !device.read_only {
+            // A read-only bind of a device's node keeps nobody from writing to the device.
+            return Err(Error::precondition(format!(
+                "volume {id} is attached for writing, and a block device cannot be read-only at one path alone: stage it with a \
+                 reader-only access mode, or have the controller publish it read-only first"
+            )));
+        }
+        Ok(device.path)
     }
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
