@@ -178,3 +178,13 @@ fn a_start_is_quick_and_small() {
     assert!(resident < 32 * 1024, "{resident} KiB at rest");
     assert!(daemon.threads() < 32, "{} threads at rest", daemon.threads());
 }
+
+#[test]
+fn probe_says_when_nothing_can_be_mounted() {
+    let without = ["/usr/bin/setpriv", "--bounding-set=-sys_admin"];
+    let node = Setup::new().set("CEPHLET_SERVICES", "node").under(&without).start();
+    refused(node.client().probe(&Default::default()), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
+    let both = Setup::new().under(&without).start();
+    both.client().probe(&Default::default()).expect("the controller can still make volumes");
+    assert!(both.log.text().contains("CAP_SYS_ADMIN"), "the log should say what the node lacks");
+}

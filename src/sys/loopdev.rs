@@ -27,7 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{block, changing};
 
-const CONTROL: &str = "/dev/loop-control";
+/// The door to the loop driver; there when the driver is.
+pub const CONTROL: &str = "/dev/loop-control";
 
 const LOOP_CLR_FD: Opcode = 0x4C01;
 const LOOP_GET_STATUS64: Opcode = 0x4C05;

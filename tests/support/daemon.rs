@@ -20,7 +20,8 @@ use super::{PATIENCE, Scratch, session};
 pub struct Setup {
     pub scratch: Arc<Scratch>,
     environment: BTreeMap<String, String>,
-    own_session: bool,
+    /// A program that starts the daemon, with its arguments.
+    wrapper: Vec<&'static str>,
 }
 
 impl Setup {
@@ -41,7 +42,7 @@ impl Setup {
             ("CEPHLET_LOG", "debug".to_string()),
         ];
         let environment = usual.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
-        Self { scratch, environment, own_session: false }
+        Self { scratch, environment, wrapper: Vec::new() }
     }
 
     /// Sets a variable.
@@ -57,16 +58,22 @@ impl Setup {
     }
 
     /// Runs the daemon in a session of its own, so that what it started can be told from everything else.
-    pub fn in_own_session(mut self) -> Self {
-        self.own_session = true;
+    pub fn in_own_session(self) -> Self {
+        self.under(&["/usr/bin/setsid"])
+    }
+
+    /// Has another program start it, which becomes the daemon.
+    pub fn under(mut self, wrapper: &[&'static str]) -> Self {
+        self.wrapper = wrapper.to_vec();
         self
     }
 
     /// The command, not yet started. Nothing of the test's own environment reaches it.
     pub fn command(&self) -> Command {
         let binary = env!("CARGO_BIN_EXE_cephlet");
-        let mut command = Command::new(if self.own_session { "/usr/bin/setsid" } else { binary });
-        command.args(self.own_session.then_some(binary));
+        let mut words = self.wrapper.iter().copied().chain([binary]);
+        let mut command = Command::new(words.next().unwrap_or(binary));
+        command.args(words);
         command.env_clear().envs(&self.environment).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }

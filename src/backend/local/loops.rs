@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
+use rustix::thread::CapabilitySet;
+
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::Kernel;
@@ -14,6 +16,9 @@ use crate::sys::mountinfo::{Mount, Mounts};
 /// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage is done by a helper;
 /// looking is done here.
 pub trait Loops: Debug + Send + Sync {
+    /// Why no volume can be attached and mounted here at all, if so.
+    fn usable(&self) -> Result<()>;
+
     /// The device that has exactly this image behind it.
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>>;
 
@@ -41,6 +46,20 @@ pub trait Loops: Debug + Send + Sync {
 }
 
 impl Loops for Kernel {
+    fn usable(&self) -> Result<()> {
+        let capabilities = rustix::thread::capabilities(None);
+        let capabilities = capabilities.map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
+        match (capabilities.effective.contains(CapabilitySet::SYS_ADMIN), Path::new(loopdev::CONTROL).exists()) {
+            (true, true) => Ok(()),
+            (false, _) => Err(Error::precondition(
+                "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and grant it",
+            )),
+            (_, false) => {
+                Err(Error::precondition(format!("{} is missing: load the loop driver (modprobe loop)", loopdev::CONTROL)))
+            }
+        }
+    }
+
     /// Asks sysfs, which opens no device, and only if a file called `OBJECT/image` is attached compares inodes: the same path in
     /// sysfs may be another file, or another path the same one, where mounts differ (containers, and after their restart).
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {

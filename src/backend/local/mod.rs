@@ -66,6 +66,8 @@ pub struct Local {
     loops: Arc<dyn Loops>,
     reflink: bool,
     controller: bool,
+    /// Why no volume can be attached on this node, as it was at start.
+    node_trouble: Option<Error>,
     lock: Mutex<Option<Locked>>,
 }
 
@@ -86,6 +88,7 @@ impl Local {
             lock: Mutex::default(),
             root,
             pending,
+            node_trouble: loops.usable().err().inspect(|trouble| log::warn!("no local volume can be attached here: {trouble}")),
             loops,
             controller,
         })
@@ -146,7 +149,11 @@ impl Backend for Local {
         NAME
     }
 
+    /// A controller can make volumes also where none can be attached.
     fn ready(&self) -> Result<()> {
+        if let (false, Some(trouble)) = (self.controller, &self.node_trouble) {
+            return Err(trouble.clone());
+        }
         if self.controller && self.lock.lock().is_none() {
             return Err(Error::precondition(format!(
                 "the lock of {} is not held: see the log of the start",

@@ -205,7 +205,8 @@ impl Local {
         match &found.published {
             Ok(None) => Ok(()),
             Ok(Some(record)) => Err(Error::precondition(format!(
-                "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first",
+                "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first (where no orchestrator does, \
+                 `cephlet volume unpublish --detach` on that node)",
                 record.node
             ))),
             Err(wrong) => Err(Error::precondition(format!("volume {id} cannot be deleted: {wrong}; unpublish it first"))),

@@ -62,6 +62,10 @@ impl FakeLoops {
 }
 
 impl Loops for FakeLoops {
+    fn usable(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
         let known = image.exists();
         Ok(self.attached.lock().iter().find(|it| known && it.image == image).map(|it| it.device.clone()))
