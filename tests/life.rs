@@ -55,12 +55,14 @@ fn calls_under_way_are_finished_before_the_end() {
 #[test]
 fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
     let (mut daemon, stub, id) = with_stuck_volume();
-    let request = stage(&id, &daemon.text("stage"), mount("ext4"));
-    let client = daemon.client();
+    let (request, behind) = (stage(&id, &daemon.text("stage"), mount("ext4")), unstage(&id, &daemon.text("stage")));
+    let (client, other) = (daemon.client(), daemon.client());
     let under_way = thread::spawn(move || client.node_stage_volume(&request));
     stub.await_start();
+    let parked = thread::spawn(move || other.node_unstage_volume(&behind));
     assert!(daemon.terminate().success(), "{}", daemon.log.text());
-    refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &[]);
+    refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &["mkfs.ext4", "stopping"]);
+    refused(parked.join().expect("the client"), Code::UNAVAILABLE, &[]);
     let lines = daemon.log.lines_with("/csi.v1.Node/NodeStageVolume");
     assert!(lines.len() == 1 && lines[0].contains("mkfs.ext4") && lines[0].contains("cephlet is stopping"), "{lines:?}");
     // A formatting is not killed; this one ends without having touched the device.
@@ -69,20 +71,6 @@ fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
     daemon.client().node_stage_volume(&stage(&id, &daemon.text("stage"), mount("ext4"))).expect("the same again");
     daemon.client().node_unstage_volume(&unstage(&id, &daemon.text("stage"))).expect("unstage");
     daemon.assert_node_is_clean();
-}
-
-#[test]
-fn calls_that_do_not_end_are_answered_before_the_end() {
-    let (mut daemon, stub, id) = with_stuck_volume();
-    let (request, behind) = (stage(&id, &daemon.text("stage"), mount("ext4")), unstage(&id, &daemon.text("stage")));
-    let (client, other) = (daemon.client(), daemon.client());
-    let under_way = thread::spawn(move || client.node_stage_volume(&request));
-    stub.await_start();
-    let parked = thread::spawn(move || other.node_unstage_volume(&behind));
-    daemon.signal(Signal::TERM);
-    refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &["mkfs.ext4", "stopping"]);
-    refused(parked.join().expect("the client"), Code::UNAVAILABLE, &[]);
-    assert!(daemon.wait().success(), "{}", daemon.log.text());
 }
 
 #[test]

@@ -146,7 +146,8 @@ impl<A: Clone + Send + 'static> Locks<A> {
     }
 
     /// The operations that hold locks.
-    pub fn holders(&self) -> Vec<Holder> {
+    #[cfg(test)]
+    fn holders(&self) -> Vec<Holder> {
         self.0.state.lock().table.holders(Instant::now())
     }
 }

@@ -151,6 +151,7 @@ impl<A: 'static> Table<A> {
     }
 
     /// The work that is going on, for the log and the operator.
+    #[cfg(test)]
     pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
         let running = self.places.values().filter_map(|place| Some((place, place.holder.as_ref()?)));
         running.map(|(place, (progress, since))| self.describe(place, progress, now - *since)).collect()
