@@ -53,6 +53,7 @@ struct Daemon {
     notifier: Notifier,
     door: Door,
     pool: Arc<Pool>,
+    locks: Arc<Locks<Answer>>,
     running: Arc<Running>,
     processes: Arc<Processes>,
     journal: Arc<Journal>,
@@ -77,11 +78,11 @@ impl Daemon {
         let locks: Arc<Locks<Answer>> = Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
-        let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
+        let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
         let identity = Identity { name: config.name.clone(), volumes };
         let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
         let door = Door::open(&config.endpoint, services)?;
-        Ok(Self { signals, notifier, door, pool, running, processes, journal, _state: state })
+        Ok(Self { signals, notifier, door, pool, locks, running, processes, journal, _state: state })
     }
 
     fn serve(self) -> ExitCode {
@@ -113,8 +114,9 @@ impl Daemon {
         if !door.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
         }
-        // The calls that wait for it are answered now, and those that were parked behind them.
+        // The calls that wait for it are answered now, and those that were parked behind them: a formatting goes on for longer.
         self.processes.shutdown(Instant::now() + KILL);
+        self.locks.refuse_parked(&Error::unavailable("cephlet is stopping; send the request again when it is back"));
         if !self.pool.drain(Instant::now() + LAST_WORDS) {
             log::warn!("{} calls are left where they are; repeated, they go on from there", self.pool.load().running);
         }

@@ -140,6 +140,12 @@ impl<A: Clone + Send + 'static> Locks<A> {
         }
     }
 
+    /// Refuses every parked call with `error`: what they wait for may go on for longer than the daemon.
+    pub fn refuse_parked(&self, error: &Error) {
+        let effects = self.0.state.lock().table.refuse_all(error);
+        self.0.tell(effects);
+    }
+
     /// How many calls are parked: waiting or joined.
     pub fn parked(&self) -> usize {
         self.0.state.lock().table.parked()

@@ -145,6 +145,18 @@ impl<A: 'static> Table<A> {
         effects
     }
 
+    /// Refuses every call that waits.
+    pub(super) fn refuse_all(&mut self, error: &Error) -> Effects<A> {
+        let waiters = self.places.values_mut().flat_map(|place| place.waiters.drain(..));
+        let effects: Effects<A> = waiters.map(|waiter| (waiter.wake, Outcome::Refused(error.clone()))).collect();
+        self.parked = 0;
+        let unheld: Vec<u64> = self.places.iter().filter(|(_, place)| place.holder.is_none()).map(|(id, _)| *id).collect();
+        for id in unheld {
+            self.remove(id);
+        }
+        effects
+    }
+
     /// When the first call has waited too long; none if nobody waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.places.values().flat_map(|place| &place.waiters).map(|waiter| waiter.deadline).min()

@@ -257,6 +257,24 @@ fn who_waits_too_long_is_told_for_whom() {
 }
 
 #[test]
+fn everybody_who_waits_can_be_refused_at_once() {
+    let scene = Scene::patient();
+    scene.enter("holder", "a");
+    let guard = scene.goes("holder");
+    scene.enter("waiter", "a");
+    scene.enter_both("both", "a", "b");
+    scene.enter("behind", "b");
+    scene.locks.refuse_parked(&Error::unavailable("going down"));
+    for name in ["waiter", "both", "behind"] {
+        assert_eq!(scene.refused(name).kind(), Kind::Unavailable);
+    }
+    assert_eq!((scene.locks.parked(), scene.locks.holders().len()), (0, 1));
+    drop(guard);
+    scene.enter("later", "b");
+    scene.goes("later");
+}
+
+#[test]
 fn who_waits_for_two_objects_is_told_who_works() {
     let scene = Scene::new(8, Duration::from_millis(20));
     scene.enter("holder", "b");
