@@ -265,9 +265,11 @@ fn everybody_who_waits_can_be_refused_at_once() {
     scene.enter_both("both", "a", "b");
     scene.enter("behind", "b");
     scene.locks.refuse_parked(&Error::unavailable("going down"));
-    for name in ["waiter", "both", "behind"] {
-        assert_eq!(scene.refused(name).kind(), Kind::Unavailable);
-    }
+    let mut told: Vec<_> = (0..3).map(|_| scene.told.recv_timeout(NEVER).unwrap()).collect();
+    told.sort_by_key(|(name, _)| *name);
+    let refused = |turn: &Turn<Answer>| matches!(turn, Turn::Refused(error) if error.kind() == Kind::Unavailable);
+    assert!(told.iter().all(|(_, turn)| refused(turn)), "{told:?}");
+    assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["behind", "both", "waiter"]);
     assert_eq!((scene.locks.parked(), scene.locks.holders().len()), (0, 1));
     drop(guard);
     scene.enter("later", "b");
