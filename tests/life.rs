@@ -6,7 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::thread;
 
+use cephlet::grpc::proto::csi_v1::NodeStageVolumeResponse;
 use rustix::process::Signal;
+use support::client::Answer;
 use support::daemon::exists;
 use support::machine::is_mounted;
 use support::requests::*;
@@ -33,15 +35,21 @@ fn an_idle_daemon_ends_at_once_and_in_order() {
     refused(client.create(&volume("late")), Code::UNAVAILABLE, &[]);
 }
 
-#[test]
-fn calls_under_way_are_finished_before_the_end() {
-    let (mut daemon, stub, id) = with_stuck_volume();
+/// A daemon that was told to end while it stages a volume whose formatter hangs.
+fn stopping_with_a_call_under_way() -> (Daemon, Hanging, thread::JoinHandle<Answer<NodeStageVolumeResponse>>, String) {
+    let (daemon, stub, id) = with_stuck_volume();
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));
     let client = daemon.client();
     let under_way = thread::spawn(move || client.node_stage_volume(&request));
     stub.await_start();
     daemon.signal(Signal::TERM);
     daemon.manager.await_message("STOPPING=1");
+    (daemon, stub, under_way, id)
+}
+
+#[test]
+fn calls_under_way_are_finished_before_the_end() {
+    let (mut daemon, stub, under_way, id) = stopping_with_a_call_under_way();
     stub.release();
     under_way.join().expect("the client").expect("it was answered");
     assert!(daemon.wait().success(), "{}", daemon.log.text());
@@ -75,13 +83,7 @@ fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let (mut daemon, stub, id) = with_stuck_volume();
-    let request = stage(&id, &daemon.text("stage"), mount("ext4"));
-    let client = daemon.client();
-    let under_way = thread::spawn(move || client.node_stage_volume(&request));
-    stub.await_start();
-    daemon.signal(Signal::TERM);
-    daemon.manager.await_message("STOPPING=1");
+    let (mut daemon, _stub, under_way, _) = stopping_with_a_call_under_way();
     daemon.signal(Signal::INT);
     assert_eq!(daemon.wait().signal(), Some(Signal::INT.as_raw()));
     assert!(under_way.join().expect("the client").is_err());

@@ -46,7 +46,7 @@ impl Volumes {
     pub fn recover_controller(&self) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
         let call = crate::call::Call::internal("recovery");
-        for (key, value) in self.journal.entries(Table::Intents) {
+        for (key, _) in self.journal.entries(Table::Intents) {
             let Some((operation, subject)) = key.split_once(' ') else { continue };
             let outcome = match operation {
                 "DeleteVolume" => {
@@ -56,10 +56,7 @@ impl Volumes {
                     .delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() })
                     .map(drop),
                 _ => {
-                    log::warn!(
-                        "{operation} of {subject} was interrupted: asking again finishes it ({} bytes of intent)",
-                        value.len()
-                    );
+                    log::warn!("{operation} of {subject} was interrupted: asking again finishes it");
                     Ok(())
                 }
             };
