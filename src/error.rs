@@ -158,6 +158,8 @@ shorthand! {
     timeout => Timeout;
     /// [`Kind::Unimplemented`]
     unimplemented => Unimplemented;
+    /// [`Kind::Unauthenticated`]
+    unauthenticated => Unauthenticated;
     /// [`Kind::Internal`]
     internal => Internal;
 }

@@ -6,6 +6,7 @@ pub mod backend;
 pub mod call;
 pub mod cli;
 pub mod clock;
+pub mod clusters;
 pub mod config;
 pub mod daemon;
 pub mod error;

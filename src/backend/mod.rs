@@ -3,7 +3,9 @@
 //! The caller holds the lock of every object it names and has checked the request; the backend knows where its objects live,
 //! answers the same request the same way after a crash at any step, and never leaves a half-made object under a final name.
 
+pub mod ceph;
 pub mod local;
+pub mod rbd;
 
 use std::path::PathBuf;
 use std::sync::Arc;

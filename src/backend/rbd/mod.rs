@@ -1,0 +1,3 @@
+//! The RBD backend: volumes that are images of a Ceph cluster.
+
+pub mod tool;
