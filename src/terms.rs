@@ -6,6 +6,15 @@ use std::collections::BTreeMap;
 /// The key of a volume's context that says which file system it was made for.
 pub const CONTEXT_KEY: &str = "fsType";
 
+/// The parameter for the file system of a volume, by the name ceph-csi and the Kubernetes sidecars use.
+pub const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+
+/// Sidecars put metadata under this prefix (names of claims, of secrets): it is not meant for the plugin.
+pub const METADATA: &str = "csi.storage.k8s.io/";
+
+/// File systems the node can make and grow.
+pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+
 /// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
 /// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";

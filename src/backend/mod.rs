@@ -6,6 +6,7 @@
 pub mod ceph;
 pub mod local;
 pub mod rbd;
+pub mod record;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Volume {
     pub size: u64,
     /// What every node needs to know of it.
     pub context: Map,
+    /// The file system it was made for, if that is known.
+    pub fs_type: Option<String>,
     /// What it was copied from, as the request said it.
     pub source: Option<Source>,
     /// From where it can be reached; empty for everywhere.
@@ -141,6 +144,10 @@ pub struct Publication {
 /// the journal nothing.
 pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
 
+/// The same for a volume that the caller may have named without its incarnation: gets the ID with it, where the volume has one.
+/// It may refuse, and then nothing is changed.
+pub type BeginWith<'a> = &'a dyn Fn(&VolumeId) -> Result<()>;
+
 /// Whether there was anything to delete. Each protocol says for itself what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
@@ -189,8 +196,8 @@ pub trait Backend: Send + Sync {
     /// Makes the volume, or finds the one made by the same request. `begin` is called before the first change.
     fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume>;
 
-    /// Deletes a volume that nobody uses.
-    fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Deleted>;
+    /// Deletes a volume that nobody uses. `begin` is called with the ID as it is meant, before the first change.
+    fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted>;
 
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
@@ -250,6 +257,8 @@ pub struct NodeContext<'a> {
     pub publish: &'a Map,
     /// Credentials of the request.
     pub secrets: &'a Secrets,
+    /// How it is to be used.
+    pub capability: &'a Capability,
     /// Nothing is to be written to the device, whoever opens it.
     pub read_only: bool,
 }

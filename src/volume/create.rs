@@ -14,9 +14,8 @@ impl Volumes {
         request.capabilities.iter().try_for_each(|capability| backend.supports(capability))?;
         let place = backend.placement(&request.parameters, &request.mutable_parameters, &request.topology)?;
         let source = request.source.map(|source| self.origin(source)).transpose()?;
-        let name = request.name.clone();
         let new = NewVolume {
-            object: ids::volume_object(&self.instance, &name),
+            object: ids::volume_object(&self.instance, &request.name),
             place,
             name: request.name,
             size: request.size,
@@ -26,7 +25,7 @@ impl Volumes {
             source,
             secrets: request.secrets,
         };
-        self.intending(Operation::CreateVolume, &name, |begin| backend.create(call, &new, begin))
+        self.intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))
     }
 
     /// What a content source means. One that means nothing here does not exist.

@@ -1,8 +1,11 @@
 //! Deleting a volume.
 
-use crate::backend::{Deleted, Volume};
+use std::cell::RefCell;
+
+use crate::backend::Deleted;
 use crate::call::Call;
 use crate::error::{Error, Result};
+use crate::ids::VolumeId;
 use crate::volume::requests::DeleteVolume;
 use crate::volume::{Operation, Volumes};
 
@@ -10,27 +13,23 @@ impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
-        // An ID without incarnation is resolved first: the intent must never hit a later object of the same name.
-        let Some(Volume { id, .. }) = backend.find(call, &named, &request.secrets)? else {
-            // A crash may have come between the deletion and this.
-            self.forget_mark(&named)?;
-            return Ok(Deleted::Absent);
-        };
-        if let Some(record) = self.node_record(&id)? {
-            let paths = record.paths().collect::<Vec<_>>().join(", ");
-            return Err(Error::precondition(format!(
-                "volume {} is in use on this node at {paths}: unpublish and unstage it first",
-                id
-            )));
-        }
-        let outcome = self.intending(Operation::DeleteVolume, &id.to_string(), |begin| {
-            // Without an incarnation the intent could, after a crash, hit what was put there by hand later.
-            if id.incarnation.is_some() {
-                begin()?;
-            }
-            backend.delete(call, &id, &request.secrets)
+        let meant = RefCell::new(named.clone());
+        let outcome = self.intending(Operation::DeleteVolume, |begin| {
+            backend.delete(call, &named, &request.secrets, &|id| {
+                self.refuse_used_here(id)?;
+                meant.replace(id.clone());
+                // Without an incarnation the intent could, after a crash, hit what was put there by hand later.
+                if id.incarnation.is_some() { begin(&id.to_string()) } else { Ok(()) }
+            })
         })?;
-        self.forget_mark(&id)?;
+        // A crash may have come between an earlier deletion and this.
+        self.forget_mark(&meant.into_inner())?;
         Ok(outcome)
+    }
+
+    fn refuse_used_here(&self, id: &VolumeId) -> Result<()> {
+        let Some(record) = self.node_record(id)? else { return Ok(()) };
+        let paths = record.paths().collect::<Vec<_>>().join(", ");
+        Err(Error::precondition(format!("volume {id} is in use on this node at {paths}: unpublish and unstage it first")))
     }
 }

@@ -10,8 +10,8 @@ impl Volumes {
     /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
     pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        self.intending(Operation::ExpandVolume, &request.volume_id, |begin| {
-            begin()?;
+        self.intending(Operation::ExpandVolume, |begin| {
+            begin(&request.volume_id)?;
             backend.expand(call, &id, &request.size, &request.secrets)
         })
     }

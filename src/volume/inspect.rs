@@ -4,7 +4,6 @@ use crate::backend::Volume;
 use crate::call::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
-use crate::terms::CONTEXT_KEY;
 use crate::volume::Volumes;
 use crate::volume::requests::{Access, Capability, GetVolume, Modify, Validate};
 
@@ -52,7 +51,7 @@ impl Volumes {
 /// Whether the file system asked for is the one the volume was made for, where both say one.
 fn same_file_system(capability: &Capability, volume: &Volume) -> Result<(), String> {
     let Access::Mount { fs_type, .. } = &capability.access else { return Ok(()) };
-    match volume.context.get(CONTEXT_KEY) {
+    match &volume.fs_type {
         Some(made_for) if !fs_type.is_empty() && made_for != fs_type => {
             Err(format!("volume {} was made for {made_for}, not {fs_type}", volume.id))
         }

@@ -22,10 +22,10 @@ mod stage;
 mod stats;
 mod unstage;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Backends, Begin};
+use crate::backend::{Backend, Backends};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::error::{Error, Result};
@@ -101,17 +101,17 @@ impl Volumes {
         self.backends.at(place)
     }
 
-    /// Runs `work`, with an intent in the journal from the moment it calls `begin` until it ends. An intent that a crash left
-    /// behind is seen at the next start.
-    fn intending<T>(&self, operation: Operation, subject: &str, work: impl FnOnce(Begin<'_>) -> Result<T>) -> Result<T> {
-        let key = format!("{operation:?} {subject}");
-        let begun = Cell::new(false);
-        let outcome = work(&|| {
+    /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An intent that a crash
+    /// left behind is seen at the next start.
+    fn intending<T>(&self, operation: Operation, work: impl FnOnce(&dyn Fn(&str) -> Result<()>) -> Result<T>) -> Result<T> {
+        let begun = RefCell::new(None);
+        let outcome = work(&|subject| {
+            let key = format!("{operation:?} {subject}");
             self.journal.write(&[Change::put(Table::Intents, key.clone(), node_record::intent(operation, subject)?)])?;
-            begun.set(true);
+            begun.replace(Some(key));
             Ok(())
         });
-        if begun.get() {
+        if let Some(key) = begun.take() {
             self.journal.note(&[Change::remove(Table::Intents, key)])?;
         }
         outcome

@@ -62,9 +62,9 @@ impl Volumes {
         match backend.attached(id)? {
             Some(device) if !(device.read_only && writes) => Ok(device),
             _ => {
-                let Stage { volume_context: volume, publish_context: publish, secrets, .. } = request;
-                let read_only = reads_a_device(&request.capability);
-                backend.attach(call, id, &NodeContext { volume, publish, secrets, read_only })
+                let Stage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
+                let read_only = reads_a_device(capability);
+                backend.attach(call, id, &NodeContext { volume, publish, secrets, capability, read_only })
             }
         }
     }

@@ -39,17 +39,17 @@ use rustix::fs::FlockOperation;
 
 use self::image::Room;
 pub use self::loops::Loops;
-use self::parameters::{FILE_SYSTEMS, Settings};
+use self::parameters::Settings;
 use self::store::{Locked, Pending, Shelf};
 use super::{
-    Backend, Begin, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot, SnapshotFilter,
-    Volume,
+    Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
+    SnapshotFilter, Volume,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::{ANOTHER_NODE, Access, Capability, Map, SizeRange, TopologyRequirement};
+use crate::terms::{ANOTHER_NODE, Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
 
 /// The first field of IDs.
 const NAME: &str = "local";
@@ -201,8 +201,8 @@ impl Backend for Local {
         self.create_volume(call, new, begin)
     }
 
-    fn delete(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Deleted> {
-        self.delete_volume(id)
+    fn delete(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted> {
+        self.delete_volume(id, begin)
     }
 
     fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {

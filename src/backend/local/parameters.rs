@@ -2,17 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::spelling;
-use crate::terms::{Access, Capability, Map};
+use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 
 /// The backend's own parameter names, for "did you mean".
 const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
-/// The name ceph-csi and the Kubernetes sidecars use.
-const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
-/// Sidecars put metadata under this prefix (names of claims, of secrets): it is not meant for the plugin.
-const METADATA: &str = "csi.storage.k8s.io/";
-/// File systems the node can make and grow.
-pub(super) const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
-
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {

@@ -2,8 +2,9 @@
 //! being deleted and from being given out in two ways.
 
 use super::Local;
-use super::record::{PublishRecord, from_bytes, to_bytes};
+use super::record::PublishRecord;
 use crate::backend::Publication;
+use crate::backend::record::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::terms::Map;

@@ -1,8 +1,9 @@
 //! Snapshots: full copies that depend on nothing.
 
 use super::Local;
-use super::record::{SnapshotRecord, Time, VERSION, from_bytes, to_bytes};
+use super::record::{SnapshotRecord, Time};
 use super::store::RECORD;
+use crate::backend::record::{VERSION, from_bytes, to_bytes};
 use crate::backend::{Begin, Deleted, NewSnapshot, Part, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ impl Local {
         }
         let found = self.existing(&new.source)?;
         let (incarnation, fs_type) = match found.record {
-            Ok(record) => (record.incarnation, record.fs_type),
+            Ok(record) => (record.incarnation, record.asked.fs_type),
             Err(wrong) => return Err(Error::precondition(format!("no snapshot of volume {}: {wrong}", new.source))),
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };

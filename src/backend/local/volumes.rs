@@ -7,10 +7,11 @@ use super::copy::SourceImage;
 use super::image::{self, Room, allocated, length, look};
 use super::parameters::Settings;
 use super::publish::PUBLISHED;
-use super::record::{PublishRecord, VolumeRecord, from_bytes, to_bytes};
+use super::record::{PublishRecord, VolumeRecord};
 use super::size;
 use super::store::{Locked, RECORD, Shelf, is_name};
-use crate::backend::{Begin, Condition, Deleted, NewVolume, Origin, Part, Volume};
+use crate::backend::record::{from_bytes, to_bytes};
+use crate::backend::{Begin, BeginWith, Condition, Deleted, NewVolume, Origin, Part, Volume};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -33,7 +34,7 @@ impl Found {
     }
 
     fn preallocate(&self) -> bool {
-        let settings = |record: &VolumeRecord| Settings::parse(&record.parameters, &Map::new()).ok();
+        let settings = |record: &VolumeRecord| Settings::parse(&record.asked.parameters, &Map::new()).ok();
         self.record.as_ref().ok().and_then(settings).is_some_and(|settings| settings.preallocate)
     }
 
@@ -102,13 +103,14 @@ impl Local {
     /// The volume as the orchestrator is told of it.
     pub(super) fn describe(&self, object: &str, found: &Found, room: Room) -> Volume {
         let record = found.record.as_ref().ok();
-        let context = record.map(VolumeRecord::context);
+        let context = record.map(|record| record.asked.context());
         let published = found.published.as_ref().ok().and_then(Option::as_ref);
         Volume {
             id: self.volume_id(object, record.map(|record| record.incarnation.clone())),
             size: found.size(),
             context: context.unwrap_or_default(),
-            source: record.and_then(|record| record.source.as_ref()).map(Into::into),
+            fs_type: record.and_then(|record| record.asked.fs_type.clone()),
+            source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
             condition: found.trouble(room),
@@ -165,7 +167,7 @@ impl Local {
         let record = found.record.as_ref().map_err(|wrong| {
             Error::internal(format!("volume {:?} cannot be compared with the request: {wrong}; restore or remove it", new.name))
         })?;
-        if let Some(difference) = record.difference(new, found.size()) {
+        if let Some(difference) = record.asked.difference(new, found.size()) {
             return Err(Error::already_exists(format!(
                 "a volume for {:?} exists already as {}, but {difference}",
                 new.name,
@@ -185,14 +187,16 @@ impl Local {
             }
             Origin::Volume(id) => {
                 let found = self.existing(id).map_err(|error| error.context("the source"))?;
-                let fs_type = found.record.ok().and_then(|record| record.fs_type);
+                let fs_type = found.record.ok().and_then(|record| record.asked.fs_type);
                 Ok(self.open_source(&self.volumes, &id.object, format!("volume {id}"))?.made_for(fs_type))
             }
         }
     }
 
-    pub(super) fn delete_volume(&self, id: &VolumeId) -> Result<Deleted> {
+    pub(super) fn delete_volume(&self, id: &VolumeId, begin: BeginWith<'_>) -> Result<Deleted> {
         let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
+        let incarnation = found.record.as_ref().ok().map(|record| record.incarnation.clone());
+        begin(&self.volume_id(&id.object, incarnation))?;
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
         let lock = self.lock_for_deletion(&self.volumes, &id.object, &format!("volume {id}"))?;

@@ -5,7 +5,11 @@ use crate::backend::{Deleted, Device, NodeContext};
 use crate::ids::VolumeId;
 
 fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<Device> {
-    it.local.attach(&it.call, id, &NodeContext { volume: &Map::new(), publish, secrets: &it.none, read_only: false })
+    it.local.attach(
+        &it.call,
+        id,
+        &NodeContext { volume: &Map::new(), publish, secrets: &it.none, capability: &block(), read_only: false },
+    )
 }
 
 #[test]
@@ -41,11 +45,11 @@ fn an_attached_volume_is_not_deleted() {
     attach(&it, &volume.id, &Map::new()).unwrap();
     it.loops.mounted_at(&it.image(&volume), &["/mnt/x", "/mnt/y"]);
     let parts = [&volume.id.to_string(), "/dev/loop700", "/mnt/x, /mnt/y"];
-    refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &parts);
+    refused(it.delete(&volume.id), Kind::Precondition, &parts);
     refused(it.local.detach(&it.call, &volume.id), Kind::Precondition, &parts);
     it.loops.mounted_at(&it.image(&volume), &[]);
     it.local.detach(&it.call, &volume.id).unwrap();
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
 }
 
 #[test]
@@ -75,5 +79,5 @@ fn a_volume_without_image_cannot_be_attached() {
     let volume = it.volume("a", MIB);
     std::fs::remove_file(it.image(&volume)).unwrap();
     refused(attach(&it, &volume.id, &Map::new()), Kind::Precondition, &[&volume.id.to_string(), "image is missing"]);
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
 }

@@ -19,7 +19,11 @@ fn read(it: &Fixture, volume: &Volume, at: u64, length: usize) -> String {
 fn attach(it: &Fixture, volume: &Volume) {
     let (empty, context) = (Map::new(), Secrets::default());
     it.local
-        .attach(&it.call, &volume.id, &NodeContext { volume: &empty, publish: &empty, secrets: &context, read_only: false })
+        .attach(
+            &it.call,
+            &volume.id,
+            &NodeContext { volume: &empty, publish: &empty, secrets: &context, capability: &block(), read_only: false },
+        )
         .unwrap();
 }
 
@@ -39,7 +43,7 @@ fn copies_are_independent(it: &Fixture) {
     let copy = it.create(&it.copy_of("c", &volume)).unwrap();
     let larger = NewVolume { size: SizeRange { required: 9 * MIB, limit: 0 }, ..it.restored("d", &snapshot) };
     let larger = it.create(&larger).unwrap();
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone, "snapshots do not hold it");
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone, "snapshots do not hold it");
     assert_eq!(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Gone);
     assert_eq!(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Absent);
     assert_eq!((restored.size, copy.size, larger.size, snapshot.size), (8 * MIB, 8 * MIB, 9 * MIB, 8 * MIB));
@@ -72,7 +76,7 @@ fn the_same_request_gives_the_same_snapshot() {
     assert_eq!((&first.id, first.created), (&second.id, second.created));
     assert_eq!(first.source, a.id);
     refused(it.snapshot("s", &b), Kind::AlreadyExists, &["\"s\"", &a.id.to_string(), &b.id.to_string()]);
-    it.local.delete(&it.call, &a.id, &it.none).unwrap();
+    it.delete(&a.id).unwrap();
     assert_eq!(it.snapshot("s", &a).unwrap().id, first.id, "even when its source is gone");
     let new = NewSnapshot { source: a.id.clone(), digits: first.id.snapshot.clone(), name: "t".into(), secrets: it.none.clone() };
     refused(it.local.create_snapshot(&it.call, &new, &|| Ok(())), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
@@ -95,7 +99,7 @@ fn a_missing_source_is_not_found() {
     let it = fixture();
     let volume = it.volume("a", MIB);
     let snapshot = it.snapshot("s", &volume).unwrap();
-    it.local.delete(&it.call, &volume.id, &it.none).unwrap();
+    it.delete(&volume.id).unwrap();
     it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap();
     refused(it.create(&it.copy_of("b", &volume)), Kind::NotFound, &[&volume.id.to_string()]);
     refused(it.create(&it.restored("b", &snapshot)), Kind::NotFound, &[&snapshot.id.to_string()]);
@@ -108,7 +112,7 @@ fn a_repeat_needs_its_source_no_more() {
     let volume = it.volume("a", MIB);
     let new = it.copy_of("b", &volume);
     let copy = it.create(&new).unwrap();
-    it.local.delete(&it.call, &volume.id, &it.none).unwrap();
+    it.delete(&volume.id).unwrap();
     assert_eq!(it.create(&new).unwrap().id, copy.id);
 }
 
@@ -155,10 +159,10 @@ fn while_data_is_copied_nobody_attaches_or_deletes_the_source() {
     let attached = it.local.attach(
         &it.call,
         &volume.id,
-        &NodeContext { volume: &empty, publish: &empty, secrets: &secrets, read_only: false },
+        &NodeContext { volume: &empty, publish: &empty, secrets: &secrets, capability: &block(), read_only: false },
     );
     refused(attached, Kind::Unavailable, &[&volume.id.to_string(), "try again"]);
-    refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &["being copied"]);
+    refused(it.delete(&volume.id), Kind::Precondition, &["being copied"]);
     refused(it.snapshot("s", &volume), Kind::Unavailable, &["another operation"]);
     drop(copying);
     attach(&it, &volume);

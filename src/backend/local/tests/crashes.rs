@@ -47,7 +47,7 @@ fn a_deletion_that_got_as_far_as_the_rename_is_finished() {
     std::fs::rename(it.root.join("volumes").join(&volume.id.object), it.root.join("pending/0000000000000000")).unwrap();
     let it = restarted(it);
     assert!(it.names("pending").is_empty());
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Absent);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Absent);
     assert_ne!(it.volume("a", MIB).id, volume.id);
 }
 
@@ -76,7 +76,7 @@ fn a_half_written_publication_is_none() {
     it.local.publish(&it.call, &volume.id, &publication, &it.none).unwrap();
     it.local.unpublish(&it.call, &volume.id, None, &it.none).unwrap();
     std::fs::write(it.path(&volume, "published.new"), "{\"ver").unwrap();
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
     assert!(it.names("pending").is_empty());
 }
 

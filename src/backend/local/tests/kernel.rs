@@ -32,7 +32,11 @@ fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
 }
 
 fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<Device> {
-    it.local.attach(&it.call, &volume.id, &NodeContext { volume: &Map::new(), publish, secrets: &it.none, read_only: false })
+    it.local.attach(
+        &it.call,
+        &volume.id,
+        &NodeContext { volume: &Map::new(), publish, secrets: &it.none, capability: &block(), read_only: false },
+    )
 }
 
 fn device_size(device: &Device) -> u64 {
@@ -54,10 +58,10 @@ fn a_volume_is_attached_grown_and_detached() {
             it.local.refresh(&it.call, &volume.id, &device).unwrap();
             assert_eq!((device_size(&device), size), (5 * MIB, 5 * MIB));
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap()];
-            refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &parts);
+            refused(it.delete(&volume.id), Kind::Precondition, &parts);
             it.local.detach(&it.call, &volume.id).unwrap();
             assert_eq!(it.local.attached(&volume.id).unwrap(), None);
-            assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+            assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
         });
     });
 }
@@ -86,7 +90,7 @@ fn a_mounted_volume_keeps_its_device_and_says_where() {
             std::fs::create_dir(&target).unwrap();
             mount::mount(&device.path, &target, "ext4", &Options::parse::<&str>(&[])).unwrap();
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap(), target.to_str().unwrap()];
-            refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &parts);
+            refused(it.delete(&volume.id), Kind::Precondition, &parts);
             refused(it.local.detach(&it.call, &volume.id), Kind::Precondition, &parts);
             mount::ensure_unmounted(&target).unwrap();
             it.local.detach(&it.call, &volume.id).unwrap();

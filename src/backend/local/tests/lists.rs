@@ -31,7 +31,7 @@ fn a_page_goes_on_after_a_volume_that_has_gone() {
     let volumes: Vec<_> = ["a", "b", "c"].iter().map(|name| it.volume(name, MIB)).collect();
     let all = it.names("volumes");
     let second = volumes.iter().find(|volume| volume.id.object == all[1]).unwrap();
-    it.local.delete(&it.call, &second.id, &it.none).unwrap();
+    it.delete(&second.id).unwrap();
     assert_eq!(names_of(&it, &all[1], 2), (vec![all[2].clone()], None));
 }
 
@@ -67,7 +67,7 @@ fn a_volume_without_record_is_used_without_incarnation() {
     let bare = it.local.find(&it.call, &any, &it.none).unwrap().unwrap();
     assert_eq!((bare.size, &bare.id), (MIB, &any));
     refused(it.snapshot("s", &bare), Kind::Precondition, &["record is missing"]);
-    assert_eq!(it.local.delete(&it.call, &any, &it.none).unwrap(), crate::backend::Deleted::Gone);
+    assert_eq!(it.delete(&any).unwrap(), crate::backend::Deleted::Gone);
 }
 
 #[test]

@@ -23,10 +23,10 @@ use tempfile::TempDir;
 use super::Local;
 use super::loops::Loops;
 use super::store::Locked;
-use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::backend::{Backend, Deleted, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{snapshot_digits, volume_object};
+use crate::ids::{VolumeId, snapshot_digits, volume_object};
 use crate::secrets::Secrets;
 use crate::sys::loopdev::LoopDevice;
 use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
@@ -144,6 +144,11 @@ impl Fixture {
         let local = Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
         local.recover().unwrap();
         Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
+    }
+
+    /// Deletes a volume of which nobody has anything to say.
+    pub fn delete(&self, id: &VolumeId) -> Result<Deleted> {
+        self.local.delete(&self.call, id, &self.none, &|_| Ok(()))
     }
 
     pub fn new_volume(&self, name: &str, size: u64) -> NewVolume {

@@ -35,7 +35,7 @@ fn only_the_own_node_is_known() {
     let elsewhere = Publication { node: "other".into(), ..publication(false) };
     let published = it.local.publish(&it.call, &volume.id, &elsewhere, &it.none);
     refused(published, Kind::NotFound, &["\"other\" is unknown", NODE, &volume.id.to_string()]);
-    it.local.delete(&it.call, &volume.id, &it.none).unwrap();
+    it.delete(&volume.id).unwrap();
     refused(it.local.publish(&it.call, &volume.id, &publication(false), &it.none), Kind::NotFound, &[&volume.id.to_string()]);
 }
 
@@ -44,14 +44,14 @@ fn a_published_volume_is_not_deleted_until_it_is_taken_back() {
     let it = fixture();
     let volume = it.volume("a", MIB);
     it.local.publish(&it.call, &volume.id, &publication(true), &it.none).unwrap();
-    refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &[NODE, "unpublish it first"]);
+    refused(it.delete(&volume.id), Kind::Precondition, &[NODE, "unpublish it first"]);
     it.local.unpublish(&it.call, &volume.id, Some("other"), &it.none).unwrap();
     assert_eq!(it.find(&volume).unwrap().published, [NODE], "another node does not have it");
     for node in [Some(NODE), None, Some(NODE)] {
         it.local.unpublish(&it.call, &volume.id, node, &it.none).unwrap();
         assert!(it.find(&volume).unwrap().published.is_empty());
     }
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
     it.local.unpublish(&it.call, &volume.id, None, &it.none).unwrap();
 }
 
@@ -62,7 +62,7 @@ fn a_damaged_publication_is_healed_by_unpublishing() {
     std::fs::write(it.path(&volume, "published"), "{").unwrap();
     let published = it.local.publish(&it.call, &volume.id, &publication(false), &it.none);
     refused(published, Kind::Internal, &["published is damaged", "unpublish"]);
-    refused(it.local.delete(&it.call, &volume.id, &it.none), Kind::Precondition, &["unpublish"]);
+    refused(it.delete(&volume.id), Kind::Precondition, &["unpublish"]);
     assert!(it.find(&volume).unwrap().condition.unwrap().contains("published is damaged"));
     it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();
     it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();

@@ -67,6 +67,6 @@ fn a_full_file_system_still_lets_volumes_be_deleted() {
     let _ = std::fs::write(mounted.path.join("ballast"), vec![7; 16 << 20]);
     refused(it.create(&it.new_volume("b", MIB)), Kind::NoSpace, &["\"b\""]);
     nothing_left(&it);
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
     nothing_left(&it);
 }

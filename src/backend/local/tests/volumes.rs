@@ -130,7 +130,7 @@ fn ids_of_others_mean_no_volume() {
     for id in [older, elsewhere, up, with_object(".."), with_object("."), with_object(&"x".repeat(300)), with_object("csi-vol-0")]
     {
         assert!(it.local.find(&it.call, &id, &it.none).unwrap().is_none(), "{id}");
-        assert_eq!(it.local.delete(&it.call, &id, &it.none).unwrap(), Deleted::Absent, "{id}");
+        assert_eq!(it.delete(&id).unwrap(), Deleted::Absent, "{id}");
     }
     let any = VolumeId { incarnation: None, ..volume.id.clone() };
     assert_eq!(it.local.find(&it.call, &any, &it.none).unwrap().unwrap().id, volume.id);
@@ -140,8 +140,8 @@ fn ids_of_others_mean_no_volume() {
 fn deleting_twice_is_deleting_once() {
     let it = fixture();
     let volume = it.volume("a", MIB);
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Gone);
-    assert_eq!(it.local.delete(&it.call, &volume.id, &it.none).unwrap(), Deleted::Absent);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Absent);
     assert!(it.names("volumes").is_empty() && it.names("pending").is_empty());
 }
 
@@ -149,9 +149,9 @@ fn deleting_twice_is_deleting_once() {
 fn a_late_delete_spares_the_next_volume_of_the_name() {
     let it = fixture();
     let first = it.volume("a", MIB);
-    it.local.delete(&it.call, &first.id, &it.none).unwrap();
+    it.delete(&first.id).unwrap();
     let second = it.volume("a", MIB);
-    assert_eq!(it.local.delete(&it.call, &first.id, &it.none).unwrap(), Deleted::Absent);
+    assert_eq!(it.delete(&first.id).unwrap(), Deleted::Absent);
     assert!(it.find(&second).is_some());
 }
 

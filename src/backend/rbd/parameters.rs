@@ -1,0 +1,313 @@
+//! What a volume can be asked for beside its size: the parameters of the RBD backend, by the names ceph-csi gave them.
+
+use std::collections::BTreeSet;
+
+use super::tool::Layout;
+use crate::error::{Error, Result};
+use crate::spelling;
+use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, Map, METADATA};
+
+/// The backend's own parameter names, for "did you mean".
+const KNOWN: [&str; 12] = [
+    "backend",
+    "cluster",
+    "pool",
+    "namespace",
+    "dataPool",
+    "imageFeatures",
+    "objectSize",
+    "stripeUnit",
+    "stripeCount",
+    "mounter",
+    "mapOptions",
+    FS_TYPE,
+];
+
+/// Features that rbd can be asked for when an image is made.
+const FEATURES: [&str; 6] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling"];
+
+/// Limits that can be changed later, with the cluster's name for each.
+const LIMITS: [(&str, &str); 6] = [
+    ("iops", "conf_rbd_qos_iops_limit"),
+    ("readIops", "conf_rbd_qos_read_iops_limit"),
+    ("writeIops", "conf_rbd_qos_write_iops_limit"),
+    ("bps", "conf_rbd_qos_bps_limit"),
+    ("readBps", "conf_rbd_qos_read_bps_limit"),
+    ("writeBps", "conf_rbd_qos_write_bps_limit"),
+];
+
+/// How metadata keys begin that rbd takes for settings of the image (`rbd config image set`).
+const SETTING: &str = "conf_";
+
+/// How a node attaches an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mounter {
+    /// The kernel's own client, through sysfs.
+    #[default]
+    Kernel,
+    /// The kernel's own client, through the rbd tool.
+    Tool,
+    /// A process of rbd-nbd.
+    Nbd,
+}
+
+/// What the parameters of a volume say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub cluster: Option<String>,
+    pub pool: Option<String>,
+    pub namespace: String,
+    pub layout: Layout,
+    pub mounter: Mounter,
+    /// Options of the mapping.
+    pub map_options: Vec<String>,
+    /// The file system for stages that name none.
+    pub fs_type: Option<String>,
+    /// Limits, by the cluster's names; zero takes one away.
+    pub limits: Vec<(&'static str, u64)>,
+}
+
+impl Settings {
+    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is known.
+    pub fn parse(parameters: &Map, mutable: &Map) -> Result<Self> {
+        let mut settings = Self { limits: limits(mutable)?, ..Self::default() };
+        for (key, value) in parameters {
+            settings.set(key, value)?;
+        }
+        settings.layout.striping = striping(parameters)?;
+        settings.layout.check()?;
+        Ok(settings)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "backend" | "stripeUnit" | "stripeCount" => {}
+            "cluster" => self.cluster = Some(filled(key, value)?),
+            "pool" => self.pool = Some(name(key, value)?),
+            "namespace" if value.is_empty() => {}
+            "namespace" => self.namespace = name(key, value)?,
+            "dataPool" => self.layout.data_pool = Some(name(key, value)?),
+            "imageFeatures" => self.layout.features = Some(features(value)?),
+            "objectSize" => self.layout.object_size = Some(object_size(key, value)?),
+            "mounter" => self.mounter = Mounter::parse(value)?,
+            "mapOptions" => self.map_options = value.split(',').filter(|it| !it.is_empty()).map(str::to_string).collect(),
+            FS_TYPE => self.fs_type = file_system(key, value)?,
+            key if key.starts_with(METADATA) => {}
+            key => return Err(unknown(key)),
+        }
+        Ok(())
+    }
+
+    /// The file system a new volume is for: as its parameters say, else as it will be used.
+    pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
+        let asked = uses.iter().find_map(|capability| match &capability.access {
+            Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type.clone()),
+            _ => None,
+        });
+        self.fs_type.clone().or(asked)
+    }
+}
+
+impl Mounter {
+    /// Reads what the parameter `mounter` says.
+    pub fn parse(value: &str) -> Result<Self> {
+        match value {
+            "" | "rbd" => Ok(Self::Kernel),
+            "rbd-tool" => Ok(Self::Tool),
+            "rbd-nbd" => Ok(Self::Nbd),
+            _ => Err(Error::invalid(format!(
+                "the parameter \"mounter\" is {value:?}: allowed are rbd (the kernel), rbd-tool (the kernel, through the rbd tool) \
+                 and rbd-nbd"
+            ))),
+        }
+    }
+
+    /// What the parameter says for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "rbd",
+            Self::Tool => "rbd-tool",
+            Self::Nbd => "rbd-nbd",
+        }
+    }
+}
+
+impl Layout {
+    /// Refuses what rbd would only refuse after it has begun.
+    fn check(&self) -> Result<()> {
+        let Some((unit, _)) = self.striping else { return Ok(()) };
+        let object = self.object_size.unwrap_or(4 << 20);
+        if object % unit == 0 {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object}")))
+    }
+}
+
+/// What mutable parameters say, by the cluster's names.
+pub(super) fn limits(mutable: &Map) -> Result<Vec<(&'static str, u64)>> {
+    mutable.iter().map(|(key, value)| limit(key, value)).collect()
+}
+
+fn limit(key: &str, value: &str) -> Result<(&'static str, u64)> {
+    let Some((_, name)) = LIMITS.iter().find(|(ours, _)| *ours == key) else {
+        let known = LIMITS.map(|(ours, _)| ours);
+        return Err(Error::invalid(format!(
+            "the mutable parameter {key:?} is unknown to the RBD backend: did you mean {:?}? (known are {})",
+            spelling::nearest(key, known),
+            known.join(", ")
+        )));
+    };
+    let bad = || Error::invalid(format!("the mutable parameter {key:?} is {value:?}: allowed is a whole number, 0 for no limit"));
+    Ok((name, value.parse().map_err(|_| bad())?))
+}
+
+/// The name `rbd config` has for a limit that stands in an image's metadata under `key`.
+pub(super) fn setting(key: &str) -> &str {
+    key.strip_prefix(SETTING).unwrap_or(key)
+}
+
+fn filled(key: &str, value: &str) -> Result<String> {
+    if value.is_empty() { Err(Error::invalid(format!("the parameter {key:?} is empty"))) } else { Ok(value.to_string()) }
+}
+
+/// The name of a pool or namespace. Ceph allows more, but not in an image's spec.
+fn name(key: &str, value: &str) -> Result<String> {
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "/@".contains(c);
+    if value.starts_with('-') || value.contains(odd) {
+        return Err(Error::invalid(format!("the parameter {key:?} is {value:?}: no spaces, '/', '@', or '-' in front")));
+    }
+    filled(key, value)
+}
+
+fn features(value: &str) -> Result<BTreeSet<String>> {
+    let asked: BTreeSet<String> = value.split(',').map(|it| it.trim().to_string()).filter(|it| !it.is_empty()).collect();
+    if let Some(odd) = asked.iter().find(|feature| !FEATURES.contains(&feature.as_str())) {
+        return Err(Error::invalid(format!(
+            "the parameter \"imageFeatures\" names {odd:?}: did you mean {:?}? (known are {})",
+            spelling::nearest(odd, FEATURES),
+            FEATURES.join(", ")
+        )));
+    }
+    let needs = [("object-map", "exclusive-lock"), ("fast-diff", "object-map"), ("journaling", "exclusive-lock")];
+    for (feature, other) in needs {
+        if asked.contains(feature) && !asked.contains(other) {
+            return Err(Error::invalid(format!("the parameter \"imageFeatures\" asks for {feature}, which needs {other}: add it")));
+        }
+    }
+    if !asked.contains("layering") {
+        return Err(Error::invalid(
+            "the parameter \"imageFeatures\" lacks layering, without which there are no snapshots and clones: add it",
+        ));
+    }
+    Ok(asked)
+}
+
+/// Bytes: a number, perhaps with K or M.
+fn bytes(key: &str, value: &str) -> Result<u64> {
+    let (digits, factor) = match value.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 1 << 10),
+        None => value.strip_suffix(['M', 'm']).map_or((value, 1), |digits| (digits, 1 << 20)),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|number| *number > 0);
+    number.ok_or_else(|| Error::invalid(format!("the parameter {key:?} is {value:?}: allowed is a number of bytes, as 4194304 or 4M")))
+}
+
+/// rbd takes powers of two from 4 KiB to 32 MiB.
+fn object_size(key: &str, value: &str) -> Result<u64> {
+    let size = bytes(key, value)?;
+    if size.is_power_of_two() && (4 << 10..=32 << 20).contains(&size) {
+        return Ok(size);
+    }
+    Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are powers of two from 4K to 32M")))
+}
+
+fn striping(parameters: &Map) -> Result<Option<(u64, u64)>> {
+    match (parameters.get("stripeUnit"), parameters.get("stripeCount")) {
+        (None, None) => Ok(None),
+        (Some(unit), Some(count)) => {
+            let bad = || Error::invalid(format!("the parameter \"stripeCount\" is {count:?}: allowed is a number above 0"));
+            let count = count.parse().ok().filter(|count| *count > 0).ok_or_else(bad)?;
+            Ok(Some((bytes("stripeUnit", unit)?, count)))
+        }
+        _ => Err(Error::invalid("of the parameters \"stripeUnit\" and \"stripeCount\" one is missing: give both or none")),
+    }
+}
+
+fn file_system(key: &str, value: &str) -> Result<Option<String>> {
+    match value {
+        "" => Ok(None),
+        _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
+        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are {}", FILE_SYSTEMS.join(", ")))),
+    }
+}
+
+fn unknown(key: &str) -> Error {
+    let nearest = spelling::nearest(key, KNOWN);
+    Error::invalid(format!(
+        "the parameter {key:?} is unknown to the RBD backend: did you mean {nearest:?}? (known are {})",
+        KNOWN.join(", ")
+    ))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn map(pairs: &[(&str, &str)]) -> Map {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
+        Settings::parse(&map(pairs), &Map::new())
+    }
+
+    fn refused(pairs: &[(&str, &str)], part: &str) {
+        let error = parse(pairs).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidArgument);
+        assert!(error.message().contains(part), "{error} should mention {part}");
+    }
+
+    #[test]
+    fn known_parameters_are_understood() {
+        let asked = [("pool", "vms"), ("namespace", "team"), ("dataPool", "ec"), ("objectSize", "1M"), ("stripeUnit", "64K")];
+        let settings = parse(&[&asked[..], &[("stripeCount", "4"), ("mounter", "rbd-nbd"), (FS_TYPE, "xfs")]].concat()).unwrap();
+        assert_eq!((settings.pool.as_deref(), settings.namespace.as_str()), (Some("vms"), "team"));
+        assert_eq!(settings.layout.data_pool.as_deref(), Some("ec"));
+        assert_eq!((settings.layout.object_size, settings.layout.striping), (Some(1 << 20), Some((64 << 10, 4))));
+        assert_eq!((settings.mounter, settings.fs_type.as_deref()), (Mounter::Nbd, Some("xfs")));
+    }
+
+    #[test]
+    fn features_must_be_complete() {
+        let settings = parse(&[("imageFeatures", "layering, exclusive-lock")]).unwrap();
+        assert_eq!(settings.layout.features.unwrap().len(), 2);
+        refused(&[("imageFeatures", "layering,object-map")], "needs exclusive-lock");
+        refused(&[("imageFeatures", "exclusive-lock")], "layering");
+        refused(&[("imageFeatures", "layring")], "did you mean \"layering\"?");
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_the_nearest_name() {
+        refused(&[("Pool", "p")], "did you mean \"pool\"?");
+        refused(&[("pool", "a/b")], "'/'");
+        refused(&[("pool", "")], "is empty");
+        refused(&[("objectSize", "3M")], "powers of two");
+        refused(&[("stripeUnit", "4K")], "give both");
+        refused(&[("stripeUnit", "3000"), ("stripeCount", "2")], "must divide");
+        refused(&[("mounter", "fuse")], "rbd-nbd");
+        refused(&[(FS_TYPE, "vfat")], "ext4, xfs, btrfs");
+    }
+
+    #[test]
+    fn limits_are_translated() {
+        let settings = Settings::parse(&Map::new(), &map(&[("iops", "500"), ("readBps", "0")])).unwrap();
+        assert_eq!(settings.limits, [("conf_rbd_qos_iops_limit", 500), ("conf_rbd_qos_read_bps_limit", 0)]);
+        assert_eq!(setting(settings.limits[0].0), "rbd_qos_iops_limit");
+        let error = limits(&map(&[("iop", "5")])).unwrap_err();
+        assert!(error.message().contains("\"iops\""), "{error}");
+        assert!(limits(&map(&[("iops", "many")])).is_err());
+    }
+}

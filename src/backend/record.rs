@@ -1,0 +1,179 @@
+//! How a request is written down beside the object it made, so that whoever is asked again gives the same answer. JSON.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::NewVolume;
+use crate::error::{Error, Result};
+use crate::terms::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
+
+/// The only version there is. A higher one was written by a later release, and is not guessed at.
+pub const VERSION: u32 = 1;
+
+/// How a volume was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The name in the request.
+    pub name: String,
+    /// At least so many bytes.
+    pub required: u64,
+    /// At most so many bytes; zero is no limit.
+    pub limit: u64,
+    /// How it is to be used.
+    pub capabilities: Vec<Use>,
+    /// What it was asked with.
+    pub parameters: Map,
+    /// What it was asked with and may have been changed later.
+    pub mutable_parameters: Map,
+    /// What it is a copy of.
+    pub source: Option<Origin>,
+    /// The file system it is for.
+    pub fs_type: Option<String>,
+}
+
+/// The source of a volume, as the request said it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// A snapshot's ID.
+    Snapshot(String),
+    /// A volume's ID.
+    Volume(String),
+}
+
+/// A capability.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Use {
+    /// None for a block device.
+    mount: Option<Mount>,
+    #[serde(with = "RecordedMode")]
+    mode: Mode,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Mount {
+    fs_type: String,
+    flags: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Mode", rename_all = "snake_case")]
+enum RecordedMode {
+    SingleNodeWriter,
+    SingleNodeReaderOnly,
+    MultiNodeReaderOnly,
+    MultiNodeSingleWriter,
+    MultiNodeMultiWriter,
+    SingleNodeSingleWriter,
+    SingleNodeMultiWriter,
+}
+
+impl From<&Capability> for Use {
+    fn from(capability: &Capability) -> Self {
+        let mount = match &capability.access {
+            Access::Block => None,
+            Access::Mount { fs_type, flags } => Some(Mount { fs_type: fs_type.clone(), flags: flags.clone() }),
+        };
+        Self { mount, mode: capability.mode }
+    }
+}
+
+impl fmt::Display for Use {
+    /// Without the flags themselves, which the specification counts as sensitive.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.mount {
+            None => write!(f, "a block device for {:?}", self.mode),
+            Some(Mount { fs_type, flags }) => {
+                write!(f, "a file system (type {fs_type:?}, {} mount flags) for {:?}", flags.len(), self.mode)
+            }
+        }
+    }
+}
+
+impl From<&Source> for Origin {
+    fn from(source: &Source) -> Self {
+        match source {
+            Source::Snapshot(id) => Self::Snapshot(id.clone()),
+            Source::Volume(id) => Self::Volume(id.clone()),
+        }
+    }
+}
+
+impl From<&Origin> for Source {
+    fn from(origin: &Origin) -> Self {
+        match origin {
+            Origin::Snapshot(id) => Self::Snapshot(id.clone()),
+            Origin::Volume(id) => Self::Volume(id.clone()),
+        }
+    }
+}
+
+impl Asked {
+    /// What `new` asks, for this file system.
+    pub fn new(new: &NewVolume, fs_type: Option<String>) -> Self {
+        Self {
+            name: new.name.clone(),
+            fs_type,
+            required: new.size.required,
+            limit: new.size.limit,
+            capabilities: new.capabilities.iter().map(Use::from).collect(),
+            parameters: new.parameters.clone(),
+            mutable_parameters: new.mutable_parameters.clone(),
+            source: new.source.as_ref().map(|(source, _)| Origin::from(source)),
+        }
+    }
+
+    /// What every node needs to know of the volume.
+    pub fn context(&self) -> Map {
+        self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
+    }
+
+    /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is the same request.
+    /// Another range is no difference as long as the volume satisfies it.
+    pub fn difference(&self, new: &NewVolume, size: u64) -> Option<String> {
+        let source = new.source.as_ref().map(|(source, _)| Origin::from(source));
+        let same_range = SizeRange { required: self.required, limit: self.limit } == new.size;
+        if self.name != new.name {
+            return Some(format!("it was made by a request named {:?}, not {:?}: choose another name", self.name, new.name));
+        }
+        if self.source != source {
+            return Some(format!("its source is {:?}, not {source:?}", self.source));
+        }
+        if let Some(difference) = map_difference("parameter", &self.parameters, &new.parameters) {
+            return Some(difference);
+        }
+        if let Some(difference) = map_difference("mutable parameter", &self.mutable_parameters, &new.mutable_parameters) {
+            return Some(difference);
+        }
+        (!same_range && !new.size.admits(size)).then(|| {
+            format!("it has {size} bytes, which is not within {} to {} (0 is no limit)", new.size.required, new.size.limit)
+        })
+    }
+}
+
+fn map_difference(what: &str, was: &Map, is: &Map) -> Option<String> {
+    let key = was.keys().chain(is.keys()).find(|key| was.get(*key) != is.get(*key))?;
+    let show = |map: &Map| map.get(key).map_or_else(|| "not set".to_string(), |value| format!("{value:?}"));
+    Some(format!("its {what} {key:?} is {}, not {}", show(was), show(is)))
+}
+
+/// The bytes of a record.
+pub fn to_bytes(record: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(record).map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
+}
+
+/// A record from its bytes, or what is wrong with them.
+pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let damaged = |error| format!("is damaged: {error}");
+    let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
+    if version != VERSION {
+        return Err(format!("has version {version}, this release knows {VERSION} only: install the release that wrote it"));
+    }
+    serde_json::from_slice(bytes).map_err(damaged)
+}
