@@ -158,7 +158,7 @@ impl FakeCluster {
         }
     }
 
-    /// The time in the cluster: at first midnight (UTC) before 1 January 2026. A step takes 50 ms.
+    /// The time in the cluster: at first 1 January 2026, 0:00 UTC. A step takes 50 ms.
     pub fn now(&self) -> SystemTime {
         self.0.lock().state.now
     }
@@ -232,7 +232,10 @@ impl FakeCluster {
         let answer = match fault {
             None => Some(act(state)),
             Some(Fault::Before) => None,
-            Some(Fault::After) => act(state).map(drop).map_or_else(|_| None, |()| None),
+            Some(Fault::After) => {
+                drop(act(state));
+                None
+            }
             Some(Fault::HalfMade) => {
                 half(state);
                 None

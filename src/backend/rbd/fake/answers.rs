@@ -1,12 +1,12 @@
 //! The tool's questions, answered from memory.
 
-use super::super::tool::{
-    Changed, Entry, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewImage, RbdTool, Removed, Renamed, Room, Snap,
-    Spot, Taken, Trashed, Watcher,
-};
 use super::FakeCluster;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::Access;
+use crate::backend::rbd::tool::{
+    Changed, Entry, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewImage, Parent, RbdTool, Removed, Renamed, Room,
+    Snap, Spot, Taken, Trashed, Watcher,
+};
 use crate::call::Call;
 use crate::error::{Error, Result};
 
@@ -68,18 +68,16 @@ impl State {
 
     /// Images by name; those that are half made, or half removed, are not in the list.
     fn entries(&self, spot: &Spot) -> Vec<Entry> {
-        let here =
-            |disk: &&Disk| (&disk.pool, &disk.namespace) == (&spot.pool, &spot.namespace) && disk.place == Place::Directory;
-        let live =
-            |disk: &Disk| disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(|shot| &shot.snap).cloned().collect();
+        let name_and_size = |shot: &Shot| (shot.snap.name.clone(), shot.snap.size);
         let entry = |disk: &Disk| Entry {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
-            parent: self.parent(disk).map(|parent| super::super::tool::Parent { id: None, ..parent }),
-            snapshots: Vec::from_iter(Vec::<Snap>::into_iter(live(disk)).map(|snap| (snap.name, snap.size))),
+            parent: self.parent(disk).map(|parent| Parent { id: None, ..parent }),
+            snapshots: disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(name_and_size).collect(),
         };
-        let mut entries: Vec<Entry> = self.images.values().filter(here).map(entry).collect();
+        let listed = self.images_in(spot).filter(|disk| disk.place == Place::Directory);
+        let mut entries: Vec<Entry> = listed.map(entry).collect();
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         entries
     }
@@ -95,8 +93,7 @@ impl State {
 
     /// The image whose removal was broken off.
     fn unseen(&self, spot: &Spot, name: &str) -> Option<&Disk> {
-        let is_it = |disk: &&Disk| disk.place == Place::TrashUnseen && disk.name == name;
-        self.images.values().filter(is_it).find(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace)
+        self.images_in(spot).find(|disk| disk.place == Place::TrashUnseen && disk.name == name)
     }
 
     /// The real tool looks whether the image can be removed, moves it to a part of the trash that no list shows, and empties it.
@@ -173,8 +170,7 @@ impl State {
     }
 
     fn in_trash(&self, spot: &Spot) -> Vec<Trashed> {
-        let here = self.images.values().filter(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace);
-        let seen = here.filter(|disk| matches!(disk.place, Place::Trash | Place::TrashForClones));
+        let seen = self.images_in(spot).filter(|disk| matches!(disk.place, Place::Trash | Place::TrashForClones));
         let trashed = |disk: &Disk| Trashed {
             name: disk.name.clone(),
             id: disk.id.clone(),

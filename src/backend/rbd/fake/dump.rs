@@ -12,9 +12,9 @@
 //! trash rbd/e 1024                                            ("for clones", or "unseen" after a removal broken off)
 //! ```
 
-use super::super::tool::{Holder, Parent};
 use super::locks::Object;
 use super::state::{Disk, Place, State};
+use crate::backend::rbd::tool::{Holder, Parent, Snap};
 
 /// A name where it is.
 fn at(pool: &str, namespace: &str, name: &str) -> String {
@@ -38,7 +38,7 @@ fn image(state: &State, disk: &Disk) -> String {
 }
 
 fn snapshots(disk: &Disk) -> impl Iterator<Item = String> {
-    let line = |snap: &super::super::tool::Snap| {
+    let line = |snap: &Snap| {
         let remark = if snap.trashed { " trashed" } else { "" };
         format!("snapshot {}@{} {}{remark}", of_disk(disk), snap.name, snap.size)
     };

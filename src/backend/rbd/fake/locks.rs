@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::super::tool::{Hold, Holder, Lockable, Spot, Taken};
 use super::state::State;
+use crate::backend::rbd::tool::{Hold, Holder, Lockable, Spot, Taken};
 
 /// What carries a lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

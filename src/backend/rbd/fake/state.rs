@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use super::super::tool::{Image, Info, Layout, Lockable, Parent, Removed, Room, Snap, Spot, Watcher};
 use super::locks::Object;
+use crate::backend::rbd::tool::{Image, Info, Layout, Lockable, Parent, Removed, Room, Snap, Spot, Watcher};
 use crate::error::{Error, Result};
 
 /// A pool, a namespace and a name in it.
@@ -147,13 +147,18 @@ impl State {
         layout.data_pool.as_deref().map_or(Ok(()), |pool| self.pool(pool).map(drop))
     }
 
+    /// All images of a pool and namespace, those in the trash included.
+    pub(super) fn images_in(&self, spot: &Spot) -> impl Iterator<Item = &Disk> {
+        self.images.values().filter(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace)
+    }
+
     /// The image as it is found: by name only outside the trash.
     pub(super) fn find(&self, spot: &Spot, image: Image<'_>) -> Option<&Disk> {
         let found = |disk: &&Disk| match image {
             Image::Named(name) => disk.place == Place::Directory && disk.name == name,
             Image::Id(id) => disk.id == id,
         };
-        self.images.values().filter(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace).find(found)
+        self.images_in(spot).find(found)
     }
 
     /// The same, to be changed.

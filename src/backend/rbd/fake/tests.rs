@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::super::tool::*;
 use super::{FakeCluster, Fault};
+use crate::backend::rbd::tool::*;
 use crate::call::Call;
 use crate::error::Kind;
 
