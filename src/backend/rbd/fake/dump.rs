@@ -1,0 +1,80 @@
+//! What exists, as text to compare: sorted lines, without ids where a name tells the same.
+//!
+//! ```text
+//! half-made rbd/a
+//! image rbd/b 1024
+//! image rbd/c 1024 of rbd/b@s
+//! lock image rbd/b: node-1 "description" shared "tag"
+//! object header rbd/1000000009e37: node-1 "description"      (of an image that is gone)
+//! object name rbd/0123456789abcdef: purpose "description"
+//! snapshot rbd/b@s 1024                                       ("trashed" if in the image's trash)
+//! task rbd/e
+//! trash rbd/e 1024                                            ("for clones", or "unseen" after a removal broken off)
+//! ```
+
+use super::locks::Object;
+use super::state::{Disk, Place, State};
+use crate::backend::rbd::tool::{Holder, Parent, Snap};
+
+/// A name where it is.
+fn at(pool: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{pool}/{name}") } else { format!("{pool}/{namespace}/{name}") }
+}
+
+fn of_disk(disk: &Disk) -> String {
+    at(&disk.pool, &disk.namespace, &disk.name)
+}
+
+fn image(state: &State, disk: &Disk) -> String {
+    let (kind, remark) = match disk.place {
+        Place::Directory => ("image", ""),
+        Place::Trash => ("trash", ""),
+        Place::TrashForClones => ("trash", " for clones"),
+        Place::TrashUnseen => ("trash", " unseen"),
+    };
+    let of = |parent: Parent| format!(" of {}@{}", at(&parent.pool, &parent.namespace, &parent.image), parent.snapshot);
+    let parent = state.parent(disk).map(of).unwrap_or_default();
+    format!("{kind} {} {}{parent}{remark}", of_disk(disk), disk.size)
+}
+
+fn snapshots(disk: &Disk) -> impl Iterator<Item = String> {
+    let line = |snap: &Snap| {
+        let remark = if snap.trashed { " trashed" } else { "" };
+        format!("snapshot {}@{} {}{remark}", of_disk(disk), snap.name, snap.size)
+    };
+    disk.snapshots.iter().map(move |shot| line(&shot.snap))
+}
+
+fn holder(holder: &Holder) -> String {
+    let shared = holder.shared.as_ref().map(|tag| format!(" shared {tag:?}")).unwrap_or_default();
+    format!("{} {:?}{shared}", holder.cookie, holder.description)
+}
+
+/// The lines of an object: one for each lock; one at least if it does not belong to an image.
+fn object(state: &State, pool: &str, namespace: &str, object: &Object, holders: &[String]) -> Vec<String> {
+    let (subject, bare) = match object {
+        Object::Header(id) => match state.images.get(id) {
+            Some(disk) => (format!("lock image {}", of_disk(disk)), false),
+            None => (format!("object header {}", at(pool, namespace, id)), true),
+        },
+        Object::Name(digits) => (format!("object name {}", at(pool, namespace, digits)), true),
+    };
+    match holders {
+        [] if bare => vec![subject],
+        holders => holders.iter().map(|holder| format!("{subject}: {holder}")).collect(),
+    }
+}
+
+/// Everything there is.
+pub(super) fn text(state: &State) -> String {
+    let mut lines: Vec<String> = state.images.values().map(|disk| image(state, disk)).collect();
+    lines.extend(state.images.values().flat_map(snapshots));
+    lines.extend(state.half_made.iter().map(|(pool, namespace, name)| format!("half-made {}", at(pool, namespace, name))));
+    lines.extend(state.tasks.iter().filter_map(|id| state.images.get(id)).map(|disk| format!("task {}", of_disk(disk))));
+    for ((pool, namespace, it), locks) in &state.objects {
+        let holders: Vec<String> = locks.iter().map(|lock| holder(&lock.holder)).collect();
+        lines.extend(object(state, pool, namespace, it, &holders));
+    }
+    lines.sort();
+    lines.join("\n")
+}

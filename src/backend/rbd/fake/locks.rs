@@ -1,0 +1,94 @@
+//! Objects that carry locks: headers of images and names of snapshots.
+
+use std::time::{Duration, SystemTime};
+
+use super::state::State;
+use crate::backend::rbd::tool::{Hold, Holder, Lockable, Spot, Taken};
+
+/// What carries a lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Object {
+    /// The header of the image of this id.
+    Header(String),
+    /// The name of a snapshot.
+    Name(String),
+}
+
+/// A lock.
+pub(super) struct Lock {
+    pub(super) holder: Holder,
+    until: Option<SystemTime>,
+}
+
+impl Object {
+    /// The object that is meant.
+    pub(super) fn of(on: Lockable<'_>) -> Self {
+        match on {
+            Lockable::Header(id) => Self::Header(id.to_string()),
+            Lockable::SnapshotName(digits) => Self::Name(digits.to_string()),
+        }
+    }
+}
+
+fn key(spot: &Spot, on: Lockable<'_>) -> (String, String, Object) {
+    (spot.pool.clone(), spot.namespace.clone(), Object::of(on))
+}
+
+impl State {
+    /// Whether the image of this id is there: the header exists without locks, too.
+    fn has_header(&self, spot: &Spot, object: &Object) -> bool {
+        let Object::Header(id) = object else { return false };
+        self.images.get(id).is_some_and(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace)
+    }
+
+    /// Locks whose time is over are held no longer.
+    pub(super) fn expire(&mut self) {
+        let now = self.now;
+        self.objects.values_mut().for_each(|locks| locks.retain(|lock| lock.until.is_none_or(|until| until > now)));
+    }
+
+    /// Takes a lock. Every process is a client of its own, so the same cookie a second time is a second holder. Makes the object
+    /// if it is not there.
+    pub(super) fn lock(&mut self, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Taken {
+        self.expire();
+        let number = 4000 + self.number();
+        let until = hold.seconds.map(|seconds| self.now + Duration::from_secs(seconds));
+        let locks = self.objects.entry(key(spot, on)).or_default();
+        if locks.iter().any(|lock| hold.shared.is_none() || lock.holder.shared != hold.shared) {
+            return Taken::Held;
+        }
+        let holder = Holder {
+            cookie: hold.cookie.clone(),
+            description: hold.description.clone(),
+            shared: hold.shared.clone(),
+            client: format!("client.{number}"),
+            address: format!("10.0.0.1:0/{number}"),
+        };
+        locks.push(Lock { holder, until });
+        Taken::Now
+    }
+
+    /// Who holds a lock.
+    pub(super) fn holders(&mut self, spot: &Spot, on: Lockable<'_>) -> Vec<Holder> {
+        self.expire();
+        self.objects.get(&key(spot, on)).into_iter().flatten().map(|lock| lock.holder.clone()).collect()
+    }
+
+    /// Takes a lock from its holder: told by client and cookie. The object stays.
+    pub(super) fn unlock(&mut self, spot: &Spot, on: Lockable<'_>, holder: &Holder) {
+        let is_his = |lock: &Lock| lock.holder.client == holder.client && lock.holder.cookie == holder.cookie;
+        if let Some(locks) = self.objects.get_mut(&key(spot, on)) {
+            locks.retain(|lock| !is_his(lock));
+        }
+    }
+
+    /// Removes an object with its locks.
+    ///
+    /// # Panics
+    /// If it is the header of an image: on a real cluster that image would be lost.
+    pub(super) fn remove_object(&mut self, spot: &Spot, on: Lockable<'_>) {
+        let key = key(spot, on);
+        assert!(!self.has_header(spot, &key.2), "the header of an image that exists was removed: {:?}", key.2);
+        self.objects.remove(&key);
+    }
+}

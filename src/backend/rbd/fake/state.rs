@@ -1,0 +1,295 @@
+//! What the cluster holds, and the rules by which images, snapshots and clones keep each other alive.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use super::locks::Object;
+use crate::backend::rbd::tool::{Image, Info, Layout, Lockable, Parent, Removed, Room, Snap, Spot, Watcher};
+use crate::error::{Error, Result};
+
+/// A pool, a namespace and a name in it.
+pub(super) type Path = (String, String, String);
+
+/// What librbd makes images with if nothing is said.
+const FEATURES: [&str; 5] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
+
+/// Features that follow from what an image is, and that a clone does not take over.
+const IMPLICIT: [&str; 3] = ["data-pool", "operations", "striping"];
+
+/// A pool.
+pub(super) struct Pool {
+    pub(super) room: Room,
+    pub(super) namespaces: BTreeSet<String>,
+}
+
+/// Where an image is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Under its name.
+    Directory,
+    /// In the trash, moved there by hand.
+    Trash,
+    /// In the trash until its last clone goes.
+    TrashForClones,
+    /// In the trash, unseen: its removal was broken off.
+    TrashUnseen,
+}
+
+/// The snapshot a clone reads from.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) image: String,
+    pub(super) snapshot: u64,
+}
+
+/// A snapshot with the data of its time.
+pub(super) struct Shot {
+    pub(super) number: u64,
+    pub(super) snap: Snap,
+    pub(super) content: String,
+}
+
+/// An image.
+pub(super) struct Disk {
+    pub(super) id: String,
+    pub(super) pool: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) size: u64,
+    pub(super) layout: Layout,
+    pub(super) features: BTreeSet<String>,
+    pub(super) created: SystemTime,
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) parent: Option<Link>,
+    pub(super) snapshots: Vec<Shot>,
+    pub(super) place: Place,
+    pub(super) watchers: Vec<Watcher>,
+    pub(super) content: String,
+}
+
+/// The whole cluster.
+pub(super) struct State {
+    pub(super) now: SystemTime,
+    pub(super) pools: BTreeMap<String, Pool>,
+    /// By id.
+    pub(super) images: BTreeMap<String, Disk>,
+    /// Names that are taken by nothing.
+    pub(super) half_made: BTreeSet<Path>,
+    pub(super) objects: BTreeMap<(String, String, Object), Vec<super::locks::Lock>>,
+    pub(super) manager: bool,
+    /// Ids of images that the manager is to purge.
+    pub(super) tasks: Vec<String>,
+    pub(super) blocklist: Vec<String>,
+    numbers: u64,
+}
+
+impl Disk {
+    /// The snapshot of this name that is not in the trash.
+    pub(super) fn snapshot(&self, name: &str) -> Option<&Shot> {
+        self.snapshots.iter().find(|shot| !shot.snap.trashed && shot.snap.name == name)
+    }
+}
+
+impl State {
+    /// A cluster without pools, on 1 January 2026.
+    pub(super) fn new() -> Self {
+        Self {
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600),
+            pools: BTreeMap::new(),
+            images: BTreeMap::new(),
+            half_made: BTreeSet::new(),
+            objects: BTreeMap::new(),
+            manager: true,
+            tasks: Vec::new(),
+            blocklist: Vec::new(),
+            numbers: 0,
+        }
+    }
+
+    /// A number that was never given before.
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// The time as the tools tell it: in whole seconds.
+    pub(super) fn time(&self) -> SystemTime {
+        let since = self.now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
+    }
+
+    /// The pool of this name.
+    pub(super) fn pool(&self, pool: &str) -> Result<&Pool> {
+        self.pools.get(pool).ok_or_else(|| Error::invalid(format!("pool {pool:?} does not exist")))
+    }
+
+    /// That pool and namespace exist.
+    pub(super) fn check(&self, spot: &Spot) -> Result<()> {
+        let (pool, namespace) = (&spot.pool, &spot.namespace);
+        if namespace.is_empty() || self.pool(pool)?.namespaces.contains(namespace) {
+            return self.pool(pool).map(drop);
+        }
+        Err(Error::invalid(format!("namespace {namespace:?} does not exist in pool {pool:?}")))
+    }
+
+    /// That pool and namespace exist and take writes.
+    pub(super) fn check_room(&self, spot: &Spot) -> Result<()> {
+        self.check(spot)?;
+        match self.pool(&spot.pool)?.room.full {
+            true => Err(Error::no_space(format!("pool {:?} is full", spot.pool))),
+            false => Ok(()),
+        }
+    }
+
+    /// That an image can be made here.
+    pub(super) fn check_layout(&self, spot: &Spot, layout: &Layout) -> Result<()> {
+        self.check_room(spot)?;
+        layout.data_pool.as_deref().map_or(Ok(()), |pool| self.pool(pool).map(drop))
+    }
+
+    /// All images of a pool and namespace, those in the trash included.
+    pub(super) fn images_in(&self, spot: &Spot) -> impl Iterator<Item = &Disk> {
+        self.images.values().filter(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace)
+    }
+
+    /// The image as it is found: by name only outside the trash.
+    pub(super) fn find(&self, spot: &Spot, image: Image<'_>) -> Option<&Disk> {
+        let found = |disk: &&Disk| match image {
+            Image::Named(name) => disk.place == Place::Directory && disk.name == name,
+            Image::Id(id) => disk.id == id,
+        };
+        self.images_in(spot).find(found)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn find_mut(&mut self, spot: &Spot, image: Image<'_>) -> Option<&mut Disk> {
+        let id = self.find(spot, image)?.id.clone();
+        self.images.get_mut(&id)
+    }
+
+    /// The image of this id, if it is in the trash.
+    pub(super) fn trashed(&mut self, spot: &Spot, id: &str) -> Option<&mut Disk> {
+        self.find_mut(spot, Image::Id(id)).filter(|disk| disk.place != Place::Directory)
+    }
+
+    /// Whether a name cannot be given.
+    pub(super) fn taken(&self, spot: &Spot, name: &str) -> bool {
+        self.half_made.contains(&path(spot, name)) || self.find(spot, Image::Named(name)).is_some()
+    }
+
+    /// Makes a blank image.
+    pub(super) fn add(&mut self, spot: &Spot, name: &str, size: u64, layout: &Layout) -> &mut Disk {
+        let id = format!("10{:010x}", self.number() * 0x9e37);
+        let mut features =
+            layout.features.clone().unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
+        features.extend(layout.data_pool.iter().map(|_| "data-pool".to_string()));
+        features.extend(layout.striping.iter().map(|_| "striping".to_string()));
+        let disk = Disk {
+            id: id.clone(),
+            pool: spot.pool.clone(),
+            namespace: spot.namespace.clone(),
+            name: name.to_string(),
+            size,
+            layout: layout.clone(),
+            features,
+            created: self.time(),
+            metadata: BTreeMap::new(),
+            parent: None,
+            snapshots: Vec::new(),
+            place: Place::Directory,
+            watchers: Vec::new(),
+            content: String::new(),
+        };
+        self.images.entry(id).or_insert(disk)
+    }
+
+    /// Makes a clone: the data and size of the snapshot, the metadata and (if nothing is said) the features of the image.
+    pub(super) fn add_clone(&mut self, link: Link, spot: &Spot, name: &str, layout: &Layout) {
+        let Some(parent) = self.images.get(&link.image) else { return };
+        let Some(shot) = parent.snapshots.iter().find(|shot| shot.number == link.snapshot) else { return };
+        let inherited = parent.features.iter().filter(|it| !IMPLICIT.contains(&it.as_str())).cloned().collect();
+        let layout = Layout { features: layout.features.clone().or(Some(inherited)), ..layout.clone() };
+        let (size, content, metadata) = (shot.snap.size, shot.content.clone(), parent.metadata.clone());
+        let disk = self.add(spot, name, size, &layout);
+        (disk.content, disk.metadata, disk.parent) = (content, metadata, Some(link));
+    }
+
+    /// Whether a snapshot has clones.
+    pub(super) fn has_children(&self, link: &Link) -> bool {
+        self.images.values().any(|disk| disk.parent.as_ref() == Some(link))
+    }
+
+    /// Removes an image, as far as its snapshots and watchers let it; one that only its clones keep is moved to the trash if it
+    /// is not yet there.
+    pub(super) fn remove(&mut self, id: &str) -> Removed {
+        let Some(disk) = self.images.get_mut(id) else { return Removed::Absent };
+        if disk.snapshots.iter().any(|shot| !shot.snap.trashed) {
+            return Removed::HasSnapshots;
+        }
+        if !disk.watchers.is_empty() {
+            return Removed::Watched;
+        }
+        match (disk.snapshots.is_empty(), disk.place) {
+            (true, _) => self.erase(id),
+            (false, Place::Directory) => disk.place = Place::TrashForClones,
+            (false, _) => return Removed::HasSnapshots,
+        }
+        Removed::Gone
+    }
+
+    /// The image is gone, and the locks on its header with it.
+    fn erase(&mut self, id: &str) {
+        let Some(disk) = self.images.remove(id) else { return };
+        self.objects.remove(&(disk.pool, disk.namespace, Object::of(Lockable::Header(id))));
+        disk.parent.iter().for_each(|link| self.let_go(link));
+    }
+
+    /// A snapshot has lost a clone: with the last one goes what only clones kept.
+    pub(super) fn let_go(&mut self, link: &Link) {
+        if self.has_children(link) {
+            return;
+        }
+        let Some(parent) = self.images.get_mut(&link.image) else { return };
+        parent.snapshots.retain(|shot| shot.number != link.snapshot || !shot.snap.trashed);
+        if parent.snapshots.is_empty() && parent.place == Place::TrashForClones {
+            self.erase(&link.image);
+        }
+    }
+
+    /// What a clone is a clone of, by the names of today.
+    pub(super) fn parent(&self, disk: &Disk) -> Option<Parent> {
+        let link = disk.parent.as_ref()?;
+        let parent = self.images.get(&link.image)?;
+        let shot = parent.snapshots.iter().find(|shot| shot.number == link.snapshot)?;
+        Some(Parent {
+            pool: parent.pool.clone(),
+            namespace: parent.namespace.clone(),
+            image: parent.name.clone(),
+            id: Some(parent.id.clone()),
+            snapshot: shot.snap.name.clone(),
+        })
+    }
+
+    /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
+    pub(super) fn info(&self, disk: &Disk) -> Info {
+        let mut features = disk.features.clone();
+        let is_parent = self.images.values().any(|it| it.parent.as_ref().is_some_and(|link| link.image == disk.id));
+        if is_parent || disk.parent.is_some() {
+            features.insert("operations".to_string());
+        }
+        Info {
+            name: disk.name.clone(),
+            id: disk.id.clone(),
+            size: disk.size,
+            snapshots: disk.snapshots.len() as u64,
+            features,
+            created: disk.created,
+            parent: self.parent(disk),
+        }
+    }
+}
+
+/// Where a name is.
+pub(super) fn path(spot: &Spot, name: &str) -> Path {
+    (spot.pool.clone(), spot.namespace.clone(), name.to_string())
+}
