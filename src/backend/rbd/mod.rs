@@ -1,5 +1,183 @@
 //! The RBD backend: volumes that are images of a Ceph cluster.
+//!
+//! The cluster is the truth. What is needed to answer a request again lies in it:
+//!
+//! | what | where |
+//! |---|---|
+//! | a volume | image `csi-vol-<32 hex>`, from the name in the request; its id is the incarnation |
+//! | how it was asked for | `cephlet.request` in the image's metadata |
+//! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
+//! | the name of a snapshot | a lock on the object `cephlet.snap.<16 hex>`, whose cookie is the source's id |
+//! | to which nodes a volume is given | locks on the image's header: cookie = node |
+//! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
+//! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
+
+mod attach;
+mod copies;
+mod delete;
+mod limits;
+mod lists;
+mod parameters;
+mod publish;
+mod record;
+mod records;
+mod snapshots;
+mod spots;
+mod sweep;
+pub mod tool;
+mod volumes;
 
 #[cfg(test)]
 pub mod fake;
-pub mod tool;
+
+use std::sync::Arc;
+
+use self::records::Records;
+use self::tool::RbdTool;
+use super::{
+    Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
+    SnapshotFilter, Volume,
+};
+use crate::call::Call;
+use crate::clusters::Clusters;
+use crate::error::{Error, Result};
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::secrets::Secrets;
+use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
+
+/// The first field of IDs.
+const NAME: &str = "rbd";
+
+/// Volumes in Ceph clusters.
+pub struct Rbd {
+    clusters: Arc<Clusters>,
+    tool: Arc<dyn RbdTool>,
+    node: String,
+    /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
+    tag: String,
+    records: Records,
+}
+
+impl std::fmt::Debug for Rbd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rbd").field("clusters", &self.clusters).finish_non_exhaustive()
+    }
+}
+
+impl Rbd {
+    /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
+    /// controller of these clusters has, and that this one has again after a restart.
+    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
+        Self { clusters, tool, node: node.to_string(), tag: tag.to_string(), records: Records::default() }
+    }
+}
+
+impl Backend for Rbd {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ready(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn topology(&self) -> Option<Map> {
+        None
+    }
+
+    fn placement(&self, parameters: &Map, mutable: &Map, _topology: &TopologyRequirement) -> Result<Place> {
+        self.place_for(parameters, mutable)
+    }
+
+    fn knows(&self, place: &Place) -> bool {
+        self.clusters.find(&place.cluster).is_some()
+    }
+
+    fn supports(&self, capability: &Capability) -> Result<()> {
+        match &capability.access {
+            Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => Err(
+                Error::invalid(format!("the file system {fs_type:?} is not possible: allowed are {}", FILE_SYSTEMS.join(", "))),
+            ),
+            Access::Mount { .. } if capability.mode.is_multi_node() && !capability.mode.is_read_only() => {
+                Err(Error::invalid(format!(
+                    "a file system on an RBD image breaks when two nodes have it mounted and one writes, so the access mode {:?} is not \
+                 possible: use it as a block volume, or a CephFS volume",
+                    capability.mode
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
+        self.create_volume(call, new, begin)
+    }
+
+    fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted> {
+        self.delete_volume(call, id, secrets, begin)
+    }
+
+    fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        self.find_volume(call, id, secrets)
+    }
+
+    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
+        self.list_volumes(call, after, limit)
+    }
+
+    fn capacity(&self, call: &Call, parameters: &Map) -> Result<Capacity> {
+        self.room_for(call, parameters)
+    }
+
+    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
+        self.expand_volume(call, id, size, secrets)
+    }
+
+    fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
+        self.modify_volume(call, id, parameters, secrets)
+    }
+
+    fn publish(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map> {
+        self.publish_volume(call, id, publication, secrets)
+    }
+
+    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()> {
+        self.unpublish_volume(call, id, node, secrets)
+    }
+
+    fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
+        self.take_snapshot(call, new, begin)
+    }
+
+    fn delete_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
+        self.drop_snapshot(call, id, secrets)
+    }
+
+    fn find_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
+        self.look_up_snapshot(call, id, secrets)
+    }
+
+    fn list_snapshots(&self, call: &Call, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+        self.snapshots_after(call, filter, after, limit)
+    }
+
+    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
+        self.attach_volume(call, id, context)
+    }
+
+    fn attached(&self, id: &VolumeId) -> Result<Option<Device>> {
+        self.device_of(id)
+    }
+
+    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        self.detach_volume(call, id)
+    }
+
+    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
+        self.refresh_device(call, id, device)
+    }
+
+    fn recover(&self) -> Result<()> {
+        self.sweep()
+    }
+}

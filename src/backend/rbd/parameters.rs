@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::tool::Layout;
 use crate::error::{Error, Result};
 use crate::spelling;
-use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, Map, METADATA};
+use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 
 /// The backend's own parameter names, for "did you mean".
 const KNOWN: [&str; 12] = [
@@ -192,7 +192,9 @@ fn features(value: &str) -> Result<BTreeSet<String>> {
     let needs = [("object-map", "exclusive-lock"), ("fast-diff", "object-map"), ("journaling", "exclusive-lock")];
     for (feature, other) in needs {
         if asked.contains(feature) && !asked.contains(other) {
-            return Err(Error::invalid(format!("the parameter \"imageFeatures\" asks for {feature}, which needs {other}: add it")));
+            return Err(Error::invalid(format!(
+                "the parameter \"imageFeatures\" asks for {feature}, which needs {other}: add it"
+            )));
         }
     }
     if !asked.contains("layering") {
@@ -210,7 +212,9 @@ fn bytes(key: &str, value: &str) -> Result<u64> {
         None => value.strip_suffix(['M', 'm']).map_or((value, 1), |digits| (digits, 1 << 20)),
     };
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|number| *number > 0);
-    number.ok_or_else(|| Error::invalid(format!("the parameter {key:?} is {value:?}: allowed is a number of bytes, as 4194304 or 4M")))
+    number.ok_or_else(|| {
+        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed is a number of bytes, as 4194304 or 4M"))
+    })
 }
 
 /// rbd takes powers of two from 4 KiB to 32 MiB.

@@ -57,6 +57,23 @@ pub struct NewImage<'a> {
     pub metadata: &'a [(&'a str, &'a str)],
 }
 
+/// A clone that is to exist, in another pool perhaps.
+#[derive(Clone, Debug)]
+pub struct NewClone<'a> {
+    /// Where its parent is.
+    pub from: &'a Spot,
+    /// The parent.
+    pub image: &'a str,
+    /// The snapshot it starts from.
+    pub snapshot: &'a str,
+    /// Where it is to be.
+    pub to: &'a Spot,
+    /// Its name.
+    pub name: &'a str,
+    /// Its layout.
+    pub layout: &'a Layout,
+}
+
 /// Whether something was made under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -277,17 +294,8 @@ pub trait RbdTool: Send + Sync {
     /// Deletes a snapshot; one with clones goes to the image's trash.
     fn remove_snapshot(&self, call: &Call, spot: &Spot, image: Image<'_>, snapshot: &str) -> Result<Removed>;
 
-    /// Makes a clone (version 2) of a snapshot, in another pool perhaps; None where image or snapshot are absent.
-    fn clone_image(
-        &self,
-        call: &Call,
-        from: &Spot,
-        image: &str,
-        snapshot: &str,
-        to: &Spot,
-        name: &str,
-        layout: &Layout,
-    ) -> Result<Option<Made>>;
+    /// Makes a clone (version 2); None where image or snapshot are absent.
+    fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
     /// Copies into a clone what it still reads from its parent. Takes as long as it takes; never broken off.
     fn flatten(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed>;

@@ -4,8 +4,8 @@ use super::FakeCluster;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::Access;
 use crate::backend::rbd::tool::{
-    Changed, Entry, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewImage, Parent, RbdTool, Removed, Renamed, Room,
-    Snap, Spot, Taken, Trashed, Watcher,
+    Changed, Entry, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage, Parent, RbdTool, Removed,
+    Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -257,16 +257,8 @@ impl RbdTool for FakeCluster {
         self.step(format!("remove_snapshot {}@{snapshot}", told(image)), act)
     }
 
-    fn clone_image(
-        &self,
-        _: &Call,
-        from: &Spot,
-        image: &str,
-        snapshot: &str,
-        to: &Spot,
-        name: &str,
-        layout: &Layout,
-    ) -> Result<Option<Made>> {
+    fn clone_image(&self, _: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
+        let NewClone { from, image, snapshot, to, name, layout } = *clone;
         let act = |state: &mut State| {
             state.check(from)?;
             state.clone_image(state.link(from, image, snapshot), to, name, layout)

@@ -32,7 +32,8 @@ fn create(cluster: &FakeCluster, name: &str) -> Made {
 
 fn clone(cluster: &FakeCluster, from: &str, to: &str) -> crate::error::Result<Option<Made>> {
     let spot = cluster.spot();
-    cluster.clone_image(&call(), &spot, from, "s", &spot, to, &Layout::default())
+    let layout = Layout::default();
+    cluster.clone_image(&call(), &NewClone { from: &spot, image: from, snapshot: "s", to: &spot, name: to, layout: &layout })
 }
 
 fn id(cluster: &FakeCluster, name: &str) -> String {
