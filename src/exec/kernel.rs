@@ -20,6 +20,7 @@ use crate::sys::mount::Unmounted;
 use crate::sys::statfs::Usage;
 use crate::sys::superblock::Content;
 
+pub mod rbd;
 mod serve;
 
 pub use serve::handle;
@@ -38,6 +39,7 @@ enum Request {
     Statfs { path: OsString },
     CloneFrozen { mount_points: Vec<OsString>, from: OsString, to: OsString },
     Thaw { mount_point: OsString },
+    Rbd(rbd::Request),
 }
 
 /// What comes back.
@@ -52,6 +54,7 @@ enum Reply {
     Usage(Usage),
     Cloned(Reflink),
     Thawed(bool),
+    Rbd(rbd::Reply),
     Failed(Failure),
 }
 
