@@ -12,6 +12,8 @@ pub mod keyring;
 pub mod loopdev;
 pub mod mount;
 pub mod mountinfo;
+pub mod nbd;
+pub mod openers;
 pub mod process;
 pub mod random;
 pub mod rbd;

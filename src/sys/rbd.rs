@@ -176,6 +176,11 @@ impl Bus {
         u64::from_str_radix(text.trim_start_matches("0x"), 16).map(Some).map_err(io::Error::other)
     }
 
+    /// What the kernel's client of an image has under way and watches (`osdc` of debugfs); None where debugfs does not show it.
+    pub fn watches(&self, image: &MappedImage) -> Option<String> {
+        fs::read_to_string(self.root.join(format!("kernel/debug/ceph/{}.{}/osdc", image.fsid, image.client))).ok()
+    }
+
     /// Maps what `line` says ([`add_line`]). Waits for the cluster.
     ///
     /// # Errors

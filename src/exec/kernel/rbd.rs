@@ -175,13 +175,9 @@ fn explain_map(error: Error, image: &ImageToMap) -> Error {
         Some(libc::ENOKEY | libc::EKEYREJECTED | libc::EKEYEXPIRED | libc::EKEYREVOKED) => {
             with(Kind::Unauthenticated, format!("the key of client.{user} is refused: `ceph auth get client.{user}` shows it"))
         }
-        Some(libc::EINVAL) => with(
-            Kind::InvalidArgument,
-            format!(
-                "the driver takes no such option ({}), or the key of client.{user} is none: see `dmesg`",
-                image.options.join(", ")
-            ),
-        ),
+        Some(libc::EINVAL) => {
+            with(Kind::InvalidArgument, format!("the driver takes no such option ({}): see `dmesg`", image.options.join(", ")))
+        }
         Some(libc::ENXIO) => with(Kind::Precondition, "the image has features that this kernel cannot do: see `dmesg`".into()),
         Some(libc::EROFS) => with(Kind::Precondition, "it can only be mapped read-only".into()),
         Some(libc::EBUSY | libc::EDEADLK) => with(Kind::Precondition, "another client has it exclusively".into()),
@@ -214,13 +210,7 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     if let Some(mapped) = find(bus, image).during(|| format!("look for {image}"))? {
         return Ok(mapped);
     }
-    let key = parse_base64(image.key.reveal()).ok_or_else(|| Failure {
-        action: format!("read the key of client.{}", image.user),
-        errno: Some(libc::EKEYREJECTED),
-        text: String::new(),
-    })?;
-    add_ceph_key(&format!("client.{}", image.user), &key)
-        .during(|| format!("give the kernel the key of client.{}", image.user))?;
+    add_key(&image.user, &image.key).during(|| format!("give the kernel the key of client.{}", image.user))?;
     let mapped = add_and_find(bus, image)?;
     match await_node(bus, &mapped) {
         Ok(()) => Ok(mapped),
@@ -228,6 +218,16 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
             let removed = bus.remove(mapped.number).during(|| format!("take back {}", named(&mapped)));
             Err(error).during(|| node_is_missing(&mapped)).or_else(|failure| removed.and(Err(failure)))
         }
+    }
+}
+
+/// What is no key, or none of Ceph's, is a matter of the key: the driver's EINVAL is one of its options.
+fn add_key(user: &str, key: &Secret) -> io::Result<()> {
+    let refused = || io::Error::from_raw_os_error(libc::EKEYREJECTED);
+    let key = parse_base64(key.reveal()).ok_or_else(refused)?;
+    match add_ceph_key(&format!("client.{user}"), &key) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(refused()),
+        added => added,
     }
 }
 
