@@ -17,6 +17,7 @@ mod copies;
 mod delete;
 mod limits;
 mod lists;
+pub mod node;
 mod parameters;
 mod publish;
 mod record;

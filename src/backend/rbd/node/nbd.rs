@@ -1,0 +1,71 @@
+//! Mapping by rbd-nbd: a process for each device, which outlives the daemon. After a restart it is found by its cookie.
+//!
+//! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.
+
+use super::{Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
+use crate::backend::ceph::Access;
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::{Class, Cmd, Tool};
+use crate::sys::nbd::ConnectedDevice;
+
+impl Mapper {
+    /// The key is read while the command starts, before it becomes a daemon.
+    pub(super) fn map_by_nbd(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
+        let words = options.options.iter().filter(|option| *option != "try-netlink").map(|option| format!("--{option}"));
+        let cookie = cookie::of(image, image.id()?);
+        let command = access.command(Tool::RbdNbd, Class::Change).arg("map");
+        let command = command.args(["--try-netlink", "--cookie", &cookie]).args(words);
+        let command = if options.read_only { command.arg("--read-only") } else { command };
+        let command = command.arg(image.to_string());
+        self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
+    }
+
+    /// False while somebody has it open.
+    pub(super) fn unmap_nbd(&self, call: &Call, connected: &ConnectedDevice) -> Result<bool> {
+        let path = connected.path();
+        let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
+        let now = self.table.read(connected.number).map_err(failed)?;
+        let number = self.table.device_number(connected.number).map_err(failed)?;
+        let (Some(now), Some(number)) = (now, number) else { return Ok(true) };
+        if now.cookie != connected.cookie {
+            return Ok(true);
+        }
+        if !self.kernel.openers(call, number)?.is_empty() {
+            return Ok(false);
+        }
+        let command = Cmd::new(Tool::RbdNbd, Class::Change).args(["-c", "/dev/null", "unmap"]).arg(path);
+        self.runner.run(call, &command)?;
+        Ok(true)
+    }
+
+    /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
+    pub(super) fn ensure_served(&self, call: &Call, access: &Access, image: &Image<'_>, mapping: &Mapping) -> Result<()> {
+        let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
+        let served = self.table.is_served(connected);
+        let path = connected.path();
+        if served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))? {
+            return Ok(());
+        }
+        let command =
+            access.command(Tool::RbdNbd, Class::Change).args(["attach", "--try-netlink", "--cookie", &connected.cookie]);
+        let command = if connected.read_only { command.arg("--read-only") } else { command };
+        let command = command.arg("--device").arg(&path).arg(image.to_string());
+        let attached = self.runner.run(call, &command);
+        attached
+            .map(drop)
+            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))
+    }
+}
+
+/// rbd-nbd ends with 1 whatever went wrong, and says it in words.
+fn explain(error: Error, image: &Image<'_>) -> Error {
+    let says = |words: &str| error.message().contains(words);
+    let kind = match () {
+        () if says("No such file") => Kind::NotFound,
+        () if says("Operation not permitted") || says("Permission denied") => Kind::Unauthenticated,
+        () if says("Connection timed out") => Kind::Unavailable,
+        () => error.kind(),
+    };
+    error.with_kind(kind).context(format_args!("map {image}"))
+}
