@@ -238,11 +238,17 @@ pub trait Backend: Send + Sync {
     /// The device the volume is attached as, asked of the kernel.
     fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
 
-    /// Detaches the volume from this node; one that is not attached is detached.
-    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()>;
+    /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was attached without the
+    /// controller, so that [`Backend::attach`] did the controller's part: it is undone.
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()>;
 
     /// Lets the device follow the volume's size.
     fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()>;
+
+    /// What the kernel tells to be wrong with the attached volume's device, without any I/O.
+    fn device_condition(&self, _id: &VolumeId) -> Result<Condition> {
+        Ok(None)
+    }
 
     /// Cleans up after a crash; called once, before anything else and only by the copy that serves the controller.
     fn recover(&self) -> Result<()>;

@@ -170,7 +170,7 @@ impl Backend for Rbd {
         self.device_of(id)
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()> {
+    fn detach(&self, call: &Call, id: &VolumeId, _: bool) -> Result<()> {
         self.detach_volume(call, id)
     }
 

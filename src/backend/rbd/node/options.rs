@@ -3,9 +3,10 @@
 use crate::error::{Error, Result};
 
 /// What maps an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mounter {
     /// The kernel, asked through its own files.
+    #[default]
     Kernel,
     /// The kernel, asked by `rbd device map`.
     Tool,
@@ -47,16 +48,28 @@ const KERNEL: [&str; 25] = [
 const NBD: [&str; 4] = ["exclusive", "io-timeout", "reattach-timeout", "try-netlink"];
 
 impl Mounter {
+    /// The name it has in parameters. That of the kernel is ceph-csi's, whose users find it here.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "rbd",
+            Self::Tool => "rbd-tool",
+            Self::Nbd => "rbd-nbd",
+        }
+    }
+
     /// The mounter of this name; none means the kernel.
     ///
     /// # Errors
     /// An invalid argument, with the names there are.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
-            "" | "krbd" => Ok(Self::Kernel),
-            "rbd" => Ok(Self::Tool),
+            "" | "rbd" | "krbd" => Ok(Self::Kernel),
+            "rbd-tool" => Ok(Self::Tool),
             "rbd-nbd" => Ok(Self::Nbd),
-            _ => Err(Error::invalid(format!("the parameter 'mounter' is {name:?}: allowed are krbd, rbd, rbd-nbd"))),
+            _ => Err(Error::invalid(format!(
+                "the parameter \"mounter\" is {name:?}: allowed are rbd (the kernel), rbd-tool (the kernel, through the rbd tool) and \
+                 rbd-nbd"
+            ))),
         }
     }
 
@@ -119,7 +132,7 @@ mod tests {
 
     #[test]
     fn mounters_have_names() {
-        let named = ["", "krbd", "rbd", "rbd-nbd"].map(|name| Mounter::parse(name).unwrap());
+        let named = ["", "rbd", "rbd-tool", "rbd-nbd"].map(|name| Mounter::parse(name).unwrap());
         assert_eq!(named, [Mounter::Kernel, Mounter::Kernel, Mounter::Tool, Mounter::Nbd]);
         assert!(Mounter::parse("fuse").unwrap_err().message().contains("rbd-nbd"));
     }
