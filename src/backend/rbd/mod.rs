@@ -13,14 +13,18 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 
 mod attach;
+mod claims;
 mod copies;
 mod delete;
+mod flatten;
 mod limits;
 mod lists;
+mod names;
 mod parameters;
 mod publish;
 mod record;
 mod records;
+mod snapshot_lists;
 mod snapshots;
 mod spots;
 mod sweep;
@@ -29,10 +33,15 @@ mod volumes;
 
 #[cfg(test)]
 pub mod fake;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use self::flatten::Flattening;
 use self::records::Records;
+use self::snapshots::Shots;
 use self::tool::RbdTool;
 use super::{
     Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
@@ -47,6 +56,8 @@ use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyReq
 
 /// The first field of IDs.
 const NAME: &str = "rbd";
+/// Far longer than a snapshot takes once its name is claimed.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
@@ -56,6 +67,10 @@ pub struct Rbd {
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
     records: Records,
+    shots: Shots,
+    flattening: Flattening,
+    /// How long another controller's claim to a name is watched before it counts as dead.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -68,7 +83,16 @@ impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
     pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
-        Self { clusters, tool, node: node.to_string(), tag: tag.to_string(), records: Records::default() }
+        Self {
+            clusters,
+            flattening: Flattening::new(Arc::clone(&tool)),
+            tool,
+            node: node.to_string(),
+            tag: tag.to_string(),
+            records: Records::default(),
+            shots: Shots::default(),
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -178,6 +202,7 @@ impl Backend for Rbd {
     }
 
     fn recover(&self) -> Result<()> {
+        self.flattening.start()?;
         self.sweep()
     }
 }
