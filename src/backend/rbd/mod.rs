@@ -14,19 +14,23 @@
 
 mod attach;
 mod capacity;
+mod claims;
 mod condition;
 mod context;
 mod copies;
 mod delete;
+mod flatten;
 mod grant;
 mod limits;
 mod lists;
+mod names;
 pub mod node;
 mod parameters;
 mod pools;
 mod publish;
 mod record;
 mod records;
+mod snapshot_lists;
 mod snapshots;
 mod spots;
 mod sweep;
@@ -36,12 +40,17 @@ mod volumes;
 
 #[cfg(test)]
 pub mod fake;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::condition::Recent;
+use self::flatten::Flattening;
 use self::pools::Pools;
 use self::records::Records;
+use self::snapshots::Shots;
 use self::tool::RbdTool;
 use super::{
     Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
@@ -56,6 +65,8 @@ use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyReq
 
 /// The first field of IDs.
 const NAME: &str = "rbd";
+/// Far longer than a snapshot takes once its name is claimed.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
@@ -67,6 +78,10 @@ pub struct Rbd {
     records: Records,
     pools: Pools,
     recent: Recent,
+    shots: Shots,
+    flattening: Flattening,
+    /// How long another controller's claim to a name is watched before it counts as dead.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -79,8 +94,18 @@ impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
     pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
-        let (node, tag) = (node.to_string(), tag.to_string());
-        Self { clusters, tool, node, tag, records: Records::default(), pools: Pools::default(), recent: Recent::default() }
+        Self {
+            clusters,
+            flattening: Flattening::new(Arc::clone(&tool)),
+            tool,
+            node: node.to_string(),
+            tag: tag.to_string(),
+            records: Records::default(),
+            pools: Pools::default(),
+            recent: Recent::default(),
+            shots: Shots::default(),
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -194,6 +219,7 @@ impl Backend for Rbd {
     }
 
     fn recover(&self) -> Result<()> {
+        self.flattening.start()?;
         self.sweep()
     }
 }
