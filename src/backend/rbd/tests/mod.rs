@@ -4,6 +4,10 @@
 
 mod copies;
 mod flatten;
+mod inspect;
+mod lists;
+mod publish;
+mod publish_races;
 mod snapshots;
 
 use std::sync::Arc;
