@@ -21,11 +21,13 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// A pool and a namespace.
 type Pair = (String, String);
+/// What a cluster told, and when.
+type Told = (Instant, Arc<BTreeSet<Pair>>);
 
 /// What is remembered of clusters, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    told: Mutex<HashMap<String, (Instant, Arc<BTreeSet<Pair>>)>>,
+    told: Mutex<HashMap<String, Told>>,
     /// Where this daemon itself has made volumes, whatever the cluster tells.
     used: Mutex<BTreeSet<(String, Pair)>>,
 }
