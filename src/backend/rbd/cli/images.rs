@@ -1,9 +1,9 @@
 //! Images: made, looked up, listed, renamed, resized, removed.
 
-use super::answer::{absent, error, is, not_made};
+use super::answer::{absent, is};
 use super::output::{InfoOutput, Row, StatusOutput, entries, read};
 use super::stream::empty_image;
-use super::{Cli, destination, path, rbd, rbd_image};
+use super::{Cli, destination, osd_command, path, rbd, rbd_image};
 use crate::backend::rbd::tool::{Changed, Entry, Image, Info, Layout, Made, NewImage, Removed, Renamed, Spot, Watcher};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -15,13 +15,13 @@ pub(super) const NOT_OPENED: &str = "error opening image";
 /// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for each value.
 pub(super) fn create(cli: &Cli, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
     let words = ["import", "--no-progress", "--export-format=2", "--path=-"];
-    let cmd = spot.access.command(Tool::Rbd, Class::Change).args(words);
+    let cmd = osd_command(spot, Tool::Rbd, Class::Change).args(words);
     let cmd = cmd.args(destination(spot, image.name)?).args(layout(image.layout));
     let cmd = cmd.stdin(empty_image(image.size, image.metadata));
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Made::New),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Made::Taken),
-        Err(failure) => Err(not_made(failure, spot, image.layout, &format!("make image {}", path(spot, image.name)))),
+        Err(failure) => Err(cli.not_made(call, failure, spot, image.layout, &format!("make image {}", path(spot, image.name)))),
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Res
     match cli.run(call, &spot.access, cmd) {
         Ok(output) => read::<InfoOutput>("rbd info", &output.stdout).map(|it| Some(it.into())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(error(failure, spot, &format!("look up image {}", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("look up image {}", path(spot, image)))),
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Res
 pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
     match cli.run(call, &spot.access, rbd(spot, Class::Question, &["ls", "--long", "--format=json"])) {
         Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
-        Err(failure) => Err(error(failure, spot, &format!("list the images of {}", path(spot, "")))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the images of {}", path(spot, "")))),
     }
 }
 
@@ -62,10 +62,10 @@ pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result
     let cmd = rbd_image(spot, Class::Change, &words, Image::Named(image))?;
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Removed::Gone),
-        Err(failure) if absent(&failure, &["delete error: (2)"]) => verify_absent(cli, call, spot, image),
+        Err(failure) if absent(&failure, &["delete error: "]) => verify_absent(cli, call, spot, image),
         Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
         Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
-        Err(failure) => Err(error(failure, spot, &format!("remove image {}", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("remove image {}", path(spot, image)))),
     }
 }
 
@@ -87,9 +87,9 @@ pub(super) fn rename(cli: &Cli, call: &Call, spot: &Spot, from: &str, to: &str) 
     let cmd = rbd_image(spot, Class::Change, &["rename"], Image::Named(from))?.args(destination(spot, to)?);
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Renamed::Done),
-        Err(failure) if absent(&failure, &["rename error: (2)"]) => Ok(Renamed::Absent),
+        Err(failure) if absent(&failure, &["rename error: "]) => Ok(Renamed::Absent),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
-        Err(failure) => Err(error(failure, spot, &format!("rename image {} to {to}", path(spot, from)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("rename image {} to {to}", path(spot, from)))),
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn resize(cli: &Cli, call: &Call, spot: &Spot, image: &str, size: u64
             let image = path(spot, image);
             Err(Error::out_of_range(format!("resize image {image}: it is larger than {size} bytes, and images never shrink")))
         }
-        Err(failure) => Err(error(failure, spot, &format!("resize image {} to {size} bytes", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("resize image {} to {size} bytes", path(spot, image)))),
     }
 }
 
@@ -114,6 +114,6 @@ pub(super) fn watchers(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Resu
     match cli.run(call, &spot.access, cmd) {
         Ok(output) => read::<StatusOutput>("rbd status", &output.stdout).map(|it| Some(it.watchers())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(error(failure, spot, &format!("look for clients of image {}", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("look for clients of image {}", path(spot, image)))),
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::answer::error;
+use super::answer::says;
 use super::output::read;
-use super::{Cli, path};
+use super::{Cli, osd_command, path};
 use crate::backend::rbd::tool::{Hold, Holder, Lockable, Spot, Taken};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -12,6 +12,10 @@ use crate::exec::{Class, Cmd, Tool};
 
 /// The name of our locks: others may have locks of theirs on the same object.
 const LOCK: &str = "cephlet";
+
+/// How `rados` says EBUSY and ENOENT.
+const BUSY: &str = "(16) Device or resource busy";
+const ABSENT: &str = "(2) No such file or directory";
 
 /// `rados lock get`: a true compare-and-swap. The object is made where it is not there.
 pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Result<Taken> {
@@ -21,8 +25,8 @@ pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>, hold: 
     let seconds = hold.seconds.map(|seconds| format!("--lock-duration={seconds}"));
     match cli.run(call, &spot.access, cmd.args(shared).args(seconds)) {
         Ok(_) => Ok(Taken::Now),
-        Err(failure) if failure.says("failed locking: (16)") => Ok(Taken::Held),
-        Err(failure) => Err(error(failure, spot, &format!("lock {}", path(spot, object(on))))),
+        Err(failure) if says(&failure, "failed locking: ", BUSY) => Ok(Taken::Held),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("lock {}", path(spot, object(on))))),
     }
 }
 
@@ -51,8 +55,8 @@ pub(super) fn holders(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>) -> 
             let shared = (kind == "shared").then_some(tag);
             Ok(lockers.into_iter().map(|locker| holder(locker, shared.clone())).collect())
         }
-        Err(failure) if failure.says("rados_lock_get_lock_info(): (2)") => Ok(Vec::new()),
-        Err(failure) => Err(error(failure, spot, &format!("look who has locked {}", path(spot, object(on))))),
+        Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => Ok(Vec::new()),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("look who has locked {}", path(spot, object(on))))),
     }
 }
 
@@ -66,8 +70,8 @@ pub(super) fn give_back(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>, h
     let cmd = rados(spot, Class::Change, &["lock", "break", &object(on), LOCK, &holder.client]);
     match cli.run(call, &spot.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
         Ok(_) => Ok(()),
-        Err(failure) if failure.says("failed breaking lock: (2)") => Ok(()),
-        Err(failure) => Err(error(failure, spot, &format!("unlock {}", path(spot, object(on))))),
+        Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("unlock {}", path(spot, object(on))))),
     }
 }
 
@@ -79,20 +83,20 @@ pub(super) fn remove_object(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_
         match cli.run(call, &spot.access, rados(spot, Class::Question, &["listomapkeys", &object(on)])) {
             Ok(output) if output.stdout.is_empty() => {}
             Ok(_) => return Err(Error::precondition(format!("{}: it is the header of an image", doing()))),
-            Err(failure) if failure.says("(2) No such file or directory") && !failure.says("opening pool") => return Ok(()),
-            Err(failure) => return Err(error(failure, spot, &doing())),
+            Err(failure) if says(&failure, "error getting omap key set ", ABSENT) => return Ok(()),
+            Err(failure) => return Err(cli.error(call, failure, spot, &doing())),
         }
     }
     match cli.run(call, &spot.access, rados(spot, Class::Change, &["rm", &object(on)])) {
         Ok(_) => Ok(()),
-        Err(failure) if failure.says("error removing ") && failure.says(": (2)") => Ok(()),
-        Err(failure) => Err(error(failure, spot, &doing())),
+        Err(failure) if says(&failure, "error removing ", ABSENT) => Ok(()),
+        Err(failure) => Err(cli.error(call, failure, spot, &doing())),
     }
 }
 
 /// `rados` with its words, in a pool and namespace.
 fn rados(spot: &Spot, class: Class, words: &[&str]) -> Cmd {
-    let cmd = spot.access.command(Tool::Rados, class).arg(format!("--pool={}", spot.pool));
+    let cmd = osd_command(spot, Tool::Rados, class).arg(format!("--pool={}", spot.pool));
     let cmd = if spot.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", spot.namespace)) };
     cmd.args(words)
 }

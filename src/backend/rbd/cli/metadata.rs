@@ -1,6 +1,6 @@
 //! Values kept with an image: its metadata, and its limits, which are metadata that clients obey.
 
-use super::answer::{absent, error};
+use super::answer::absent;
 use super::images::NOT_OPENED;
 use super::{Cli, path, rbd_image};
 use crate::backend::rbd::tool::{Changed, Image, Limits, Spot};
@@ -18,8 +18,8 @@ pub(super) fn get(cli: &Cli, call: &Call, spot: &Spot, image: &str, key: &str) -
             let value = String::from_utf8(output.stdout);
             value.map(Some).map_err(|_| Error::internal(format!("{}: its value is not UTF-8", doing())))
         }
-        Err(failure) if absent(&failure, &[NOT_OPENED, "getting metadata failed: (2)"]) => Ok(None),
-        Err(failure) => Err(error(failure, spot, &doing())),
+        Err(failure) if absent(&failure, &[NOT_OPENED, "getting metadata failed: "]) => Ok(None),
+        Err(failure) => Err(cli.error(call, failure, spot, &doing())),
     }
 }
 
@@ -47,7 +47,7 @@ fn change(cli: &Cli, call: &Call, spot: &Spot, image: &str, cmd: Cmd, key: &str)
         Ok(_) => Ok(Changed::Done),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
         // A limit that was not set, and is to be none.
-        Err(failure) if absent(&failure, &[&format!("failed to remove {key}: (2)")]) => Ok(Changed::Done),
-        Err(failure) => Err(error(failure, spot, &format!("set {key} of image {}", path(spot, image)))),
+        Err(failure) if absent(&failure, &["failed to remove "]) => Ok(Changed::Done),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("set {key} of image {}", path(spot, image)))),
     }
 }

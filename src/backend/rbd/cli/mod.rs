@@ -3,8 +3,9 @@
 //!
 //! What holds for all of it:
 //! - `rbd` ends with an errno, but 2 is said of a missing pool, namespace or data pool as well. Something is absent only where the
-//!   text says so that is said of nothing else; the last word has [`answer::absent`].
+//!   text says so, and says what was tried ([`answer::absent`]).
 //! - `rados` always ends with 1 and tells the errno in its text.
+//! - A change in a full pool waits for ever, in every tool: [`OSD_TIMEOUT`] ends it, and then the pool is looked at.
 //! - Names go as `--option=value`, which takes any name, one that begins with `-` too. `rbd` takes `--image` apart at `/` and `@`
 //!   all the same: such names are refused here.
 
@@ -17,6 +18,9 @@ mod pools;
 mod snapshots;
 mod stream;
 mod trash;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,9 +52,19 @@ impl fmt::Debug for Cli {
     }
 }
 
+/// How long a change may wait for an OSD, in seconds. Without it a command waits for ever where the pool is full, and nobody hears
+/// why. Longer than an OSD takes to fail over, or the owner of an image's lock to be given up.
+const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
+
+/// A command of a tool that talks to OSDs.
+fn osd_command(spot: &Spot, tool: Tool, class: Class) -> Cmd {
+    let cmd = spot.access.command(tool, class);
+    if class == Class::Change { cmd.arg(OSD_TIMEOUT) } else { cmd }
+}
+
 /// `rbd` with its words, in a pool and namespace.
 fn rbd(spot: &Spot, class: Class, words: &[&str]) -> Cmd {
-    let cmd = spot.access.command(Tool::Rbd, class).args(words).arg(format!("--pool={}", spot.pool));
+    let cmd = osd_command(spot, Tool::Rbd, class).args(words).arg(format!("--pool={}", spot.pool));
     // An empty value is refused.
     if spot.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", spot.namespace)) }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::Cli;
-use super::answer::is;
+use super::answer::{is, no_pool};
 use super::output::{read, read_all};
 use crate::backend::ceph::Access;
 use crate::backend::rbd::tool::Room;
@@ -52,7 +52,7 @@ pub(super) fn room(cli: &Cli, call: &Call, access: &Access, pool: &str) -> Resul
     let output = cli.run(call, access, cmd).map_err(|failure| failure.into_error(&doing))?;
     let usage = read::<Usage>("ceph df", &output.stdout)?;
     let found = usage.pools.iter().find(|it| it.name == pool);
-    found.map(|it| it.stats.room()).ok_or_else(|| Error::precondition(format!("{doing}: there is no such pool")))
+    found.map(|it| it.stats.room()).ok_or_else(|| Error::precondition(format!("{doing}: {}", no_pool(pool))))
 }
 
 /// A row of `ceph osd blocklist ls --format=json`

@@ -1,6 +1,6 @@
 //! Snapshots and what is cloned from them.
 
-use super::answer::{absent, error, is, missing_data_pool, not_made};
+use super::answer::{absent, is, missing_data_pool};
 use super::images::{NOT_OPENED, layout};
 use super::output::{SnapOutput, read};
 use super::{Cli, destination, path, rbd_image};
@@ -23,7 +23,7 @@ pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, image: &str, snapshot: &
         Ok(_) => Ok(Some(Made::New)),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(error(failure, spot, &format!("take snapshot {}@{snapshot}", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("take snapshot {}@{snapshot}", path(spot, image)))),
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Res
             Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))
         }
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(error(failure, spot, &format!("list the snapshots of image {}", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the snapshots of image {}", path(spot, image)))),
     }
 }
 
@@ -46,12 +46,12 @@ pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>, snap
     let doing = || format!("delete snapshot {}@{snapshot}", path(spot, image));
     match cli.run(call, &spot.access, cmd.arg(format!("--snap={snapshot}"))) {
         Ok(_) => Ok(Removed::Gone),
-        Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: (2)"]) => Ok(Removed::Absent),
+        Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => Ok(Removed::Absent),
         Err(failure) if failure.says("is protected from removal") => {
             let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd snap unprotect` it";
             Err(Error::precondition(format!("{}: {what}", doing())))
         }
-        Err(failure) => Err(error(failure, spot, &doing())),
+        Err(failure) => Err(cli.error(call, failure, spot, &doing())),
     }
 }
 
@@ -63,12 +63,12 @@ pub(super) fn clone(cli: &Cli, call: &Call, from: &Source<'_>, to: &Spot, name: 
     match cli.run(call, &spot.access, cmd.args(destination(to, name)?).args(layout(how))) {
         Ok(_) => Ok(Some(Made::New)),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
-        Err(failure) if absent(&failure, &["clone error: (2)"]) && missing_data_pool(&failure, how).is_none() => Ok(None),
+        Err(failure) if absent(&failure, &["clone error: "]) && missing_data_pool(&failure, how).is_none() => Ok(None),
         Err(failure) => {
             let doing = format!("clone {}@{snapshot} to {}", path(spot, image), path(to, name));
             // rbd quotes the pool or namespace that it misses: the new image's, if it is not the source's.
             let theirs = [&spot.pool, &spot.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
-            Err(if theirs { error(failure, spot, &doing) } else { not_made(failure, to, how, &doing) })
+            Err(if theirs { cli.error(call, failure, spot, &doing) } else { cli.not_made(call, failure, to, how, &doing) })
         }
     }
 }
@@ -80,6 +80,6 @@ pub(super) fn flatten(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Resul
         Ok(_) => Ok(Changed::Done),
         Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => Ok(Changed::Done),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
-        Err(failure) => Err(error(failure, spot, &format!("flatten image {}", path(spot, image)))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("flatten image {}", path(spot, image)))),
     }
 }

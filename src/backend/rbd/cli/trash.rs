@@ -1,6 +1,6 @@
 //! The trash of a pool.
 
-use super::answer::{absent, error, is};
+use super::answer::{absent, is};
 use super::output::{TrashOutput, read};
 use super::{Cli, path, plain, rbd, rbd_image};
 use crate::backend::rbd::tool::{Changed, Image, Removed, Renamed, Spot, Trashed};
@@ -13,8 +13,8 @@ pub(super) fn put(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Ch
     let cmd = rbd_image(spot, Class::Change, &["trash", "mv"], Image::Named(image))?;
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Changed::Done),
-        Err(failure) if absent(&failure, &["deferred delete error: (2)"]) => Ok(Changed::Absent),
-        Err(failure) => Err(error(failure, spot, &format!("move image {} to the trash", path(spot, image)))),
+        Err(failure) if absent(&failure, &["deferred delete error: "]) => Ok(Changed::Absent),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("move image {} to the trash", path(spot, image)))),
     }
 }
 
@@ -25,7 +25,7 @@ pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Trashed>> 
             let rows = read::<Vec<TrashOutput>>("rbd trash ls", &output.stdout)?;
             Ok(rows.into_iter().map(Trashed::from).collect())
         }
-        Err(failure) => Err(error(failure, spot, &format!("list the trash of {}", path(spot, "")))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the trash of {}", path(spot, "")))),
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn restore(cli: &Cli, call: &Call, spot: &Spot, id: &str, name: &str)
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
         Err(failure) => {
             let image = path(spot, Image::Id(id));
-            Err(error(failure, spot, &format!("take image {image} back from the trash as {name}")))
+            Err(cli.error(call, failure, spot, &format!("take image {image} back from the trash as {name}")))
         }
     }
 }
@@ -49,10 +49,10 @@ pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Rem
     let cmd = rbd_image(spot, Class::Unbounded, &["trash", "rm", "--no-progress", "--force"], Image::Id(id))?;
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Removed::Gone),
-        Err(failure) if absent(&failure, &["remove error: (2)"]) => Ok(Removed::Absent),
+        Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),
         Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
         Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
-        Err(failure) => Err(error(failure, spot, &format!("purge image {} from the trash", path(spot, Image::Id(id))))),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("purge image {} from the trash", path(spot, Image::Id(id))))),
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) ->
         Err(failure) if failure.says("RBD image not found") => Ok(true),
         Err(failure) if not_served(failure.status()) => Ok(false),
         Err(failure) => {
-            let error = error(failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
+            let error = cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
             if error.kind() == Kind::Timeout { Ok(false) } else { Err(error) }
         }
     }
