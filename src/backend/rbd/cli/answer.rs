@@ -70,7 +70,7 @@ impl Cli {
         }
         if is(&failure, libc::EINVAL) || failure.says("the argument for option") {
             let refused = "rbd refuses this layout (imageFeatures, objectSize, stripeUnit, stripeCount)";
-            return failure.into_error(&format!("{doing}: {refused}")).with_kind(Kind::InvalidArgument);
+            return failure.into_error(format!("{doing}: {refused}")).with_kind(Kind::InvalidArgument);
         }
         let named = failure.says("error opening pool") || says(&failure, "namespace '", "does not exist.");
         let error = self.error(call, failure, spot, doing);

@@ -63,6 +63,8 @@ pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Removed::Gone),
         Err(failure) if absent(&failure, &["delete error: "]) => verify_absent(cli, call, spot, image),
+        // Somebody else removed it at the same time.
+        Err(failure) if is(&failure, libc::ESTALE) => verify_absent(cli, call, spot, image),
         Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
         Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("remove image {}", path(spot, image)))),

@@ -46,7 +46,7 @@ fn holders_are_told_as_they_took_it() {
         address: "127.0.0.1:0/1061249245".into(),
     };
     it.prints(info, &format!(r#"{{"name":"cephlet","type":"exclusive","tag":"","lockers":[{locker}]}}"#));
-    assert_eq!(go(), [holder.clone()]);
+    assert_eq!(go(), std::slice::from_ref(&holder));
     it.prints(info, &format!(r#"{{"name":"cephlet","type":"shared","tag":"t","lockers":[{locker}]}}"#));
     assert_eq!(go(), [Holder { shared: Some("t".into()), ..holder }]);
     it.prints(info, r#"{"name":"cephlet","type":"none","tag":"","lockers":[]}"#);
