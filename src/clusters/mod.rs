@@ -253,16 +253,6 @@ impl Cluster {
         ))
     }
 
-    /// The monitors as the kernel takes them, and whether they offer version 2 of the messenger alone, for which it needs `ms_mode`.
-    ///
-    /// # Errors
-    /// Precondition where there are none.
-    pub fn kernel_monitors(&self) -> Result<(String, bool)> {
-        let v1: Vec<&str> = self.monitors.iter().filter_map(|monitor| monitor.v1.as_deref()).collect();
-        let v2 = || self.monitors.iter().filter_map(|monitor| monitor.v2.as_deref()).collect::<Vec<_>>();
-        Ok(if v1.is_empty() { (v2().join(","), true) } else { (v1.join(","), false) })
-    }
-
     /// Whether a pool and a namespace of it may be used.
     pub fn allows(&self, pool: &str, namespace: &str) -> bool {
         let among = |allowed: &[String], name: &str| allowed.is_empty() || allowed.iter().any(|it| it == name);

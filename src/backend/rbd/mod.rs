@@ -13,6 +13,7 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 
 mod attach;
+pub mod cli;
 mod copies;
 mod delete;
 mod limits;
@@ -79,7 +80,7 @@ impl Backend for Rbd {
     }
 
     fn ready(&self) -> Result<()> {
-        Ok(())
+        self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
     }
 
     fn topology(&self) -> Option<Map> {
@@ -91,7 +92,7 @@ impl Backend for Rbd {
     }
 
     fn knows(&self, place: &Place) -> bool {
-        self.clusters.find(&place.cluster).is_some()
+        !matches!(self.clusters.find(&place.cluster), Ok(None))
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {

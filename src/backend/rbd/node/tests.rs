@@ -99,14 +99,7 @@ fn in_order(image: &Value) -> Vec<u8> {
 /// A cluster with one monitor for each of these addresses of version 1; all offer version 2.
 fn access(v1: &[Option<&str>]) -> Access {
     let monitor = |v1: &Option<&str>| Monitor { v2: Some("10.0.0.1:3300".into()), v1: v1.map(Into::into) };
-    let cluster = Cluster {
-        name: "main".into(),
-        conf: None,
-        monitors: v1.iter().map(monitor).collect(),
-        credentials: None,
-        pools: Vec::new(),
-        namespaces: Vec::new(),
-    };
+    let cluster = Cluster { monitors: v1.iter().map(monitor).collect(), ..Cluster::named("main") };
     Access { cluster: Arc::new(cluster), credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) } }
 }
 
