@@ -107,7 +107,7 @@ fn from_conf(files: &mut Files, name: &str, path: &Path, user: Option<&str>, key
 fn from_file(files: &mut Files, path: &Path, credentials: Option<&Path>) -> Loaded {
     let at = |what: String| format!("{}: {what}", path.display());
     let text = files.read(path)?;
-    let mut file: Map<String, Value> = toml::from_str(&text).map_err(|error| at(mistake(&text, &error)))?;
+    let mut file: Map<String, Value> = basic_toml::from_str(&text).map_err(|error| at(error.to_string()))?;
     let clusters = match file.remove("cluster") {
         Some(Value::Object(clusters)) if !clusters.is_empty() => clusters,
         _ => return Err(at(String::from("it has no table [cluster.NAME]"))),
@@ -121,12 +121,6 @@ fn from_file(files: &mut Files, path: &Path, credentials: Option<&Path>) -> Load
         (name, cluster)
     };
     Ok(clusters.into_iter().map(entry).collect())
-}
-
-/// What is wrong, and in which line. The line is not shown: somebody may have put a key there.
-fn mistake(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    format!("line {}: {}", before.matches('\n').count() + 1, error.message())
 }
 
 /// A cluster in the file.

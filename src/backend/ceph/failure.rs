@@ -33,6 +33,8 @@ enum Reason {
     Full,
     /// The tool hung until it was killed.
     Hung,
+    /// The cluster no longer speaks with this host.
+    Blocklisted,
 }
 
 /// The user is unknown or has another key. `rbd` says no more than that it could not connect, and ends with 13 or with 1.
@@ -48,7 +50,7 @@ const REFUSED: [&str; 8] = [
 ];
 
 /// No monitor answers, or none is found. `rados` says "failed to fetch mon config" for all reasons.
-const UNREACHABLE: [&str; 10] = [
+const UNREACHABLE: [&str; 9] = [
     "couldn't connect to the cluster",
     "couldn't connect to cluster",
     "error connecting to the cluster",
@@ -58,8 +60,9 @@ const UNREACHABLE: [&str; 10] = [
     "cannot identify monitors to contact",
     "no monitors specified to connect to",
     "(110) Connection timed out",
-    "(108) Cannot send after transport endpoint shutdown",
 ];
+
+const BLOCKLISTED: &str = "(108) Cannot send after transport endpoint shutdown";
 
 const FORBIDDEN: [&str; 4] = ["(1) Operation not permitted", "Operation not permitted", "Error EACCES", "(13) Permission denied"];
 
@@ -91,7 +94,7 @@ impl Failure {
     pub fn into_error(self, context: impl fmt::Display) -> Error {
         let error = match self.reason() {
             Some(reason) => self.explain(reason),
-            None => Error::from(self.0.error),
+            None => self.0.rest(),
         };
         error.context(context)
     }
@@ -106,76 +109,102 @@ impl Failure {
     }
 
     fn reason(&self) -> Option<Reason> {
-        let says = |texts: &[&str]| texts.iter().any(|text| self.says(text));
         match self.0.error {
             CommandError::TimedOut { .. } => Some(Reason::Hung),
-            CommandError::Failed { status, .. } => {
-                // The order is that of the tool's own steps: who could not connect was not refused anything else.
-                let connecting = says(&UNREACHABLE);
-                if says(&REFUSED) || (connecting && status == libc::EACCES) {
-                    Some(Reason::Refused)
-                } else if connecting {
-                    Some(Reason::Unreachable)
-                } else if says(&FULL) {
-                    Some(Reason::Full)
-                } else if says(&FORBIDDEN) {
-                    Some(Reason::Forbidden)
-                } else {
-                    None
-                }
-            }
+            CommandError::Failed { status, .. } => self.reason_of(status),
             _ => None,
         }
     }
 
+    /// In the order of the tool's own steps: who could not connect was refused nothing else.
+    fn reason_of(&self, status: i32) -> Option<Reason> {
+        let says = |texts: &[&str]| texts.iter().any(|text| self.says(text));
+        let connecting = says(&UNREACHABLE);
+        let reasons = [
+            (says(&REFUSED) || (connecting && status == libc::EACCES), Reason::Refused),
+            (connecting, Reason::Unreachable),
+            (self.says(BLOCKLISTED), Reason::Blocklisted),
+            (says(&FULL), Reason::Full),
+            (says(&FORBIDDEN), Reason::Forbidden),
+        ];
+        reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason))
+    }
+
     fn explain(self, reason: Reason) -> Error {
         let cause = self.status().map(Cause::Exit);
-        let Inner { access, error } = *self.0;
-        let cluster = format!("cluster {:?}", access.cluster.name);
-        let monitors = match access.cluster.monitors_text() {
-            none if none.is_empty() => String::from("those of its ceph.conf"),
-            monitors => monitors,
-        };
-        let user = format!("client.{}", access.credentials.user);
-        let (kind, message) = match reason {
-            Reason::Unreachable => (
-                Kind::Unavailable,
-                format!(
-                    "{cluster} was not reached at its monitors {monitors}: check that they run and that this host reaches them: {error}"
-                ),
-            ),
-            Reason::Hung => (
-                Kind::Timeout,
-                format!(
-                    "{cluster} (monitors {monitors}) did not answer in time: check `ceph -s` there; a full pool or one without \
-                     enough OSDs lets every write wait: {error}"
-                ),
-            ),
-            Reason::Refused => (
-                Kind::Unauthenticated,
-                format!(
-                    "{cluster} refused {user}: the user does not exist there, or has another key: compare with `ceph auth get \
-                     {user}` ({key}): {error}",
-                    key = access.key_from()
-                ),
-            ),
-            Reason::Forbidden => (
-                Kind::Precondition,
-                format!(
-                    "{user} may not do this in {cluster}: give it the caps it needs with `ceph auth caps {user} mon 'profile rbd' \
-                     osd 'profile rbd pool=POOL' mgr 'profile rbd pool=POOL'`: {error}"
-                ),
-            ),
-            Reason::Full => (
-                Kind::NoSpace,
-                format!("{cluster} has no room: the cluster, the pool or its quota is full, see `ceph df`: {error}"),
-            ),
-        };
-        let error = Error::new(kind, message);
+        let advice = self.0.advice(reason);
+        let error = Error::new(reason.kind(), format!("{advice}: {}", self.0.without_log_lines().error));
         match cause {
             Some(cause) => error.caused_by(cause),
             None => error,
         }
+    }
+}
+
+impl Reason {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Unreachable | Self::Blocklisted => Kind::Unavailable,
+            Self::Refused => Kind::Unauthenticated,
+            Self::Forbidden => Kind::Precondition,
+            Self::Full => Kind::NoSpace,
+            Self::Hung => Kind::Timeout,
+        }
+    }
+}
+
+impl Inner {
+    /// What has happened and what to look at.
+    fn advice(&self, reason: Reason) -> String {
+        let (cluster, monitors) = (format!("cluster {:?}", self.access.cluster.name), self.monitors());
+        let user = format!("client.{}", self.access.credentials.user);
+        match reason {
+            Reason::Unreachable => {
+                format!(
+                    "{cluster} was not reached at its monitors {monitors}: check that they run and that this host reaches them"
+                )
+            }
+            Reason::Hung => format!(
+                "{cluster} (monitors {monitors}) did not answer in time: look at `ceph -s` there; writes to a full pool, or to one \
+                 without enough OSDs, wait"
+            ),
+            Reason::Blocklisted => format!("{cluster} has shut this host out, see `ceph osd blocklist ls`"),
+            Reason::Refused => format!(
+                "{cluster} refused {user}: the user does not exist there, has another key or no mon caps: compare its key here \
+                 ({}) with `ceph auth get {user}`",
+                self.access.key_from()
+            ),
+            Reason::Forbidden => format!(
+                "{user} may not do this in {cluster}: give it caps, for example `ceph auth caps {user} mon 'profile rbd' osd \
+                 'profile rbd pool=POOL' mgr 'profile rbd pool=POOL'`"
+            ),
+            Reason::Full => format!("{cluster} has no room: the cluster, the pool or its quota is full, see `ceph df detail`"),
+        }
+    }
+
+    fn monitors(&self) -> String {
+        let monitors = self.access.cluster.monitors_text();
+        if monitors.is_empty() { String::from("of its ceph.conf") } else { monitors }
+    }
+
+    /// A failure that has to do with what was asked, or with this host.
+    fn rest(self) -> Error {
+        let whose = format!("cluster {:?} (monitors {})", self.access.cluster.name, self.monitors());
+        let waited = matches!(self.error, CommandError::Expired { .. } | CommandError::StillRunning { .. });
+        let error = Error::from(self.without_log_lines().error);
+        if waited { error.context(whose) } else { error }
+    }
+
+    /// The libraries log to stderr too, in no order with what the tool itself says, which is for people.
+    fn without_log_lines(mut self) -> Self {
+        let is_log = |line: &str| line.starts_with("20") && line.as_bytes().get(10) == Some(&b'T');
+        if let CommandError::Failed { stderr_tail, .. } = &mut self.error {
+            let own: Vec<&str> = stderr_tail.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
+            if !own.is_empty() {
+                *stderr_tail = own.join("\n");
+            }
+        }
+        self
     }
 }
 

@@ -60,8 +60,8 @@ impl Access {
     /// Where the key comes from, for people.
     fn key_from(&self) -> String {
         match self.cluster.credentials.as_ref() == Some(&self.credentials) {
-            true => format!("its key here: {}", self.cluster.key_from),
-            false => String::from("its key here: the secret userKey"),
+            true => self.cluster.key_from.clone(),
+            false => String::from("the secret userKey"),
         }
     }
 
