@@ -14,7 +14,7 @@ impl Mapper {
     pub(super) fn map_by_nbd(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
         let words = options.options.iter().filter(|option| *option != "try-netlink").map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);
-        let command = access.command(Tool::RbdNbd, Class::Change).arg("map");
+        let command = access.command(Tool::RbdNbd, Class::Change).outliving().arg("map");
         let command = command.args(["--try-netlink", "--cookie", &cookie]).args(words);
         let command = if options.read_only { command.arg("--read-only") } else { command };
         let command = command.arg(image.to_string());
@@ -31,7 +31,8 @@ impl Mapper {
         if now.cookie != connected.cookie {
             return Ok(true);
         }
-        if !self.kernel.openers(call, number)?.is_empty() {
+        let openers = self.kernel.openers(call, number)?;
+        if openers.iter().any(|opener| !self.table.serves(opener.process, connected)) {
             return Ok(false);
         }
         let command = Cmd::new(Tool::RbdNbd, Class::Change).args(["-c", "/dev/null", "unmap"]).arg(path);
@@ -47,8 +48,8 @@ impl Mapper {
         if served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))? {
             return Ok(());
         }
-        let command =
-            access.command(Tool::RbdNbd, Class::Change).args(["attach", "--try-netlink", "--cookie", &connected.cookie]);
+        let command = access.command(Tool::RbdNbd, Class::Change).outliving();
+        let command = command.args(["attach", "--try-netlink", "--cookie", &connected.cookie]);
         let command = if connected.read_only { command.arg("--read-only") } else { command };
         let command = command.arg("--device").arg(&path).arg(image.to_string());
         let attached = self.runner.run(call, &command);
@@ -58,7 +59,7 @@ impl Mapper {
     }
 }
 
-/// rbd-nbd ends with 1 whatever went wrong, and says it in words.
+/// rbd-nbd ends with 1 whatever went wrong, and says it in words or, for an image that it cannot open, not at all.
 fn explain(error: Error, image: &Image<'_>) -> Error {
     let says = |words: &str| error.message().contains(words);
     let kind = match () {
@@ -67,5 +68,6 @@ fn explain(error: Error, image: &Image<'_>) -> Error {
         () if says("Connection timed out") => Kind::Unavailable,
         () => error.kind(),
     };
-    error.with_kind(kind).context(format_args!("map {image}"))
+    let hint = if says("no message") { format!(" (`rbd info {image}` as the same user tells why)") } else { String::new() };
+    error.with_kind(kind).context(format_args!("map {image}{hint}"))
 }

@@ -203,6 +203,20 @@ fn the_tool_does_not_wait_for_udev() {
 }
 
 #[test]
+fn a_tool_that_maps_another_image_is_corrected() {
+    let node = Node::new();
+    node.kernel_maps(5, "web", "newer");
+    let words = ["device", "map", "--options", "noudev", "vms/n1/web"];
+    let mut argv = reaching(&node.access, crate::exec::Tool::Rbd);
+    argv.extend(words.iter().map(ToString::to_string));
+    node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");
+    let other = serde_json::to_string(&node.mapper.bus.read(5).unwrap().unwrap()).unwrap();
+    let request = format!("{{\"Rbd\":{{\"Unmap\":{{\"image\":{other}}}}}}}");
+    node.helper.expect(request, br#"{"Rbd":{"Unmapped":true}}"#.as_slice());
+    assert_eq!(node.map(&options(Mounter::Tool)).unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
 fn a_device_of_rbd_nbd_bears_what_it_is() {
     let node = Node::new();
     let words = ["map", "--try-netlink", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
@@ -243,7 +257,8 @@ fn rbd_nbd_unmaps_only_what_nobody_has_open() {
     node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":7,"name":"qemu"}]}"#.as_slice());
     let error = node.mapper.unmap(&node.call, &mapping).unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition);
-    node.helper.expect(question.as_slice(), br#"{"Openers":[]}"#.as_slice());
+    node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
     node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
     node.mapper.unmap(&node.call, &mapping).unwrap();
 
