@@ -32,11 +32,15 @@ pub enum Tool {
     Rados,
     /// `ceph`
     Ceph,
+    /// `rbd-nbd`
+    RbdNbd,
+    /// `modprobe`
+    Modprobe,
 }
 
 impl Tool {
     /// Every tool, in the order of the enum.
-    pub const ALL: [Tool; 10] = [
+    pub const ALL: [Tool; 12] = [
         Tool::MkfsExt4,
         Tool::MkfsXfs,
         Tool::MkfsBtrfs,
@@ -47,6 +51,8 @@ impl Tool {
         Tool::Rbd,
         Tool::Rados,
         Tool::Ceph,
+        Tool::RbdNbd,
+        Tool::Modprobe,
     ];
 
     /// The name of its file.
@@ -62,6 +68,8 @@ impl Tool {
             Tool::Rbd => "rbd",
             Tool::Rados => "rados",
             Tool::Ceph => "ceph",
+            Tool::RbdNbd => "rbd-nbd",
+            Tool::Modprobe => "modprobe",
         }
     }
 
@@ -72,6 +80,8 @@ impl Tool {
             Tool::MkfsXfs | Tool::XfsGrowfs => "xfsprogs",
             Tool::MkfsBtrfs | Tool::Btrfs => "btrfs-progs",
             Tool::Rbd | Tool::Rados | Tool::Ceph => "ceph-common",
+            Tool::RbdNbd => "rbd-nbd",
+            Tool::Modprobe => "kmod",
         }
     }
 }

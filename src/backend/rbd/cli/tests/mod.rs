@@ -78,9 +78,11 @@ fn access() -> Access {
     let credentials = Credentials { user: "cephlet".into(), key: None };
     let cluster = Cluster {
         name: "main".into(),
+        fsid: None,
         conf: Some("/etc/ceph/ceph.conf".into()),
         monitors: Vec::new(),
         credentials: None,
+        key_from: String::new(),
         pools: Vec::new(),
         namespaces: Vec::new(),
     };
