@@ -54,13 +54,16 @@ impl Cli {
             let make = format!("rbd namespace create --pool {pool} --namespace {namespace}");
             return Error::precondition(format!("{doing}: pool {pool:?} has no namespace {namespace:?}: `{make}` makes it"));
         }
+        let waited = timed_out(&failure);
         let refused = failure.says(OVER_QUOTA) || is(&failure, libc::EDQUOT) || is(&failure, libc::ENOSPC);
-        if refused || (timed_out(&failure) && pools::room(self, call, access, pool).is_ok_and(|room| room.full)) {
+        if refused || (waited && pools::room(self, call, access, pool).is_ok_and(|room| room.full)) {
             return Error::no_space(format!("{doing}: {}", full(pool)));
         }
-        let waited = timed_out(&failure);
-        let error = failure.into_error(doing);
-        if waited { error.with_kind(Kind::Timeout) } else { error }
+        if waited {
+            let what = "its OSDs did not answer in time, look at `ceph -s` and `ceph health detail`";
+            return Error::timeout(format!("{doing}: pool {pool:?} of cluster {:?}: {what}", access.cluster.name));
+        }
+        failure.into_error(doing)
     }
 
     /// The error that a failure to make an image is, whose pool and layout the request named.
@@ -78,9 +81,12 @@ impl Cli {
     }
 }
 
-/// Whether an OSD let a change wait for as long as [`super::OSD_TIMEOUT`] says. `rados` tells it in words.
+/// Whether an OSD let a change wait for as long as [`super::OSD_TIMEOUT`] says. `rados` tells it in words. A monitor that does not
+/// answer is told with the same number, while the tool connects.
 fn timed_out(failure: &Failure) -> bool {
-    is(failure, libc::ETIMEDOUT) || failure.says("(110) Connection timed out")
+    let connecting = ["connect to", "connecting to", "authenticate timed out", "failed to fetch mon config"];
+    let waited = is(failure, libc::ETIMEDOUT) || failure.says("(110) Connection timed out");
+    waited && !connecting.iter().any(|piece| failure.says(piece))
 }
 
 pub(super) fn no_pool(pool: &str) -> String {
