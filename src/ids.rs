@@ -13,6 +13,29 @@ use crate::error::{Error, Result};
 /// The longest ID the CSI specification lets a plugin give, in bytes.
 pub const MAX_ID: usize = 128;
 
+/// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16`.
+pub const MAX_NODE: usize = MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
+
+/// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have that name.
+pub const DELETER: &str = "delete";
+
+/// What is wrong with a node ID, if no node of this plugin can have it.
+pub fn refuse_node(id: &str) -> Result<(), String> {
+    let length = encode(id).len();
+    if id.is_empty() || id.chars().any(char::is_control) {
+        return Err("allowed is a name without control characters".to_string());
+    }
+    if id == DELETER {
+        return Err(format!("{DELETER:?} is how cephlet marks volumes that are being deleted: choose another name"));
+    }
+    match length > MAX_NODE {
+        true => {
+            Err(format!("takes {length} bytes in the IDs of local volumes, at most {MAX_NODE} are allowed: set a shorter one"))
+        }
+        false => Ok(()),
+    }
+}
+
 /// Where an object lives. Backends without pools or namespaces leave those empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {

@@ -13,9 +13,6 @@ type Parsed<T> = Result<T, String>;
 /// A socket's path fits sun_path with its NUL (unix(7)).
 const MAX_SOCKET: usize = 107;
 
-/// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16` in 128 bytes.
-const MAX_LOCAL_NODE: usize = ids::MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
-
 /// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below `/`, as agents that
 /// write `unix://csi/csi.sock` mean it.
 pub fn endpoint(text: &str) -> Parsed<PathBuf> {
@@ -49,16 +46,7 @@ pub fn search_path(text: &str) -> Parsed<Vec<PathBuf>> {
 
 /// A node ID that the IDs of volumes can carry.
 pub fn node_id(text: &str) -> Parsed<String> {
-    let length = ids::encode(text).len();
-    if text.is_empty() || text.chars().any(char::is_control) {
-        return Err("allowed is a name without control characters".to_string());
-    }
-    match length > MAX_LOCAL_NODE {
-        true => Err(format!(
-            "takes {length} bytes in the IDs of local volumes, at most {MAX_LOCAL_NODE} are allowed: set a shorter one"
-        )),
-        false => Ok(text.to_string()),
-    }
+    ids::refuse_node(text).map(|()| text.to_string())
 }
 
 /// A reverse domain name of at most 63 characters that starts and ends with a letter (CSI, "GetPluginInfo").
@@ -189,7 +177,7 @@ mod tests {
 
     #[test]
     fn node_ids_must_fit_the_ids_of_volumes() {
-        let longest = "n".repeat(MAX_LOCAL_NODE);
+        let longest = "n".repeat(ids::MAX_NODE);
         let place =
             ids::Place { backend: "local".into(), cluster: longest.clone(), pool: String::new(), namespace: String::new() };
         let object = ids::volume_object("default", "x");

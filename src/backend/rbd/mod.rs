@@ -14,12 +14,17 @@
 
 mod attach;
 pub mod cli;
+mod capacity;
+mod condition;
+mod context;
 mod copies;
 mod delete;
+mod grant;
 mod limits;
 mod lists;
 pub mod node;
 mod parameters;
+mod pools;
 mod publish;
 mod record;
 mod records;
@@ -27,6 +32,7 @@ mod snapshots;
 mod spots;
 mod sweep;
 pub mod tool;
+mod unpublish;
 mod volumes;
 
 #[cfg(test)]
@@ -34,6 +40,8 @@ pub mod fake;
 
 use std::sync::Arc;
 
+use self::condition::Recent;
+use self::pools::Pools;
 use self::records::Records;
 use self::tool::RbdTool;
 use super::{
@@ -58,6 +66,8 @@ pub struct Rbd {
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
     records: Records,
+    pools: Pools,
+    recent: Recent,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -70,7 +80,8 @@ impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
     pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
-        Self { clusters, tool, node: node.to_string(), tag: tag.to_string(), records: Records::default() }
+        let (node, tag) = (node.to_string(), tag.to_string());
+        Self { clusters, tool, node, tag, records: Records::default(), pools: Pools::default(), recent: Recent::default() }
     }
 }
 
@@ -121,6 +132,10 @@ impl Backend for Rbd {
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         self.find_volume(call, id, secrets)
+    }
+
+    fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        self.inspect_volume(call, id, secrets)
     }
 
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {

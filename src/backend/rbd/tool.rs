@@ -329,6 +329,12 @@ pub trait RbdTool: Send + Sync {
     /// deleted meanwhile. The header of an image that exists is refused. An object that is there no longer is no error.
     fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()>;
 
+    /// The pools that are for RBD, by name.
+    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+
+    /// The namespaces of a spot's pool, without the default one; the spot's own namespace does not matter.
+    fn namespaces(&self, call: &Call, spot: &Spot) -> Result<Vec<String>>;
+
     /// Room in the pool `pool`, which may be another than the spot's.
     fn room(&self, call: &Call, spot: &Spot, pool: &str) -> Result<Room>;
 
