@@ -219,7 +219,7 @@ fn a_tool_that_maps_another_image_is_corrected() {
 #[test]
 fn a_device_of_rbd_nbd_bears_what_it_is() {
     let node = Node::new();
-    let words = ["map", "--try-netlink", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
+    let words = ["map", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
     expect_tool(&node, crate::exec::Tool::RbdNbd, &words, 1, "rbd-nbd: failed to open image: (2) No such file or directory");
     let options = MapOptions { options: vec!["io-timeout=60".into()], ..options(Mounter::Nbd) };
     assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
