@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::local::Local;
+use crate::backend::rbd::Rbd;
+use crate::backend::rbd::cli::Cli;
+use crate::backend::rbd::node::Mapper;
 use crate::backend::{Backend, Backends};
 use crate::clusters::{Clusters, Source};
-use crate::config::Config;
+use crate::config::{BackendName, Config};
 use crate::error::{Error, Result};
 use crate::exec::kernel::Kernel;
 use crate::exec::{Limits, Processes, Tools};
@@ -19,6 +22,7 @@ use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::running::Running;
 use crate::grpc::v1::identity::Identity;
 use crate::grpc::{Door, v1_services};
+use crate::ids;
 use crate::journal::{Journal, RealDisk};
 use crate::layout::Layout;
 use crate::locks::Locks;
@@ -173,14 +177,12 @@ fn assemble(
     layout: Layout,
     journal: &Arc<Journal>,
     processes: &Arc<Processes>,
-    _clusters: &Arc<Clusters>,
+    clusters: &Arc<Clusters>,
 ) -> Result<Volumes> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
-    let loops = Arc::new(kernel.clone());
-    let local = Local::open(layout.local_dir().to_path_buf(), &config.node_id, &config.name, loops, config.services.controller)?;
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     Ok(Volumes {
-        backends: Backends::new(vec![Arc::new(local) as Arc<dyn Backend>]),
+        backends: backends(config, &layout, &kernel, processes, clusters)?,
         journal: Arc::clone(journal),
         kernel,
         runner: Arc::clone(processes) as _,
@@ -190,6 +192,29 @@ fn assemble(
         boot_id,
         single_node_targets: config.single_node_targets,
     })
+}
+
+/// The kinds of storage that are wanted, or that are set up where nobody says.
+fn backends(
+    config: &Config,
+    layout: &Layout,
+    kernel: &Kernel,
+    processes: &Arc<Processes>,
+    clusters: &Arc<Clusters>,
+) -> Result<Backends> {
+    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+    if config.wants(BackendName::Local).unwrap_or(true) {
+        let loops = Arc::new(kernel.clone());
+        let root = layout.local_dir().to_path_buf();
+        backends.push(Arc::new(Local::open(root, &config.node_id, &config.name, loops, config.services.controller)?));
+    }
+    if config.wants(BackendName::Rbd).unwrap_or_else(|| clusters.are_set_up()) {
+        let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
+        let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _);
+        let tag = ids::controller_tag(&config.node_id, layout.state_dir());
+        backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag)));
+    }
+    Ok(Backends::new(backends))
 }
 
 fn recover(config: &Config, volumes: &Volumes) -> Result<()> {

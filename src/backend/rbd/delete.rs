@@ -1,6 +1,7 @@
 //! Being written.
 
 use super::Rbd;
+use super::tool::Spot;
 use crate::backend::{BeginWith, Deleted};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -14,5 +15,9 @@ fn unfinished() -> Error {
 impl Rbd {
     pub(super) fn delete_volume(&self, _: &Call, _: &VolumeId, _: &Secrets, _: BeginWith<'_>) -> Result<Deleted> {
         Err(unfinished())
+    }
+
+    pub(super) fn release_held(&self, call: &Call, spot: &Spot, id: &str) -> Result<()> {
+        self.tool.remove(call, spot, &format!("csi-held-{id}")).map(drop)
     }
 }

@@ -13,21 +13,25 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 
 mod attach;
-pub mod cli;
 mod capacity;
+mod claims;
+pub mod cli;
 mod condition;
 mod context;
 mod copies;
 mod delete;
+mod flatten;
 mod grant;
 mod limits;
 mod lists;
+mod names;
 pub mod node;
 mod parameters;
 mod pools;
 mod publish;
 mod record;
 mod records;
+mod snapshot_lists;
 mod snapshots;
 mod spots;
 mod sweep;
@@ -37,16 +41,22 @@ mod volumes;
 
 #[cfg(test)]
 pub mod fake;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::condition::Recent;
+use self::flatten::Flattening;
+use self::node::Mapper;
 use self::pools::Pools;
 use self::records::Records;
+use self::snapshots::Shots;
 use self::tool::RbdTool;
 use super::{
-    Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
-    SnapshotFilter, Volume,
+    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
+    Snapshot, SnapshotFilter, Volume,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -57,17 +67,24 @@ use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyReq
 
 /// The first field of IDs.
 const NAME: &str = "rbd";
+/// Far longer than a snapshot takes once its name is claimed.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
     clusters: Arc<Clusters>,
     tool: Arc<dyn RbdTool>,
+    mapper: Mapper,
     node: String,
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
     records: Records,
     pools: Pools,
     recent: Recent,
+    shots: Shots,
+    flattening: Flattening,
+    /// How long another controller's claim to a name is watched before it counts as dead.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -79,9 +96,20 @@ impl std::fmt::Debug for Rbd {
 impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
-    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
-        let (node, tag) = (node.to_string(), tag.to_string());
-        Self { clusters, tool, node, tag, records: Records::default(), pools: Pools::default(), recent: Recent::default() }
+    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, mapper: Mapper, node: &str, tag: &str) -> Self {
+        Self {
+            clusters,
+            flattening: Flattening::new(Arc::clone(&tool)),
+            tool,
+            mapper,
+            node: node.to_string(),
+            tag: tag.to_string(),
+            records: Records::default(),
+            pools: Pools::default(),
+            recent: Recent::default(),
+            shots: Shots::default(),
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -186,15 +214,20 @@ impl Backend for Rbd {
         self.device_of(id)
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, _: bool) -> Result<()> {
-        self.detach_volume(call, id)
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
+        self.detach_volume(call, id, alone)
     }
 
-    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
-        self.refresh_device(call, id, device)
+    fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device) -> Result<()> {
+        self.refresh_device(call, id)
+    }
+
+    fn device_condition(&self, id: &VolumeId) -> Result<Condition> {
+        self.condition_of_device(id)
     }
 
     fn recover(&self) -> Result<()> {
+        self.flattening.start()?;
         self.sweep()
     }
 }

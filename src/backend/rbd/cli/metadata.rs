@@ -1,7 +1,10 @@
 //! Values kept with an image: its metadata, and its limits, which are metadata that clients obey.
 
+use std::collections::BTreeMap;
+
 use super::answer::absent;
 use super::images::NOT_OPENED;
+use super::output::read;
 use super::{Cli, path, rbd_image};
 use crate::backend::rbd::tool::{Changed, Image, Limits, Spot};
 use crate::call::Call;
@@ -20,6 +23,18 @@ pub(super) fn get(cli: &Cli, call: &Call, spot: &Spot, image: &str, key: &str) -
         }
         Err(failure) if absent(&failure, &[NOT_OPENED, "getting metadata failed: "]) => Ok(None),
         Err(failure) => Err(cli.error(call, failure, spot, &doing())),
+    }
+}
+
+/// `rbd image-meta ls`, which prints nothing where there is none.
+pub(super) fn all(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>> {
+    let words = ["image-meta", "ls", "--format=json"];
+    let cmd = rbd_image(spot, Class::Question, &words, Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(output) if output.stdout.trim_ascii().is_empty() => Ok(Some(BTreeMap::new())),
+        Ok(output) => read("rbd image-meta ls", &output.stdout).map(Some),
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("read the metadata of image {}", path(spot, image)))),
     }
 }
 

@@ -22,6 +22,7 @@ mod trash;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -122,6 +123,10 @@ impl RbdTool for Cli {
         metadata::get(self, call, spot, image, key)
     }
 
+    fn metadata_of(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>> {
+        metadata::all(self, call, spot, image)
+    }
+
     fn set_metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str, value: &str) -> Result<Changed> {
         metadata::set(self, call, spot, image, key, value)
     }
@@ -200,6 +205,14 @@ impl RbdTool for Cli {
 
     fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()> {
         locks::remove_object(self, call, spot, on)
+    }
+
+    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
+        pools::all(self, call, access)
+    }
+
+    fn namespaces(&self, call: &Call, spot: &Spot) -> Result<Vec<String>> {
+        pools::namespaces(self, call, spot)
     }
 
     fn room(&self, call: &Call, spot: &Spot, pool: &str) -> Result<Room> {

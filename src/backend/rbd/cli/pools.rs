@@ -1,12 +1,15 @@
 //! What the cluster says of its pools and clients, by `ceph`.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
 
-use super::Cli;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
 use super::answer::{is, no_pool};
 use super::output::{read, read_all};
+use super::{Cli, rbd};
 use crate::backend::ceph::Access;
-use crate::backend::rbd::tool::Room;
+use crate::backend::rbd::tool::{Room, Spot};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
@@ -53,6 +56,37 @@ pub(super) fn room(cli: &Cli, call: &Call, access: &Access, pool: &str) -> Resul
     let usage = read::<Usage>("ceph df", &output.stdout)?;
     let found = usage.pools.iter().find(|it| it.name == pool);
     found.map(|it| it.stats.room()).ok_or_else(|| Error::precondition(format!("{doing}: {}", no_pool(pool))))
+}
+
+/// A row of `ceph osd pool ls detail --format=json`
+#[derive(Deserialize)]
+struct PoolRow {
+    pool_name: String,
+    #[serde(default)]
+    application_metadata: BTreeMap<String, IgnoredAny>,
+}
+
+/// A row of `rbd namespace ls --format=json`
+#[derive(Deserialize)]
+struct NamespaceRow {
+    name: String,
+}
+
+/// `ceph osd pool ls detail`, which says for what application each pool is (`rbd pool init` does).
+pub(super) fn all(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<String>> {
+    let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", "pool", "ls", "detail", "--format=json"]);
+    let output = cli.run(call, access, cmd).map_err(|failure| failure.into_error("list the pools"))?;
+    let rows = read::<Vec<PoolRow>>("ceph osd pool ls detail", &output.stdout)?;
+    Ok(rows.into_iter().filter(|row| row.application_metadata.contains_key("rbd")).map(|row| row.pool_name).collect())
+}
+
+/// `rbd namespace ls`
+pub(super) fn namespaces(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<String>> {
+    let default = Spot { namespace: String::new(), ..spot.clone() };
+    let cmd = rbd(&default, Class::Question, &["namespace", "ls", "--format=json"]);
+    let doing = || format!("list the namespaces of pool {}", spot.pool);
+    let output = cli.run(call, &spot.access, cmd).map_err(|failure| cli.error(call, failure, &default, &doing()))?;
+    Ok(read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?.into_iter().map(|row| row.name).collect())
 }
 
 /// A row of `ceph osd blocklist ls --format=json`
