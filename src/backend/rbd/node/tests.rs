@@ -101,6 +101,8 @@ fn access(v1: &[Option<&str>]) -> Access {
     let monitor = |v1: &Option<&str>| Monitor { v2: Some("10.0.0.1:3300".into()), v1: v1.map(Into::into) };
     let cluster = Cluster {
         name: "main".into(),
+        fsid: None,
+        key_from: String::new(),
         conf: None,
         monitors: v1.iter().map(monitor).collect(),
         credentials: None,
@@ -117,7 +119,7 @@ fn options(mounter: Mounter) -> MapOptions {
 /// The words by which the cluster is reached, after the tool's name.
 fn reaching(access: &Access, tool: crate::exec::Tool) -> Vec<String> {
     let command = access.command(tool, crate::exec::Class::Change).to_string();
-    command.split(' ').map(str::to_owned).collect()
+    command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
 }
 
 fn expect_tool(node: &Node, tool: crate::exec::Tool, words: &[&str], status: i32, stderr: &str) {
