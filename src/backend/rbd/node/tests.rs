@@ -110,7 +110,7 @@ fn options(mounter: Mounter) -> MapOptions {
 /// The words by which the cluster is reached, after the tool's name.
 fn reaching(access: &Access, tool: crate::exec::Tool) -> Vec<String> {
     let command = access.command(tool, crate::exec::Class::Change).to_string();
-    command.split(' ').map(str::to_owned).collect()
+    command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
 }
 
 fn expect_tool(node: &Node, tool: crate::exec::Tool, words: &[&str], status: i32, stderr: &str) {
