@@ -1,9 +1,11 @@
 //! The text of each kind of variable. An error says what is allowed.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Services, SingleNodeTargets};
+use crate::clusters;
+use crate::config::{BackendName, Services, SingleNodeTargets};
 use crate::ids;
 
 type Parsed<T> = Result<T, String>;
@@ -86,12 +88,25 @@ pub fn services(text: &str) -> Parsed<Services> {
     Ok(services)
 }
 
-/// The backends there are.
-pub fn backends(text: &str) -> Parsed<()> {
-    match text {
-        "local" => Ok(()),
-        _ => Err("allowed is local".to_string()),
-    }
+/// `local`, `rbd` or both; nothing for those that are set up.
+pub fn backends(text: &str) -> Parsed<Option<BTreeSet<BackendName>>> {
+    let name = |part: &str| match part.trim() {
+        "local" => Ok(BackendName::Local),
+        "rbd" => Ok(BackendName::Rbd),
+        _ => Err("allowed are local, rbd, or local,rbd".to_string()),
+    };
+    if text.is_empty() { Ok(None) } else { text.split(',').map(name).collect::<Parsed<_>>().map(Some) }
+}
+
+/// An absolute path, or nothing.
+pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
+    if text.is_empty() { Ok(None) } else { path(text).map(Some) }
+}
+
+/// A Ceph user; its type may be left out, as Ceph's own `--id` wants it.
+pub fn ceph_user(text: &str) -> Parsed<String> {
+    let user = text.strip_prefix("client.").unwrap_or(text);
+    clusters::check_user(user).map(|()| user.to_string())
 }
 
 /// A whole number within bounds.

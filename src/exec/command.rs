@@ -29,6 +29,7 @@ pub struct Cmd {
     pub(super) stdin: Vec<u8>,
     pub(super) files: Vec<MemoryFile>,
     pub(super) share: Option<Arc<str>>,
+    pub(super) outlives: bool,
 }
 
 /// A file in memory that a command reads by the path in one of its arguments.
@@ -42,7 +43,7 @@ pub(super) struct MemoryFile {
 impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
-        Self { tool, class, args: Vec::new(), stdin: Vec::new(), files: Vec::new(), share: None }
+        Self { tool, class, args: Vec::new(), stdin: Vec::new(), files: Vec::new(), share: None, outlives: false }
     }
 
     /// The same with one more argument.
@@ -84,6 +85,13 @@ impl Cmd {
     #[must_use]
     pub fn share(mut self, share: Arc<str>) -> Self {
         self.share = Some(share);
+        self
+    }
+
+    /// The same, but what it leaves running is to outlive the daemon also where systemd ends all processes of the daemon's unit.
+    #[must_use]
+    pub fn outliving(mut self) -> Self {
+        self.outlives = true;
         self
     }
 

@@ -18,7 +18,7 @@ use super::gate::{Entrant, Gate, Place};
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::job::{Event, Job, Start};
 use super::reaper::{Orphan, Reaper};
-use super::{Class, Cmd, CommandError, Output, Runner, Tools};
+use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
 use crate::sys::crash;
 use crate::sys::process::{BrokenPipe, keep_ended_children};
@@ -228,6 +228,11 @@ impl Processes {
         self.stopped_or(command, |command| CommandError::TimedOut { command, after, reaped, stderr_tail })
     }
 
+    /// Whether the command wants a scope of its own and can have one.
+    fn has_scopes(&self, cmd: &Cmd) -> bool {
+        cmd.outlives && Path::new(scope::BOOTED).is_dir() && self.tools.path(Tool::SystemdRun).is_ok()
+    }
+
     fn stopped_or(&self, command: String, other: impl FnOnce(String) -> CommandError) -> CommandError {
         if self.stopping.load(Ordering::Acquire) { CommandError::Stopping { command } } else { other(command) }
     }
@@ -235,6 +240,9 @@ impl Processes {
 
 impl Runner for Processes {
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
+        let program = self.tools.path(cmd.tool)?;
+        let scoped = self.has_scopes(cmd).then(|| scope::in_scope(cmd, program));
+        let cmd = scoped.as_ref().unwrap_or(cmd);
         let program = self.tools.path(cmd.tool)?;
         let _watched = Watched::new(self);
         let command = cmd.to_string();

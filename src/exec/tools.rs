@@ -36,11 +36,13 @@ pub enum Tool {
     RbdNbd,
     /// `modprobe`
     Modprobe,
+    /// `systemd-run`
+    SystemdRun,
 }
 
 impl Tool {
     /// Every tool, in the order of the enum.
-    pub const ALL: [Tool; 12] = [
+    pub const ALL: [Tool; 13] = [
         Tool::MkfsExt4,
         Tool::MkfsXfs,
         Tool::MkfsBtrfs,
@@ -53,6 +55,7 @@ impl Tool {
         Tool::Ceph,
         Tool::RbdNbd,
         Tool::Modprobe,
+        Tool::SystemdRun,
     ];
 
     /// The name of its file.
@@ -70,6 +73,7 @@ impl Tool {
             Tool::Ceph => "ceph",
             Tool::RbdNbd => "rbd-nbd",
             Tool::Modprobe => "modprobe",
+            Tool::SystemdRun => "systemd-run",
         }
     }
 
@@ -82,6 +86,7 @@ impl Tool {
             Tool::Rbd | Tool::Rados | Tool::Ceph => "ceph-common",
             Tool::RbdNbd => "rbd-nbd",
             Tool::Modprobe => "kmod",
+            Tool::SystemdRun => "systemd",
         }
     }
 }

@@ -97,12 +97,16 @@ impl Table {
     /// # Errors
     /// Those of reading the list of processes.
     pub fn is_served(&self, device: &ConnectedDevice) -> io::Result<bool> {
-        let serves = |process| self.cookie_of(process).is_some_and(|cookie| cookie == device.cookie);
-        if serves(device.process) {
+        if self.serves(device.process, device) {
             return Ok(true);
         }
-        let processes = fs::read_dir(&self.procfs)?.flatten();
-        Ok(processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).any(serves))
+        let mut processes = fs::read_dir(&self.procfs)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Ok(processes.any(|process| self.serves(process, device)))
+    }
+
+    /// Whether this process serves the device. It has the device open itself.
+    pub fn serves(&self, process: u32, device: &ConnectedDevice) -> bool {
+        self.cookie_of(process).is_some_and(|cookie| cookie == device.cookie)
     }
 
     /// The value after `--cookie` in the arguments of a process.

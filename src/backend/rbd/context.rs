@@ -61,7 +61,6 @@ impl PublishContext {
     }
 
     /// Reads what the controller said. None: it said nothing, because the orchestrator did not ask it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "attaching, which calls it, is being written"))]
     pub fn from_map(map: &Map) -> Result<Option<Self>> {
         let Some(image_id) = map.get(IMAGE_ID) else { return Ok(None) };
         let said = |key: &str| map.get(key).map_or("", String::as_str);

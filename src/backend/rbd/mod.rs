@@ -15,6 +15,7 @@
 mod attach;
 mod capacity;
 mod claims;
+pub mod cli;
 mod condition;
 mod context;
 mod copies;
@@ -48,13 +49,14 @@ use std::time::Duration;
 
 use self::condition::Recent;
 use self::flatten::Flattening;
+use self::node::Mapper;
 use self::pools::Pools;
 use self::records::Records;
 use self::snapshots::Shots;
 use self::tool::RbdTool;
 use super::{
-    Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
-    SnapshotFilter, Volume,
+    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
+    Snapshot, SnapshotFilter, Volume,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -72,6 +74,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Rbd {
     clusters: Arc<Clusters>,
     tool: Arc<dyn RbdTool>,
+    mapper: Mapper,
     node: String,
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
@@ -93,11 +96,12 @@ impl std::fmt::Debug for Rbd {
 impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
-    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
+    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, mapper: Mapper, node: &str, tag: &str) -> Self {
         Self {
             clusters,
             flattening: Flattening::new(Arc::clone(&tool)),
             tool,
+            mapper,
             node: node.to_string(),
             tag: tag.to_string(),
             records: Records::default(),
@@ -115,7 +119,7 @@ impl Backend for Rbd {
     }
 
     fn ready(&self) -> Result<()> {
-        Ok(())
+        self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
     }
 
     fn topology(&self) -> Option<Map> {
@@ -127,7 +131,7 @@ impl Backend for Rbd {
     }
 
     fn knows(&self, place: &Place) -> bool {
-        self.clusters.find(&place.cluster).is_some()
+        !matches!(self.clusters.find(&place.cluster), Ok(None))
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {
@@ -210,12 +214,16 @@ impl Backend for Rbd {
         self.device_of(id)
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, _: bool) -> Result<()> {
-        self.detach_volume(call, id)
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
+        self.detach_volume(call, id, alone)
     }
 
-    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
-        self.refresh_device(call, id, device)
+    fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device) -> Result<()> {
+        self.refresh_device(call, id)
+    }
+
+    fn device_condition(&self, id: &VolumeId) -> Result<Condition> {
+        self.condition_of_device(id)
     }
 
     fn recover(&self) -> Result<()> {

@@ -37,7 +37,6 @@ impl Rbd {
     }
 
     /// Does for this node what the controller was not asked to do, and tells what it would have told.
-    #[cfg_attr(not(test), expect(dead_code, reason = "attaching, which calls it, is being written"))]
     pub(super) fn publish_here(
         &self,
         call: &Call,

@@ -129,7 +129,7 @@ pub struct Info {
     pub snapshots: u64,
     /// Features by rbd's names.
     pub features: BTreeSet<String>,
-    /// When it was made.
+    /// When it was made; 1970 where the cluster does not know.
     pub created: SystemTime,
     /// What it is a clone of.
     pub parent: Option<Parent>,
@@ -315,7 +315,8 @@ pub trait RbdTool: Send + Sync {
     /// Deletes an image in the trash for good. Takes as long as it takes; never broken off.
     fn purge(&self, call: &Call, spot: &Spot, id: &str) -> Result<Removed>;
 
-    /// Has the cluster's manager delete an image in the trash; false where no manager takes such tasks.
+    /// Has the cluster's manager delete an image in the trash; false where no manager takes such tasks. True also where the image
+    /// is in no trash any more.
     fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<bool>;
 
     /// Takes a lock of ours.
@@ -328,7 +329,7 @@ pub trait RbdTool: Send + Sync {
     fn unlock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, holder: &Holder) -> Result<()>;
 
     /// Removes the object that carries a lock: the name of a deleted snapshot, or what a lock on a header left behind that was
-    /// deleted meanwhile.
+    /// deleted meanwhile. The header of an image that exists is refused. An object that is there no longer is no error.
     fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()>;
 
     /// The pools that are for RBD, by name.

@@ -16,7 +16,6 @@ impl Rbd {
     }
 
     /// Takes back what [`Rbd::publish_here`] gave to this node.
-    #[cfg_attr(not(test), expect(dead_code, reason = "detaching, which calls it, is being written"))]
     pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId) -> Result<()> {
         let spot = self.spot(&id.place, &Secrets::default())?;
         self.take_back(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node)

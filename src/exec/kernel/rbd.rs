@@ -178,7 +178,7 @@ fn explain_map(error: Error, image: &ImageToMap) -> Error {
         Some(libc::EINVAL) => {
             with(Kind::InvalidArgument, format!("the driver takes no such option ({}): see `dmesg`", image.options.join(", ")))
         }
-        Some(libc::ENXIO) => with(Kind::Precondition, "the image has features that this kernel cannot do: see `dmesg`".into()),
+        Some(libc::ENXIO) => with(Kind::Precondition, "the image has features that this kernel cannot do (`dmesg` has their bits): `rbd feature disable` them, or use mounter=rbd-nbd".into()),
         Some(libc::EROFS) => with(Kind::Precondition, "it can only be mapped read-only".into()),
         Some(libc::EBUSY | libc::EDEADLK) => with(Kind::Precondition, "another client has it exclusively".into()),
         Some(libc::EIO | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ECONNREFUSED | libc::ENETUNREACH) => {

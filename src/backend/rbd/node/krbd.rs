@@ -42,7 +42,24 @@ impl Mapper {
         let command = access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
         let command = if options.read_only { command.arg("--read-only") } else { command };
         let command = command.arg(image.to_string());
-        self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
+        let output = self.runner.run(call, &command).map_err(|error| explain(error.into(), image))?;
+        self.take_back_another(call, image, &output.stdout)
+    }
+
+    /// The tool knows only the name: what it mapped may be another image than was looked up. It prints the device.
+    fn take_back_another(&self, call: &Call, image: &Image<'_>, printed: &[u8]) -> Result<()> {
+        let printed = String::from_utf8_lossy(printed);
+        let Some(number) = printed.trim().strip_prefix("/dev/rbd").and_then(|number| number.parse().ok()) else {
+            return Err(Error::internal(format!("map {image}: `rbd device map` printed {printed:?} in place of a device")));
+        };
+        let mapped = self.bus.read(number).map_err(|error| Error::io(format_args!("look at {}", printed.trim()), &error))?;
+        match mapped {
+            Some(other) if !image.is(&other) => {
+                self.kernel.unmap_rbd(call, &other)?;
+                Err(Error::not_found(format!("map {image}: another image than {} has this name now", image.id()?)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_features(&self, image: &Image<'_>, options: &MapOptions) -> Result<()> {

@@ -158,6 +158,9 @@ impl Mapper {
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps
     /// them; one that is mapped for writing is found also by who only reads.
     ///
+    /// The kernel tells the id of what it has mapped, and another image than the one meant is unmapped again. rbd-nbd maps by name
+    /// and tells nothing: who has mapped by it looks the name up once more afterwards.
+    ///
     /// # Errors
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
     /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
@@ -290,7 +293,11 @@ impl Mapper {
     fn busy(&self, call: &Call, mapping: &Mapping, mut users: Vec<String>) -> Error {
         let path = &mapping.device.path;
         let openers = block::Device::at(path).ok().and_then(|device| self.kernel.openers(call, device.number).ok());
-        users.extend(openers.into_iter().flatten().map(|opener| format!("open in {} ({})", opener.name, opener.process)));
+        let others = openers.into_iter().flatten().filter(|opener| match &mapping.by {
+            MappedBy::Kernel(_) => true,
+            MappedBy::Nbd(connected) => !self.table.serves(opener.process, connected),
+        });
+        users.extend(others.map(|opener| format!("open in {} ({})", opener.name, opener.process)));
         let users = if users.is_empty() { "in use".to_owned() } else { users.join(", ") };
         Error::precondition(format!("{} cannot be unmapped: it is {users}; end that and try again", path.display()))
     }

@@ -99,14 +99,7 @@ fn in_order(image: &Value) -> Vec<u8> {
 /// A cluster with one monitor for each of these addresses of version 1; all offer version 2.
 fn access(v1: &[Option<&str>]) -> Access {
     let monitor = |v1: &Option<&str>| Monitor { v2: Some("10.0.0.1:3300".into()), v1: v1.map(Into::into) };
-    let cluster = Cluster {
-        name: "main".into(),
-        conf: None,
-        monitors: v1.iter().map(monitor).collect(),
-        credentials: None,
-        pools: Vec::new(),
-        namespaces: Vec::new(),
-    };
+    let cluster = Cluster { monitors: v1.iter().map(monitor).collect(), ..Cluster::named("main") };
     Access { cluster: Arc::new(cluster), credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) } }
 }
 
@@ -117,7 +110,7 @@ fn options(mounter: Mounter) -> MapOptions {
 /// The words by which the cluster is reached, after the tool's name.
 fn reaching(access: &Access, tool: crate::exec::Tool) -> Vec<String> {
     let command = access.command(tool, crate::exec::Class::Change).to_string();
-    command.split(' ').map(str::to_owned).collect()
+    command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
 }
 
 fn expect_tool(node: &Node, tool: crate::exec::Tool, words: &[&str], status: i32, stderr: &str) {
@@ -210,9 +203,23 @@ fn the_tool_does_not_wait_for_udev() {
 }
 
 #[test]
+fn a_tool_that_maps_another_image_is_corrected() {
+    let node = Node::new();
+    node.kernel_maps(5, "web", "newer");
+    let words = ["device", "map", "--options", "noudev", "vms/n1/web"];
+    let mut argv = reaching(&node.access, crate::exec::Tool::Rbd);
+    argv.extend(words.iter().map(ToString::to_string));
+    node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");
+    let other = serde_json::to_string(&node.mapper.bus.read(5).unwrap().unwrap()).unwrap();
+    let request = format!("{{\"Rbd\":{{\"Unmap\":{{\"image\":{other}}}}}}}");
+    node.helper.expect(request, br#"{"Rbd":{"Unmapped":true}}"#.as_slice());
+    assert_eq!(node.map(&options(Mounter::Tool)).unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
 fn a_device_of_rbd_nbd_bears_what_it_is() {
     let node = Node::new();
-    let words = ["map", "--try-netlink", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
+    let words = ["map", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
     expect_tool(&node, crate::exec::Tool::RbdNbd, &words, 1, "rbd-nbd: failed to open image: (2) No such file or directory");
     let options = MapOptions { options: vec!["io-timeout=60".into()], ..options(Mounter::Nbd) };
     assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
@@ -250,7 +257,8 @@ fn rbd_nbd_unmaps_only_what_nobody_has_open() {
     node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":7,"name":"qemu"}]}"#.as_slice());
     let error = node.mapper.unmap(&node.call, &mapping).unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition);
-    node.helper.expect(question.as_slice(), br#"{"Openers":[]}"#.as_slice());
+    node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
     node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
     node.mapper.unmap(&node.call, &mapping).unwrap();
 

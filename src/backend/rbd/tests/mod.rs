@@ -15,10 +15,13 @@ use std::time::Duration;
 
 use super::Rbd;
 use super::fake::FakeCluster;
+use super::node::Mapper;
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::error::Result;
+use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::exec::kernel::Kernel;
 use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
 use crate::secrets::{Secret, Secrets};
 use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
@@ -34,12 +37,19 @@ pub(super) fn call() -> Call {
 
 /// A controller of the cluster, just started: it remembers nothing.
 pub(super) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
-    let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
-    let name = "ceph".to_string();
-    let ceph = Cluster { name, conf: None, monitors: vec![], credentials, pools: vec![], namespaces: vec![] };
-    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), "node7", tag);
+    controller_of(cluster, tag, [Cluster { credentials: credentials(), ..Cluster::named("ceph") }])
+}
+
+/// A controller of clusters that all are the one in memory.
+pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, clusters: impl IntoIterator<Item = Cluster>) -> Rbd {
+    let mapper = Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()));
+    let mut rbd = Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper, "node7", tag);
     rbd.patience = Duration::from_millis(300);
     rbd
+}
+
+pub(super) fn credentials() -> Option<Credentials> {
+    Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) })
 }
 
 pub(super) fn place(pool: &str) -> Place {
