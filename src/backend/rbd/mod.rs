@@ -13,18 +13,24 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 
 mod attach;
+mod chores;
 mod copies;
 mod delete;
+mod gone;
+mod held;
 mod limits;
 mod lists;
 mod parameters;
 mod publish;
 mod record;
 mod records;
+mod right;
 mod snapshots;
 mod spots;
 mod sweep;
+mod temporaries;
 pub mod tool;
+mod trash;
 mod volumes;
 
 #[cfg(test)]
@@ -32,7 +38,10 @@ pub mod fake;
 
 use std::sync::Arc;
 
+use self::chores::Chores;
+use self::gone::Gone;
 use self::records::Records;
+use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
     Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
@@ -56,6 +65,9 @@ pub struct Rbd {
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
     records: Records,
+    gone: Gone,
+    temporaries: InProgress,
+    chores: Arc<Chores>,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -68,7 +80,16 @@ impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
     pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
-        Self { clusters, tool, node: node.to_string(), tag: tag.to_string(), records: Records::default() }
+        Self {
+            clusters,
+            tool,
+            node: node.to_string(),
+            tag: tag.to_string(),
+            records: Records::default(),
+            gone: Gone::default(),
+            temporaries: InProgress::default(),
+            chores: Arc::default(),
+        }
     }
 }
 
