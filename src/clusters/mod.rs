@@ -48,6 +48,12 @@ pub struct Clusters {
 }
 
 impl Clusters {
+    /// These clusters.
+    #[cfg(test)]
+    pub fn of(clusters: impl IntoIterator<Item = Cluster>) -> Self {
+        Self { current: parking_lot::RwLock::new(clusters.into_iter().map(Arc::new).collect()) }
+    }
+
     /// The cluster of this name.
     pub fn find(&self, name: &str) -> Option<Arc<Cluster>> {
         self.current.read().iter().find(|cluster| cluster.name == name).cloned()

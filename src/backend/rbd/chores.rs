@@ -61,6 +61,12 @@ impl Chores {
         Some(due.remove(first).1)
     }
 
+    /// How many things there are to do, now or later.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.due.lock().len()
+    }
+
     /// Waits until something may be due.
     fn wait(&self) {
         let mut due = self.due.lock();

@@ -11,7 +11,7 @@
 //! | the header is gone, the rest is there | absent | absent | purge by id |
 
 use super::Rbd;
-use super::right::{Asked, Right};
+use super::right::{Asked, Right, theirs};
 use super::temporaries::held_id;
 use super::tool::{Holder, Image, Info, Lockable, Removed, Spot, Watcher};
 use crate::backend::{BeginWith, Deleted};
@@ -48,6 +48,7 @@ impl Rbd {
             let right = match self.take_right(call, spot, &image)? {
                 Asked::Ours(right) => right,
                 Asked::Published(nodes) => return self.refuse_published(call, spot, id, &image, &nodes),
+                Asked::Theirs => return self.follow(call, spot, &image),
             };
             let outcome = self.delete_rightly(call, spot, id, &image, right);
             match outcome {
@@ -156,6 +157,15 @@ impl Rbd {
             (Removed::Watched, _) => Err(Error::unavailable(
                 "its removal was broken off a moment ago: try again, half a minute from now at the latest",
             )),
+        }
+    }
+
+    /// Another controller has the right: once the image is in the trash, it needs no right any more.
+    fn follow(&self, call: &Call, spot: &Spot, image: &str) -> Result<Deleted> {
+        match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
+            Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
+            Some(_) if self.purge_soon(call, spot, image)? => Ok(Deleted::Gone),
+            _ => Err(theirs()),
         }
     }
 

@@ -3,16 +3,13 @@
 
 use super::Rbd;
 use super::delete::in_use;
+use super::names::COPY;
 use super::right::Right;
+use super::snapshots::OBJECT;
 use super::temporaries::held_name;
 use super::tool::{Image, Info, Renamed, Spot};
 use crate::call::Call;
 use crate::error::{Error, Result};
-
-/// The key in the metadata of a held image under which it keeps the name it had as a volume.
-pub(super) const OBJECT: &str = "cephlet.object";
-/// How the name of a snapshot begins that exists for the time of a copy.
-const COPY: &str = "csi-copy-";
 
 impl Rbd {
     /// Gives an image with snapshots the name of a held one. The name is looked up again afterwards: rename takes what has the

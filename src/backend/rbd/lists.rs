@@ -1,6 +1,7 @@
 //! Being written.
 
 use super::Rbd;
+use super::tool::Spot;
 use crate::backend::{Capacity, Part, Volume};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -11,21 +12,22 @@ fn unfinished() -> Error {
 }
 
 impl Rbd {
-    /// The pools and namespaces where volumes may be.
-    pub(super) fn spots_to_list(&self, _: &Call) -> Result<Vec<super::tool::Spot>> {
-        let clusters = self.clusters.all();
-        let spot = |cluster: &std::sync::Arc<crate::clusters::Cluster>| {
-            let access = crate::backend::ceph::Access::new(std::sync::Arc::clone(cluster), &crate::secrets::Secrets::default())?;
-            Ok(super::tool::Spot { access, pool: "rbd".into(), namespace: String::new() })
-        };
-        clusters.iter().map(spot).collect()
-    }
-
     pub(super) fn list_volumes(&self, _: &Call, _: &str, _: usize) -> Result<Part<Volume>> {
         Err(unfinished())
     }
 
     pub(super) fn room_for(&self, _: &Call, _: &Map) -> Result<Capacity> {
         Err(unfinished())
+    }
+
+    /// All pools and namespaces that have credentials of their own.
+    pub(super) fn spots_to_list(&self, _: &Call) -> Result<Vec<Spot>> {
+        let secrets = crate::secrets::Secrets::default();
+        let mut spots = Vec::new();
+        for cluster in self.clusters.all() {
+            let access = crate::backend::ceph::Access::new(cluster, &secrets)?;
+            spots.push(Spot { access, pool: "rbd".to_string(), namespace: String::new() });
+        }
+        Ok(spots)
     }
 }

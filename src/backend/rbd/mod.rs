@@ -14,17 +14,21 @@
 
 mod attach;
 mod chores;
+mod claims;
 mod copies;
 mod delete;
+mod flatten;
 mod gone;
 mod held;
 mod limits;
 mod lists;
+mod names;
 mod parameters;
 mod publish;
 mod record;
 mod records;
 mod right;
+mod snapshot_lists;
 mod snapshots;
 mod spots;
 mod sweep;
@@ -35,12 +39,17 @@ mod volumes;
 
 #[cfg(test)]
 pub mod fake;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::chores::Chores;
+use self::flatten::Flattening;
 use self::gone::Gone;
 use self::records::Records;
+use self::snapshots::Shots;
 use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
@@ -56,6 +65,8 @@ use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyReq
 
 /// The first field of IDs.
 const NAME: &str = "rbd";
+/// Far longer than a snapshot takes once its name is claimed.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
@@ -68,6 +79,10 @@ pub struct Rbd {
     gone: Gone,
     temporaries: InProgress,
     chores: Arc<Chores>,
+    shots: Shots,
+    flattening: Flattening,
+    /// How long another controller's claim to a name is watched before it counts as dead.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -82,6 +97,7 @@ impl Rbd {
     pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
         Self {
             clusters,
+            flattening: Flattening::new(Arc::clone(&tool)),
             tool,
             node: node.to_string(),
             tag: tag.to_string(),
@@ -89,6 +105,8 @@ impl Rbd {
             gone: Gone::default(),
             temporaries: InProgress::default(),
             chores: Arc::default(),
+            shots: Shots::default(),
+            patience: PATIENCE,
         }
     }
 }
@@ -199,6 +217,7 @@ impl Backend for Rbd {
     }
 
     fn recover(&self) -> Result<()> {
+        self.flattening.start()?;
         self.sweep()
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::record::Record;
+use crate::ids::{Place, decode};
 
 /// So many images are remembered; beyond that all are forgotten.
 const MOST: usize = 8192;
@@ -34,6 +35,13 @@ impl Records {
             known.clear();
         }
         known.insert(key.to_string(), (id.to_string(), Arc::new(record.clone())));
+    }
+
+    /// The name that the image of this id had at `place` a while ago; it may be renamed by now, or gone.
+    pub fn name_of(&self, place: &Place, id: &str) -> Option<String> {
+        let all_of = place.key("");
+        let known = self.0.lock();
+        known.iter().find_map(|(key, (of, _))| if of == id { decode(key.strip_prefix(&all_of)?) } else { None })
     }
 
     /// Forgets an image that is gone.

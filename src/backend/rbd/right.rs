@@ -35,6 +35,8 @@ pub(super) enum Asked {
     Ours(Right),
     /// The volume is given to these nodes.
     Published(Vec<Holder>),
+    /// Another controller has it, and keeps it.
+    Theirs,
 }
 
 /// The right to remove one image by name.
@@ -64,9 +66,6 @@ impl Right {
 
 impl Rbd {
     /// Takes the right to delete the image of this id, whether or not there is one: the caller looks afterwards.
-    ///
-    /// # Errors
-    /// Unavailable if another controller has it and keeps it.
     pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str) -> Result<Asked> {
         let on = Lockable::Header(image);
         let hold = Hold { cookie: COOKIE.into(), description: self.purpose(), shared: None, seconds: Some(LIFE.as_secs()) };
@@ -89,10 +88,7 @@ impl Rbd {
                 }
             }
         }
-        Err(Error::unavailable(format!(
-            "another controller is deleting it, or died of it: try again, {} s from now at the latest it is free",
-            LIFE.as_secs()
-        )))
+        Ok(Asked::Theirs)
     }
 
     /// Gives the right back, so that the volume can be published. What fails here runs out by itself.
@@ -113,6 +109,14 @@ impl Rbd {
     fn is_own(&self, holder: &Holder) -> bool {
         holder.cookie == COOKIE && holder.description == self.purpose()
     }
+}
+
+/// The refusal of an image that another controller has the right to delete.
+pub(super) fn theirs() -> Error {
+    Error::unavailable(format!(
+        "another controller is deleting it, or died of it: try again, {} s from now at the latest it is free",
+        LIFE.as_secs()
+    ))
 }
 
 /// Whether a lock says that a volume is given to a node, and not that it is being deleted.

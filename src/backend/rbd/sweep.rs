@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::Rbd;
+use super::names::{COPY, TEMPORARY};
 use super::temporaries::{held_id, is_ours, maker};
 use super::tool::{Entry, Image, Removed, Spot};
 use crate::call::Call;
@@ -44,14 +45,29 @@ impl Rbd {
     }
 
     fn sweep_image(&self, call: &Call, spot: &Spot, image: &Entry) -> Result<()> {
+        let mut kept = image.snapshots.len();
+        for copy in image.snapshots.iter().filter_map(|(name, _)| name.strip_prefix(COPY)) {
+            kept -= usize::from(self.drop_passing(call, spot, image, copy)?);
+        }
         if let Some(id) = held_id(&image.name) {
-            return if image.snapshots.is_empty() { self.release_held(call, spot, id) } else { Ok(()) };
+            return if kept == 0 { self.release_held(call, spot, id) } else { Ok(()) };
         }
         match maker(&image.name) {
             Some(tag) if tag == self.tag => self.drop_temporary(call, spot, &image.name),
             Some(_) if self.is_abandoned(call, spot, &image.name)? => self.drop_temporary(call, spot, &image.name),
             _ => Ok(()),
         }
+    }
+
+    /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
+    fn drop_passing(&self, call: &Call, spot: &Spot, image: &Entry, copy: &str) -> Result<bool> {
+        let temporary = format!("{TEMPORARY}{copy}");
+        if maker(&temporary) != Some(self.tag.as_str()) {
+            return Ok(false);
+        }
+        let Some(_working) = self.temporaries.try_begin(&temporary) else { return Ok(false) };
+        self.tool.remove_snapshot(call, spot, Image::Id(&image.id), &format!("{COPY}{copy}"))?;
+        Ok(true)
     }
 
     fn is_abandoned(&self, call: &Call, spot: &Spot, name: &str) -> Result<bool> {

@@ -4,10 +4,8 @@ use std::collections::HashSet;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How the name of a copy in the making begins.
-pub(super) const TEMPORARY: &str = "csi-tmp-";
-/// How the name of a deleted volume begins whose snapshots live on.
-pub(super) const HELD: &str = "csi-held-";
+use super::names::{HELD, TEMPORARY};
+
 /// How the name of a volume begins.
 const VOLUME: &str = "csi-vol-";
 

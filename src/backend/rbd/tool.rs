@@ -4,7 +4,7 @@
 //! What a caller must tell apart is in the answer (an absent image, a name that is taken); what nobody can go on from is an
 //! [`Error`](crate::error::Error): cluster not reachable, key refused, no such pool or namespace, not permitted, cluster full.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use crate::backend::ceph::Access;
@@ -277,6 +277,9 @@ pub trait RbdTool: Send + Sync {
 
     /// One value of an image's metadata; None where the image or the key is absent.
     fn metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str) -> Result<Option<String>>;
+
+    /// All of an image's metadata, its limits (`conf_rbd_qos_…`) included; None where the image is absent.
+    fn metadata_of(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>>;
 
     /// Sets one value of an image's metadata.
     fn set_metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str, value: &str) -> Result<Changed>;

@@ -17,10 +17,14 @@ impl Rbd {
         // The trash takes images that are in use.
         self.refuse_watched(call, spot, &info.name)?;
         right.check()?;
-        match self.tool.move_to_trash(call, spot, &info.name)? {
-            Changed::Absent => Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name))),
-            Changed::Done if self.purge_soon(call, spot, &info.id)? => Ok(()),
-            Changed::Done => self.take_back(call, spot, &info.name, &info.id),
+        let moved = self.tool.move_to_trash(call, spot, &info.name)?;
+        match (self.purge_soon(call, spot, &info.id)?, moved) {
+            // Also if it was moved before, by an attempt that died.
+            (true, _) => Ok(()),
+            (false, Changed::Done) => self.take_back(call, spot, &info.name, &info.id),
+            (false, Changed::Absent) => {
+                Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name)))
+            }
         }
     }
 

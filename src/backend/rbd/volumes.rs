@@ -23,7 +23,7 @@ const USUAL_SIZE: u64 = 1 << 30;
 /// The kernel maps an image of another size only in part.
 const GRAIN: u64 = 4096;
 /// How often an image is looked for that another controller makes or removes at the same moment.
-const ATTEMPTS: usize = 4;
+pub(super) const ATTEMPTS: usize = 4;
 /// An image that is older than this and has no record never gets one from whoever made it: a new one has it from birth.
 const MAKING: Duration = Duration::from_secs(10);
 /// Between two looks at an image that is being made.
@@ -74,9 +74,9 @@ impl Rbd {
             Some((_, origin)) => self.make_copy(call, &wanted, origin, begin),
         };
         let info = made.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?;
-        self.records.remember(&wanted.key(), &info.id, &wanted.record);
         let id = VolumeId { place: new.place.clone(), object: new.object.clone(), incarnation: None };
-        Ok(self.describe(&id, &Found { info, record: Some(wanted.record) }))
+        // The record it has is remembered by now; it may say more than this request, as a file system taken over from a source.
+        Ok(self.describe(&id, &self.with_record(call, &wanted.spot, &wanted.key(), info)?))
     }
 
     /// Makes an image with its record in one step, or finds the one that the same request made.
@@ -93,7 +93,10 @@ impl Rbd {
         for _ in 0..ATTEMPTS {
             let made = self.tool.create(call, spot, &image)?;
             match (made, self.tool.info(call, spot, Image::Named(&new.object))?) {
-                (Made::New, Some(info)) => return Ok(info),
+                (Made::New, Some(info)) => {
+                    self.records.remember(&wanted.key(), &info.id, &wanted.record);
+                    return Ok(info);
+                }
                 (Made::Taken, Some(info)) => return self.same_volume(call, wanted, info),
                 // Deleted by another controller at this moment.
                 (Made::New, None) => {}
@@ -126,7 +129,10 @@ impl Rbd {
                 )));
             }
             None if info.size > 0 && !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
-            None => drop(self.tool.set_metadata(call, spot, &new.object, record::KEY, &record.text()?)?),
+            None => {
+                self.tool.set_metadata(call, spot, &new.object, record::KEY, &record.text()?)?;
+                self.records.remember(&wanted.key(), &info.id, record);
+            }
         }
         // Killed between its creation and its size.
         if info.size < new.size.required {

@@ -1,5 +1,7 @@
 //! The tool's questions, answered from memory.
 
+use std::collections::BTreeMap;
+
 use super::state::{Disk, Link, Place, Shot, State, path};
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::Access;
@@ -219,6 +221,11 @@ impl RbdTool for FakeCluster {
     fn metadata(&self, _: &Call, spot: &Spot, image: &str, key: &str) -> Result<Option<String>> {
         let value = |state: &State| state.find(spot, Image::Named(image))?.metadata.get(key).cloned();
         self.ask(format!("metadata {image} {key}"), spot, value)
+    }
+
+    fn metadata_of(&self, _: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>> {
+        let all = |state: &State| state.find(spot, Image::Named(image)).map(|disk| disk.metadata.clone());
+        self.ask(format!("metadata_of {image}"), spot, all)
     }
 
     fn set_metadata(&self, _: &Call, spot: &Spot, image: &str, key: &str, value: &str) -> Result<Changed> {

@@ -1,0 +1,41 @@
+//! How images and snapshots are called that are not volumes.
+
+use crate::error::{Error, Result};
+
+/// Copies that are being made: `csi-tmp-<digits of the volume>-<tag of the controller>`.
+pub(super) const TEMPORARY: &str = "csi-tmp-";
+/// Deleted volumes whose snapshots live on: `csi-held-<image id>`.
+pub(super) const HELD: &str = "csi-held-";
+/// Snapshots that were asked for: `csi-snap-<16 digits>`.
+pub(super) const SNAPSHOT: &str = "csi-snap-";
+/// Snapshots that a volume is cloned from: `csi-copy-<digits of the new volume>-<tag of the controller>`.
+pub(super) const COPY: &str = "csi-copy-";
+
+/// What a copy is called while `tag`'s controller makes it.
+pub(super) fn temporary(object: &str, tag: &str) -> String {
+    format!("{TEMPORARY}{}-{tag}", digits(object))
+}
+
+/// What the snapshot is called from which `tag`'s controller copies a volume to `object`. With the tag none takes away what another
+/// controller is cloning from: one that is there already is left over from an attempt of our own.
+pub(super) fn passing(object: &str, tag: &str) -> String {
+    format!("{COPY}{}-{tag}", digits(object))
+}
+
+/// The snapshot with these digits.
+pub(super) fn snapshot(digits: &str) -> String {
+    format!("{SNAPSHOT}{digits}")
+}
+
+/// The digits of a volume's name.
+fn digits(object: &str) -> &str {
+    object.rsplit('-').next().unwrap_or(object)
+}
+
+/// Refuses as a volume what is none, though an ID may be written for it: a copy that is being made, a volume that was deleted.
+pub(super) fn refuse_internal(name: &str) -> Result<()> {
+    if name.starts_with(TEMPORARY) || name.starts_with(HELD) {
+        return Err(Error::not_found(format!("image {name:?} is no volume, it is for cephlet's own use: name a volume")));
+    }
+    Ok(())
+}
