@@ -139,6 +139,7 @@ impl Rbd {
 
     fn attempt(&self, call: &Call, wanted: &Wanted<'_>, original: &Original) -> Result<Outcome> {
         let temporary = names::temporary(&wanted.new.object, &self.tag);
+        let _working = self.temporaries.begin(&temporary);
         let outcome = match self.clone_original(call, wanted, original, &temporary) {
             Ok(true) => self.complete(call, wanted, original, &temporary),
             Ok(false) => return Ok(Outcome::NoSource),

@@ -15,7 +15,7 @@ use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 /// Where the image of a deleted volume keeps the name it had as one.
-const OBJECT: &str = "cephlet.object";
+pub(super) const OBJECT: &str = "cephlet.object";
 /// So many snapshots are remembered; beyond that all are forgotten.
 const MOST: usize = 8192;
 

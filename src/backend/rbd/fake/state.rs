@@ -33,6 +33,8 @@ pub(super) enum Place {
     TrashForClones,
     /// In the trash, unseen: its removal was broken off.
     TrashUnseen,
+    /// On its way to the trash, which was broken off: its name means nothing, and cannot be given to another.
+    Moving,
 }
 
 /// The snapshot a clone reads from.
@@ -169,12 +171,15 @@ impl State {
 
     /// The image of this id, if it is in the trash.
     pub(super) fn trashed(&mut self, spot: &Spot, id: &str) -> Option<&mut Disk> {
-        self.find_mut(spot, Image::Id(id)).filter(|disk| disk.place != Place::Directory)
+        self.find_mut(spot, Image::Id(id)).filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
     }
 
     /// Whether a name cannot be given.
     pub(super) fn taken(&self, spot: &Spot, name: &str) -> bool {
-        self.half_made.contains(&path(spot, name)) || self.find(spot, Image::Named(name)).is_some()
+        let moving = |disk: &Disk| disk.place == Place::Moving && disk.name == name;
+        self.half_made.contains(&path(spot, name))
+            || self.find(spot, Image::Named(name)).is_some()
+            || self.images_in(spot).any(moving)
     }
 
     /// Makes a blank image.

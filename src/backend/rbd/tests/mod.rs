@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod copies;
+mod delete;
+mod delete_crashes;
+mod delete_races;
 mod flatten;
 mod inspect;
 mod lists;
 mod publish;
 mod publish_races;
 mod snapshots;
+mod sweep;
 
 use std::sync::Arc;
 use std::time::Duration;
