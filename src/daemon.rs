@@ -212,7 +212,11 @@ fn backends(
         let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _);
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
-        backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag)));
+        let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag));
+        if config.services.controller {
+            rbd.start_background().map_err(|error| Error::io("start a thread", &error))?;
+        }
+        backends.push(rbd);
     }
     Ok(Backends::new(backends))
 }

@@ -1,23 +1,202 @@
-//! Being written.
+//! Deleting a volume.
+//!
+//! Three processes where nothing is in the way: the right to delete is taken ([`right`](super::right)), the name is looked up,
+//! the image is removed. What a killed removal left is finished by the image's id, which the volume's ID tells:
+//!
+//! | what it left | seen by name | by id | finished by |
+//! |---|---|---|---|
+//! | nothing done | there | there | starting over |
+//! | on its way to the trash; the name cannot be given to another | absent | there | removal by name |
+//! | in the trash, where no list shows it; the name is free | absent | there | purge by id |
+//! | the header is gone, the rest is there | absent | absent | purge by id |
 
 use super::Rbd;
-use super::tool::Spot;
+use super::right::{Asked, Right, theirs};
+use super::temporaries::held_id;
+use super::tool::{Holder, Image, Info, Lockable, Removed, Spot, Watcher};
 use crate::backend::{BeginWith, Deleted};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-fn unfinished() -> Error {
-    Error::unimplemented("being written")
-}
+/// How often an image is looked at again that changes meanwhile.
+const ATTEMPTS: usize = 4;
 
 impl Rbd {
-    pub(super) fn delete_volume(&self, _: &Call, _: &VolumeId, _: &Secrets, _: BeginWith<'_>) -> Result<Deleted> {
-        Err(unfinished())
+    pub(super) fn delete_volume(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted> {
+        let spot = self.spot(&id.place, secrets)?;
+        let outcome = self.delete_at(call, &spot, id, begin);
+        let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
+        self.records.forget(&id.key());
+        self.gone.remember(id);
+        Ok(outcome)
     }
 
-    pub(super) fn release_held(&self, call: &Call, spot: &Spot, id: &str) -> Result<()> {
-        self.tool.remove(call, spot, &format!("csi-held-{id}")).map(drop)
+    fn delete_at(&self, call: &Call, spot: &Spot, id: &VolumeId, begin: BeginWith<'_>) -> Result<Deleted> {
+        let mut image = match &id.incarnation {
+            Some(image) if !self.gone.knows(id) => image.clone(),
+            // Nothing is written, to the cluster or the journal, for a volume that is most likely gone.
+            _ => match self.look_up(call, spot, id)? {
+                Some(info) => info.id,
+                None => return Ok(Deleted::Absent),
+            },
+        };
+        let incarnation = id.incarnation.clone().or_else(|| Some(image.clone()));
+        begin(&VolumeId { incarnation, ..id.clone() })?;
+        for _ in 0..ATTEMPTS {
+            let right = match self.take_right(call, spot, &image)? {
+                Asked::Ours(right) => right,
+                Asked::Published(nodes) => return self.refuse_published(call, spot, id, &image, &nodes),
+                Asked::Theirs => return self.follow(call, spot, &image),
+            };
+            let outcome = self.delete_rightly(call, spot, id, &image, right);
+            match outcome {
+                Ok(Outcome::Over(deleted)) => return Ok(deleted),
+                Ok(Outcome::Other(meant)) => image = meant,
+                Err(error) => {
+                    self.give_right_back(call, spot, &image);
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::unavailable("others make and delete it at this moment: try again"))
     }
+
+    /// Deletes the volume if its name means the image we may delete.
+    fn delete_rightly(&self, call: &Call, spot: &Spot, id: &VolumeId, image: &str, right: Right) -> Result<Outcome> {
+        match self.look_up(call, spot, id)? {
+            Some(info) if info.id == image => self.dispose(call, spot, info, right).map(|()| Outcome::Over(Deleted::Gone)),
+            // A mirrored image: the ID tells the id it had in the other cluster.
+            Some(info) => {
+                self.tool.remove_lockable(call, spot, Lockable::Header(image))?;
+                Ok(Outcome::Other(info.id))
+            }
+            None => self.finish(call, spot, &id.object, image, right).map(Outcome::Over),
+        }
+    }
+
+    /// Removes an image in the way its snapshots and its size ask for. The caller holds the right to.
+    pub(super) fn dispose(&self, call: &Call, spot: &Spot, info: Info, right: Right) -> Result<()> {
+        let mut info = info;
+        for _ in 0..ATTEMPTS {
+            let removed = self.dispose_once(call, spot, &info, right)?;
+            if removed {
+                return Ok(());
+            }
+            info = match self.tool.info(call, spot, Image::Id(&info.id))? {
+                Some(now) if now.name == info.name => now,
+                _ => return Ok(()),
+            };
+        }
+        Err(Error::unavailable("its snapshots change at this moment: try again"))
+    }
+
+    /// False if the image is not what `info` says any more.
+    fn dispose_once(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<bool> {
+        if info.snapshots > 0 {
+            let Some(snapshots) = self.tool.snapshots(call, spot, Image::Id(&info.id))? else { return Ok(true) };
+            let live: Vec<&str> = snapshots.iter().filter(|it| !it.trashed).map(|it| it.name.as_str()).collect();
+            if self.remove_copies(call, spot, &info.id, &live)? {
+                return Ok(false);
+            }
+            if !live.is_empty() && held_id(&info.name) == Some(&info.id) {
+                return Ok(true);
+            }
+            if !live.is_empty() {
+                return self.hold(call, spot, info, right).map(|()| true);
+            }
+        } else if info.size > super::trash::LARGE {
+            return self.move_aside(call, spot, info, right).map(|()| true);
+        }
+        self.remove_rightly(call, spot, &info.name, right)
+    }
+
+    /// False if it has snapshots after all.
+    fn remove_rightly(&self, call: &Call, spot: &Spot, name: &str, right: Right) -> Result<bool> {
+        right.check()?;
+        match self.tool.remove(call, spot, name)? {
+            Removed::Gone | Removed::Absent => Ok(true),
+            Removed::HasSnapshots => Ok(false),
+            Removed::Watched => {
+                let watchers = self.tool.watchers(call, spot, name)?.unwrap_or_default();
+                Err(in_use(name, &watchers))
+            }
+        }
+    }
+
+    /// The name does not mean the image: finishes what a killed deletion has begun, or finds it finished.
+    fn finish(&self, call: &Call, spot: &Spot, name: &str, image: &str, right: Right) -> Result<Deleted> {
+        let found = self.tool.info(call, spot, Image::Id(image))?;
+        match &found {
+            Some(info) if info.name != name => {
+                // Deleted, and held for its snapshots; or renamed by an operator, and so no volume any more.
+                self.give_right_back(call, spot, image);
+                return Ok(Deleted::Absent);
+            }
+            Some(info) if info.size > super::trash::LARGE && self.is_trashed(call, spot, image)? => {
+                self.purge_soon(call, spot, image)?;
+                return Ok(Deleted::Gone);
+            }
+            _ => {}
+        }
+        match (self.tool.purge(call, spot, image)?, found) {
+            (Removed::Gone, _) => Ok(Deleted::Gone),
+            (Removed::Absent, None) => {
+                // Taking the lock has made an object where no image is.
+                self.tool.remove_lockable(call, spot, Lockable::Header(image))?;
+                Ok(Deleted::Absent)
+            }
+            // On its way to the trash. As long as it is, nobody can make another image of the name.
+            (Removed::Absent, Some(_)) => self.remove_rightly(call, spot, name, right).map(|_| Deleted::Gone),
+            (Removed::HasSnapshots, _) => {
+                // Kept for its clones, with the last of which it goes.
+                self.give_right_back(call, spot, image);
+                Ok(Deleted::Absent)
+            }
+            (Removed::Watched, _) => Err(Error::unavailable(
+                "its removal was broken off a moment ago: try again, half a minute from now at the latest",
+            )),
+        }
+    }
+
+    /// Another controller has the right: once the image is in the trash, it needs no right any more.
+    fn follow(&self, call: &Call, spot: &Spot, image: &str) -> Result<Deleted> {
+        match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
+            Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
+            Some(_) if self.purge_soon(call, spot, image)? => Ok(Deleted::Gone),
+            _ => Err(theirs()),
+        }
+    }
+
+    /// Says to whom the volume is given, unless there is no volume any more and the lock was taken too late.
+    fn refuse_published(&self, call: &Call, spot: &Spot, id: &VolumeId, image: &str, nodes: &[Holder]) -> Result<Deleted> {
+        let there = self.look_up(call, spot, id)?.is_some() || self.tool.info(call, spot, Image::Id(image))?.is_some();
+        if !there {
+            self.tool.remove_lockable(call, spot, Lockable::Header(image))?;
+            return Ok(Deleted::Absent);
+        }
+        let names: Vec<String> = nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();
+        Err(Error::precondition(format!(
+            "it is published to {}: take it back with ControllerUnpublishVolume first",
+            names.join(", ")
+        )))
+    }
+}
+
+/// What came of an attempt.
+enum Outcome {
+    /// The volume is deleted.
+    Over(Deleted),
+    /// The ID means the image of another id.
+    Other(String),
+}
+
+/// The refusal of an image that clients have open.
+pub(super) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
+    let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
+    let by = if addresses.is_empty() { "a client that is gone by now".to_string() } else { addresses.join(", ") };
+    Error::precondition(format!(
+        "image {name:?} is in use by {by}: unmap it there, then try again; a client that died is forgotten after 30 s"
+    ))
 }

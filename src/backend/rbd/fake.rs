@@ -218,6 +218,16 @@ impl FakeCluster {
 
     /// Takes one step: all of it, half of it or nothing.
     fn half_step<T>(&self, name: String, act: impl FnOnce(&mut State) -> Result<T>, half: impl FnOnce(&mut State)) -> Result<T> {
+        self.broken_step(name, act, |state, _| half(state))
+    }
+
+    /// The same for a step that can be broken off at more than one point.
+    fn broken_step<T>(
+        &self,
+        name: String,
+        act: impl FnOnce(&mut State) -> Result<T>,
+        half: impl FnOnce(&mut State, Fault),
+    ) -> Result<T> {
         let mut guard = self.0.lock();
         let Inner { state, script } = &mut *guard;
         state.now += STEP;
@@ -229,8 +239,8 @@ impl FakeCluster {
                 drop(act(state));
                 None
             }
-            Some(Fault::HalfMade) => {
-                half(state);
+            Some(fault @ (Fault::HalfMade | Fault::HalfMoved)) => {
+                half(state, fault);
                 None
             }
         };

@@ -14,6 +14,7 @@
 
 mod attach;
 mod capacity;
+mod chores;
 mod claims;
 pub mod cli;
 mod condition;
@@ -21,7 +22,9 @@ mod context;
 mod copies;
 mod delete;
 mod flatten;
+mod gone;
 mod grant;
+mod held;
 mod limits;
 mod lists;
 mod names;
@@ -31,11 +34,14 @@ mod pools;
 mod publish;
 mod record;
 mod records;
+mod right;
 mod snapshot_lists;
 mod snapshots;
 mod spots;
 mod sweep;
+mod temporaries;
 pub mod tool;
+mod trash;
 mod unpublish;
 mod volumes;
 
@@ -47,12 +53,15 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::chores::Chores;
 use self::condition::Recent;
 use self::flatten::Flattening;
+use self::gone::Gone;
 use self::node::Mapper;
 use self::pools::Pools;
 use self::records::Records;
 use self::snapshots::Shots;
+use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
     Backend, Begin, BeginWith, Capacity, Condition, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
@@ -81,6 +90,9 @@ pub struct Rbd {
     records: Records,
     pools: Pools,
     recent: Recent,
+    gone: Gone,
+    temporaries: InProgress,
+    chores: Arc<Chores>,
     shots: Shots,
     flattening: Flattening,
     /// How long another controller's claim to a name is watched before it counts as dead.
@@ -107,6 +119,9 @@ impl Rbd {
             records: Records::default(),
             pools: Pools::default(),
             recent: Recent::default(),
+            gone: Gone::default(),
+            temporaries: InProgress::default(),
+            chores: Arc::default(),
             shots: Shots::default(),
             patience: PATIENCE,
         }

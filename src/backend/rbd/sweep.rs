@@ -1,14 +1,94 @@
-//! Being written.
+//! Sweeping up after a crash: copies that nobody finishes, volumes held for snapshots that are gone, deleted volumes that wait in
+//! the trash. Only images with names that cephlet gives are touched.
+
+use std::time::{Duration, SystemTime};
 
 use super::Rbd;
+use super::names::{COPY, TEMPORARY};
+use super::temporaries::{held_id, is_ours, maker};
+use super::tool::{Entry, Image, Removed, Spot};
+use crate::call::Call;
 use crate::error::{Error, Result};
 
-fn unfinished() -> Error {
-    Error::unimplemented("being written")
-}
+/// A copy of another controller that is older than this is not being made any more.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Rbd {
+    /// Has the clusters swept, beside the calls: a cluster that is down keeps nothing from starting.
     pub(super) fn sweep(&self) -> Result<()> {
-        Err(unfinished())
+        self.chores.sweep();
+        Ok(())
+    }
+
+    /// Sweeps every pool; one that fails keeps no other from being swept.
+    pub(super) fn sweep_all(&self, call: &Call) -> Result<()> {
+        let mut outcome = Ok(());
+        for spot in self.spots_to_list(call)? {
+            if let Err(error) = self.sweep_spot(call, &spot) {
+                outcome = Err(error.context(format_args!("sweep pool {:?}", spot.pool)));
+            }
+        }
+        outcome
+    }
+
+    /// Goes through one pool; what fails keeps nothing else from being swept.
+    pub(super) fn sweep_spot(&self, call: &Call, spot: &Spot) -> Result<()> {
+        let images = self.tool.list(call, spot)?;
+        let swept = images.iter().map(|image| self.sweep_image(call, spot, image));
+        let trash = self.tool.trash(call, spot)?;
+        let deleted = trash.iter().filter(|it| is_ours(&it.name) && !it.by_clones);
+        let purged = deleted.map(|it| {
+            log::info!("pool {:?}: purging deleted image {} ({})", spot.pool, it.name, it.id);
+            self.purge_soon(call, spot, &it.id).map(drop)
+        });
+        swept.chain(purged).fold(Ok(()), |all, one| all.and(one))
+    }
+
+    fn sweep_image(&self, call: &Call, spot: &Spot, image: &Entry) -> Result<()> {
+        let mut kept = image.snapshots.len();
+        for copy in image.snapshots.iter().filter_map(|(name, _)| name.strip_prefix(COPY)) {
+            kept -= usize::from(self.drop_passing(call, spot, image, copy)?);
+        }
+        if let Some(id) = held_id(&image.name) {
+            return if kept == 0 { self.release_held(call, spot, id) } else { Ok(()) };
+        }
+        match maker(&image.name) {
+            Some(tag) if tag == self.tag => self.drop_temporary(call, spot, &image.name),
+            Some(_) if self.is_abandoned(call, spot, &image.name)? => self.drop_temporary(call, spot, &image.name),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
+    fn drop_passing(&self, call: &Call, spot: &Spot, image: &Entry, copy: &str) -> Result<bool> {
+        let temporary = format!("{TEMPORARY}{copy}");
+        if maker(&temporary) != Some(self.tag.as_str()) {
+            return Ok(false);
+        }
+        let Some(_working) = self.temporaries.try_begin(&temporary) else { return Ok(false) };
+        self.tool.remove_snapshot(call, spot, Image::Id(&image.id), &format!("{COPY}{copy}"))?;
+        Ok(true)
+    }
+
+    fn is_abandoned(&self, call: &Call, spot: &Spot, name: &str) -> Result<bool> {
+        let info = self.tool.info(call, spot, Image::Named(name))?;
+        let age = info.and_then(|info| SystemTime::now().duration_since(info.created).ok());
+        Ok(age.is_some_and(|age| age > ABANDONED))
+    }
+
+    /// Removes a copy that nobody is making.
+    fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
+        let Some(_working) = self.temporaries.try_begin(name) else { return Ok(()) };
+        match self.tool.remove(call, spot, name)? {
+            Removed::Gone | Removed::Absent => {
+                log::info!("pool {:?}: removed {name}, a copy that was never finished", spot.pool);
+                Ok(())
+            }
+            Removed::Watched => Err(Error::unavailable(format!("image {name:?} is still in use"))),
+            Removed::HasSnapshots => {
+                log::warn!("pool {:?}: {name}, a copy that was never finished, has snapshots: look at it, remove it", spot.pool);
+                Ok(())
+            }
+        }
     }
 }

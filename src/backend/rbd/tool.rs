@@ -146,7 +146,7 @@ pub struct Parent {
     pub image: String,
     /// The parent's id; lists do not tell it.
     pub id: Option<String>,
-    /// The snapshot's name.
+    /// The snapshot's name; random digits once the snapshot is in its image's trash.
     pub snapshot: String,
 }
 
@@ -244,6 +244,17 @@ pub enum Taken {
     Held,
 }
 
+/// Whether the manager sees to a purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handed {
+    /// It does, from now on or since somebody asked before.
+    Over,
+    /// The image is not in the trash.
+    Absent,
+    /// No manager takes such tasks.
+    NoManager,
+}
+
 /// Room in a pool, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -312,12 +323,12 @@ pub trait RbdTool: Send + Sync {
     /// Takes an image back from the trash, under a name.
     fn restore_from_trash(&self, call: &Call, spot: &Spot, id: &str, name: &str) -> Result<Renamed>;
 
-    /// Deletes an image in the trash for good. Takes as long as it takes; never broken off.
+    /// Deletes an image in the trash for good, also one whose removal was broken off there. Takes as long as it takes; never
+    /// broken off. One that is only on its way to the trash is absent.
     fn purge(&self, call: &Call, spot: &Spot, id: &str) -> Result<Removed>;
 
-    /// Has the cluster's manager delete an image in the trash; false where no manager takes such tasks. True also where the image
-    /// is in no trash any more.
-    fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<bool>;
+    /// Has the cluster's manager delete an image in the trash.
+    fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<Handed>;
 
     /// Takes a lock of ours.
     fn lock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Result<Taken>;

@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::tool::{
-    Changed, Entry, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool, Removed, Renamed, Room, Snap,
+    Changed, Entry, Handed, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool, Removed, Renamed, Room, Snap,
     Spot, Taken, Trashed, Watcher,
 };
 use crate::backend::ceph::Access;
@@ -187,7 +187,7 @@ impl RbdTool for Cli {
         trash::purge(self, call, spot, id)
     }
 
-    fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<bool> {
+    fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<Handed> {
         trash::purge_by_manager(self, call, spot, id)
     }
 

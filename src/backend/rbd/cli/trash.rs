@@ -3,7 +3,7 @@
 use super::answer::{absent, is};
 use super::output::{TrashOutput, read};
 use super::{Cli, path, plain, rbd, rbd_image};
-use crate::backend::rbd::tool::{Changed, Image, Removed, Renamed, Spot, Trashed};
+use crate::backend::rbd::tool::{Changed, Handed, Image, Removed, Renamed, Spot, Trashed};
 use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::exec::{Class, Tool};
@@ -57,17 +57,16 @@ pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Rem
 }
 
 /// `ceph rbd task add trash remove`. Where no manager is up, it waits for one: then its deadline passes.
-pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<bool> {
+pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Handed> {
     let words = ["rbd", "task", "add", "trash", "remove"];
     let cmd = spot.access.command(Tool::Ceph, Class::Question).args(words).arg(path(spot, id));
     match cli.run(call, &spot.access, cmd) {
-        Ok(_) => Ok(true),
-        // Nothing is left to do.
-        Err(failure) if failure.says("RBD image not found") => Ok(true),
-        Err(failure) if not_served(failure.status()) => Ok(false),
+        Ok(_) => Ok(Handed::Over),
+        Err(failure) if failure.says("RBD image not found") => Ok(Handed::Absent),
+        Err(failure) if not_served(failure.status()) => Ok(Handed::NoManager),
         Err(failure) => {
             let error = cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
-            if error.kind() == Kind::Timeout { Ok(false) } else { Err(error) }
+            if error.kind() == Kind::Timeout { Ok(Handed::NoManager) } else { Err(error) }
         }
     }
 }

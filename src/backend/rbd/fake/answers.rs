@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::FakeCluster;
 use super::state::{Disk, Link, Place, Shot, State, path};
+use super::{FakeCluster, Fault};
 use crate::backend::ceph::Access;
 use crate::backend::rbd::tool::{
-    Changed, Entry, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage, Parent, RbdTool, Removed,
-    Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
+    Changed, Entry, Handed, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage, Parent, RbdTool,
+    Removed, Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
-            parent: self.parent(disk).map(|parent| Parent { id: None, ..parent }),
+            parent: self.told_parent(disk).map(|parent| Parent { id: None, ..parent }),
             snapshots: disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(name_and_size).collect(),
         };
         let listed = self.images_in(spot).filter(|disk| disk.place == Place::Directory);
@@ -95,7 +95,15 @@ impl State {
 
     /// The image whose removal was broken off.
     fn unseen(&self, spot: &Spot, name: &str) -> Option<&Disk> {
-        self.images_in(spot).find(|disk| disk.place == Place::TrashUnseen && disk.name == name)
+        self.images_in(spot).find(|disk| matches!(disk.place, Place::TrashUnseen | Place::Moving) && disk.name == name)
+    }
+
+    /// Before that, the name has lost its image and is still in the list of names.
+    fn move_half(&mut self, spot: &Spot, name: &str) {
+        let free = |disk: &&mut Disk| disk.snapshots.is_empty() && disk.watchers.is_empty();
+        if let Some(disk) = self.find_mut(spot, Image::Named(name)).filter(free) {
+            disk.place = Place::Moving;
+        }
     }
 
     /// The real tool looks whether the image can be removed, moves it to a part of the trash that no list shows, and empties it.
@@ -185,11 +193,17 @@ impl State {
         if self.trashed(spot, id).is_some() { self.remove(id) } else { Removed::Absent }
     }
 
-    fn purge_by_manager(&mut self, spot: &Spot, id: &str) -> bool {
-        if self.manager && self.trashed(spot, id).is_some() && !self.tasks.iter().any(|task| task == id) {
+    fn purge_by_manager(&mut self, spot: &Spot, id: &str) -> Handed {
+        if !self.manager {
+            return Handed::NoManager;
+        }
+        if self.trashed(spot, id).is_none() {
+            return Handed::Absent;
+        }
+        if !self.tasks.iter().any(|task| task == id) {
             self.tasks.push(id.to_string());
         }
-        self.manager
+        Handed::Over
     }
 }
 
@@ -227,7 +241,10 @@ impl RbdTool for FakeCluster {
 
     fn remove(&self, _: &Call, spot: &Spot, image: &str) -> Result<Removed> {
         let act = |state: &mut State| state.check(spot).map(|()| state.remove_named(spot, image));
-        self.half_step(format!("remove {image}"), act, |state| state.remove_half(spot, image))
+        self.broken_step(format!("remove {image}"), act, |state, fault| match fault {
+            Fault::HalfMoved => state.move_half(spot, image),
+            _ => state.remove_half(spot, image),
+        })
     }
 
     fn rename(&self, _: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed> {
@@ -298,7 +315,7 @@ impl RbdTool for FakeCluster {
         self.step(format!("purge #{id}"), |state| state.check(spot).map(|()| state.purge(spot, id)))
     }
 
-    fn purge_by_manager(&self, _: &Call, spot: &Spot, id: &str) -> Result<bool> {
+    fn purge_by_manager(&self, _: &Call, spot: &Spot, id: &str) -> Result<Handed> {
         self.step(format!("purge_by_manager #{id}"), |state| state.check(spot).map(|()| state.purge_by_manager(spot, id)))
     }
 

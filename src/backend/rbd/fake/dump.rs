@@ -9,7 +9,7 @@
 //! object name rbd/0123456789abcdef: purpose "description"
 //! snapshot rbd/b@s 1024                                       ("trashed" if in the image's trash)
 //! task rbd/e
-//! trash rbd/e 1024                                            ("for clones", or "unseen" after a removal broken off)
+//! trash rbd/e 1024                                            ("for clones"; "unseen", "not yet" after a removal broken off)
 //! ```
 
 use super::locks::Object;
@@ -31,6 +31,7 @@ fn image(state: &State, disk: &Disk) -> String {
         Place::Trash => ("trash", ""),
         Place::TrashForClones => ("trash", " for clones"),
         Place::TrashUnseen => ("trash", " unseen"),
+        Place::Moving => ("trash", " not yet"),
     };
     let of = |parent: Parent| format!(" of {}@{}", at(&parent.pool, &parent.namespace, &parent.image), parent.snapshot);
     let parent = state.parent(disk).map(of).unwrap_or_default();

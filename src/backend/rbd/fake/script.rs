@@ -15,6 +15,9 @@ pub enum Fault {
     /// right size without a parent, `remove` an image that neither the list nor the trash shows and only `remove` of the same
     /// name, or `purge`, takes away. Of all other steps nothing is left.
     HalfMade,
+    /// In the middle, but earlier: `remove` leaves an image whose name means nothing and cannot be given to another, and only
+    /// `remove` of that name takes it away. All other steps fail like [`HalfMade`](Self::HalfMade).
+    HalfMoved,
 }
 
 /// Something that happens between two steps.

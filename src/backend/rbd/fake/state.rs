@@ -33,6 +33,8 @@ pub(super) enum Place {
     TrashForClones,
     /// In the trash, unseen: its removal was broken off.
     TrashUnseen,
+    /// On its way to the trash, which was broken off: its name means nothing, and cannot be given to another.
+    Moving,
 }
 
 /// The snapshot a clone reads from.
@@ -169,12 +171,15 @@ impl State {
 
     /// The image of this id, if it is in the trash.
     pub(super) fn trashed(&mut self, spot: &Spot, id: &str) -> Option<&mut Disk> {
-        self.find_mut(spot, Image::Id(id)).filter(|disk| disk.place != Place::Directory)
+        self.find_mut(spot, Image::Id(id)).filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
     }
 
     /// Whether a name cannot be given.
     pub(super) fn taken(&self, spot: &Spot, name: &str) -> bool {
-        self.half_made.contains(&path(spot, name)) || self.find(spot, Image::Named(name)).is_some()
+        let moving = |disk: &Disk| disk.place == Place::Moving && disk.name == name;
+        self.half_made.contains(&path(spot, name))
+            || self.find(spot, Image::Named(name)).is_some()
+            || self.images_in(spot).any(moving)
     }
 
     /// Makes a blank image.
@@ -270,6 +275,19 @@ impl State {
         })
     }
 
+    /// What a clone says of its parent: a snapshot in the trash goes by another name there.
+    pub(super) fn told_parent(&self, disk: &Disk) -> Option<Parent> {
+        let link = disk.parent.as_ref()?;
+        let shots = &self.images.get(&link.image)?.snapshots;
+        let trashed = shots.iter().any(|shot| shot.number == link.snapshot && shot.snap.trashed);
+        let parent = self.parent(disk)?;
+        Some(if trashed {
+            Parent { snapshot: format!("7945f682-5b21-4746-b3c7-{:012x}", link.snapshot), ..parent }
+        } else {
+            parent
+        })
+    }
+
     /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
     pub(super) fn info(&self, disk: &Disk) -> Info {
         let mut features = disk.features.clone();
@@ -284,7 +302,7 @@ impl State {
             snapshots: disk.snapshots.len() as u64,
             features,
             created: disk.created,
-            parent: self.parent(disk),
+            parent: self.told_parent(disk),
         }
     }
 }

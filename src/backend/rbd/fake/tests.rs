@@ -108,9 +108,10 @@ fn the_manager_purges_when_it_gets_to_it() {
     let id = id(&cluster, "a");
     cluster.move_to_trash(&call(), &spot, "a").unwrap();
     cluster.set_manager(false);
-    assert!(!cluster.purge_by_manager(&call(), &spot, &id).unwrap());
+    assert_eq!(cluster.purge_by_manager(&call(), &spot, &id).unwrap(), Handed::NoManager);
     cluster.set_manager(true);
-    assert!(cluster.purge_by_manager(&call(), &spot, &id).unwrap());
+    assert_eq!(cluster.purge_by_manager(&call(), &spot, "10").unwrap(), Handed::Absent);
+    assert_eq!(cluster.purge_by_manager(&call(), &spot, &id).unwrap(), Handed::Over);
     assert_eq!(cluster.dump(), "task rbd/a\ntrash rbd/a 1073741824");
     cluster.run_manager();
     assert_eq!(cluster.dump(), "");

@@ -7,10 +7,20 @@ use crate::backend::rbd::fake::Fault;
 use crate::backend::rbd::tool::{NewImage, RbdTool, Room};
 use crate::error::Kind;
 
-/// A cluster of these pools and namespaces.
-fn ceph(name: &str, pools: &[&str], namespaces: &[&str]) -> Cluster {
-    let texts = |list: &[&str]| list.iter().map(|it| it.to_string()).collect();
-    Cluster { credentials: credentials(), pools: texts(pools), namespaces: texts(namespaces), ..Cluster::named(name) }
+/// Clusters: name, pools, namespaces, with a key of their own.
+type Configured<'a> = (&'a str, &'a [&'a str], &'a [&'a str], bool);
+
+/// A controller of clusters that all are the one in memory.
+fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
+    let texts = |list: &[&str]| list.iter().map(|it| it.to_string()).collect::<Vec<_>>();
+    let make = |(name, pools, namespaces, own): &Configured<'_>| Cluster {
+        credentials: own.then(|| Credentials { user: "csi".into(), key: Some(Secret::new("c2VjcmV0")) }),
+        pools: texts(pools),
+        namespaces: texts(namespaces),
+        ..Cluster::named(name)
+    };
+    let clusters: Vec<Cluster> = configured.iter().map(make).collect();
+    Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper(), "node7", ONE)
 }
 
 fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Volume {
@@ -46,7 +56,7 @@ fn everything_of_all_clusters_pools_and_namespaces_is_listed_once_and_in_order()
     let cluster = FakeCluster::new();
     cluster.add_pool("p-1");
     cluster.add_namespace("p-1", "team");
-    let rbd = controller_of(&cluster, ONE, [ceph("a-b", &["rbd"], &[""]), ceph("a", &["p-1"], &[]), Cluster::named("b")]);
+    let rbd = controller_of(&cluster, &[("a-b", &["rbd"], &[""], true), ("a", &["p-1"], &[], true), ("b", &[], &[], false)]);
     for name in ["one", "two", "three"] {
         add(&rbd, "a", "p-1", "", name);
         add(&rbd, "a", "p-1", "team", name);
@@ -125,7 +135,7 @@ fn a_page_costs_one_process_a_pool_and_asks_no_more_pools_than_it_needs() {
     list(&rbd, &second.next.unwrap(), 3);
     assert_eq!(cluster.steps(), ["list"], "the first pool is over");
     cluster.forget_steps();
-    let named = controller_of(&cluster, ONE, [ceph("ceph", &["rbd"], &[""])]);
+    let named = controller_of(&cluster, &[("ceph", &["rbd"], &[""], true)]);
     assert_eq!(list(&named, "", 0).entries.len(), 4);
     assert_eq!(cluster.steps(), ["list"]);
 }
@@ -143,12 +153,12 @@ fn a_pool_that_was_used_is_listed_before_the_cluster_tells_of_it_and_forgotten_w
 #[test]
 fn what_cannot_be_listed_fails_the_list_and_names_cluster_and_pool() {
     let cluster = FakeCluster::new();
-    let rbd = controller_of(&cluster, ONE, [ceph("main", &["rbd", "nope"], &[""])]);
+    let rbd = controller_of(&cluster, &[("main", &["rbd", "nope"], &[""], true)]);
     refused(rbd.list(&call(), "", 0), Kind::Precondition, &["\"main\"", "\"nope\""]);
-    let rbd = controller_of(&cluster, ONE, [ceph("main", &["rbd"], &[""])]);
+    let rbd = controller_of(&cluster, &[("main", &["rbd"], &[""], true)]);
     cluster.fail_at(1, Fault::Before);
     refused(rbd.list(&call(), "", 0), Kind::Timeout, &["\"main\"", "\"rbd\""]);
-    let rbd = controller_of(&cluster, ONE, [ceph("main", &[], &[])]);
+    let rbd = controller_of(&cluster, &[("main", &[], &[], true)]);
     cluster.fail_at(1, Fault::Before);
     refused(rbd.list(&call(), "", 0), Kind::Timeout, &["\"main\""]);
     assert_eq!(list(&rbd, "", 0).entries.len(), 0);

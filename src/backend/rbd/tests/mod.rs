@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod copies;
+mod delete;
+mod delete_crashes;
+mod delete_races;
 mod flatten;
 mod inspect;
 mod lists;
 mod publish;
 mod publish_races;
 mod snapshots;
+mod sweep;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,21 +39,18 @@ pub(super) fn call() -> Call {
     Call::internal("test")
 }
 
+/// The node's side, which maps nothing.
+pub(super) fn mapper() -> Mapper {
+    Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()))
+}
+
 /// A controller of the cluster, just started: it remembers nothing.
 pub(super) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
-    controller_of(cluster, tag, [Cluster { credentials: credentials(), ..Cluster::named("ceph") }])
-}
-
-/// A controller of clusters that all are the one in memory.
-pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, clusters: impl IntoIterator<Item = Cluster>) -> Rbd {
-    let mapper = Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()));
-    let mut rbd = Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper, "node7", tag);
+    let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
+    let ceph = Cluster { credentials, ..Cluster::named("ceph") };
+    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag);
     rbd.patience = Duration::from_millis(300);
     rbd
-}
-
-pub(super) fn credentials() -> Option<Credentials> {
-    Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) })
 }
 
 pub(super) fn place(pool: &str) -> Place {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::rbd::tool::{Changed, RbdTool, Removed, Renamed, Trashed};
+use crate::backend::rbd::tool::{Changed, Handed, RbdTool, Removed, Renamed, Trashed};
 
 const ID: &str = "118b7b3d6f7d";
 
@@ -55,13 +55,13 @@ fn the_manager_purges_where_it_takes_tasks() {
     let task = "ceph rbd task add trash remove vms/team/118b7b3d6f7d";
     let go = || it.purge_by_manager(&it.call, &it.team, ID);
     it.prints(task, "{\"sequence\": 1}\n");
-    assert!(go().unwrap());
+    assert_eq!(go().unwrap(), Handed::Over);
     it.fails(task, 2, "Error ENOENT: [errno 2] RBD image not found (error retrieving image from trash)\n");
-    assert!(go().unwrap(), "it is purged already");
+    assert_eq!(go().unwrap(), Handed::Absent, "it is purged already");
     it.fails(task, 13, "Error EACCES: access denied: does your client key have mgr caps? See http://docs.ceph.com/…\n");
-    assert!(!go().unwrap());
+    assert_eq!(go().unwrap(), Handed::NoManager);
     it.fails(task, 22, "no valid command found; 10 closest matches:\nError EINVAL: invalid command\n");
-    assert!(!go().unwrap());
+    assert_eq!(go().unwrap(), Handed::NoManager);
     it.fails(task, 2, "Error ENOENT: [errno 2] RADOS object not found (error opening pool 'vms')\n");
     assert_error(go(), Kind::Precondition, &["no pool \"vms\""]);
 }

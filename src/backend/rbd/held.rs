@@ -1,0 +1,64 @@
+//! Deleted volumes whose snapshots live on. Snapshots cannot be used while their image is in the trash, so the image keeps
+//! existing under another name, `csi-held-<id>`, until the last of them is deleted.
+
+use super::Rbd;
+use super::delete::in_use;
+use super::names::COPY;
+use super::right::Right;
+use super::snapshots::OBJECT;
+use super::temporaries::held_name;
+use super::tool::{Image, Info, Renamed, Spot};
+use crate::call::Call;
+use crate::error::{Error, Result};
+
+impl Rbd {
+    /// Gives an image with snapshots the name of a held one. The name is looked up again afterwards: rename takes what has the
+    /// old name, whatever that is by then, and even what is in use.
+    pub(super) fn hold(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<()> {
+        let Info { name, id, .. } = info;
+        self.refuse_watched(call, spot, name)?;
+        right.check()?;
+        self.tool.set_metadata(call, spot, name, OBJECT, name)?;
+        let held = held_name(id);
+        match self.tool.rename(call, spot, name, &held)? {
+            Renamed::Done => {}
+            Renamed::Absent => return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again"))),
+            Renamed::Taken => {
+                return Err(Error::precondition(format!(
+                    "it has snapshots, and the name {held:?} that would keep them is taken: look at that image and remove it"
+                )));
+            }
+        }
+        let hit = self.tool.info(call, spot, Image::Named(&held))?.map(|info| info.id);
+        if hit.as_ref() == Some(id) {
+            self.give_right_back(call, spot, id);
+            return Ok(());
+        }
+        self.tool.rename(call, spot, &held, name)?;
+        Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
+    }
+
+    /// Called when a snapshot of a deleted volume is deleted: removes the image if that was the last one.
+    pub(super) fn release_held(&self, call: &Call, spot: &Spot, image: &str) -> Result<()> {
+        match self.tool.info(call, spot, Image::Id(image))? {
+            Some(info) if info.name == held_name(image) => self.dispose(call, spot, info, Right::unneeded()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the snapshots that killed copies left, from which their clones read on. Whether there were any.
+    pub(super) fn remove_copies(&self, call: &Call, spot: &Spot, image: &str, live: &[&str]) -> Result<bool> {
+        let copies: Vec<&str> = live.iter().copied().filter(|name| name.starts_with(COPY)).collect();
+        for name in &copies {
+            self.tool.remove_snapshot(call, spot, Image::Id(image), name)?;
+        }
+        Ok(!copies.is_empty())
+    }
+
+    pub(super) fn refuse_watched(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
+        match self.tool.watchers(call, spot, name)? {
+            Some(watchers) if !watchers.is_empty() => Err(in_use(name, &watchers)),
+            _ => Ok(()),
+        }
+    }
+}

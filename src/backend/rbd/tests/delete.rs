@@ -1,0 +1,265 @@
+//! Deleting volumes: alone, with snapshots and clones in both orders, in use, large.
+
+use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::tool::*;
+use crate::backend::{Backend, Deleted, Origin};
+use crate::error::{Error, Kind, Result};
+use crate::ids::{VolumeId, volume_object};
+use crate::secrets::Secrets;
+
+use super::*;
+
+pub(super) fn delete(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
+    rbd.delete(&call(), id, &Secrets::default(), &|_| Ok(()))
+}
+
+pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<Deleted> {
+    rbd.delete_snapshot(&call(), id, &Secrets::default())
+}
+
+/// A cluster with a controller and a volume of so many GiB.
+pub(super) fn with_volume(size: u64) -> (FakeCluster, Rbd, VolumeId) {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    let id = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;
+    cluster.forget_steps();
+    (cluster, rbd, id)
+}
+
+/// The first words of the steps.
+pub(super) fn words(cluster: &FakeCluster) -> Vec<String> {
+    cluster.steps().iter().map(|step| step.split(' ').next().unwrap_or_default().to_string()).collect()
+}
+
+#[test]
+fn takes_three_processes_and_a_repeat_one() {
+    let (cluster, rbd, id) = with_volume(1);
+    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
+    assert_eq!(words(&cluster), ["lock", "info", "remove"]);
+    assert_eq!(cluster.dump(), "");
+    cluster.forget_steps();
+    let begun = |_: &VolumeId| Err(Error::internal("nothing is begun"));
+    assert_eq!(rbd.delete(&call(), &id, &Secrets::default(), &begun).unwrap(), Deleted::Absent);
+    assert_eq!(words(&cluster), ["info"]);
+}
+
+#[test]
+fn an_absent_volume_is_deleted_and_leaves_no_object() {
+    let (cluster, rbd, id) = with_volume(1);
+    delete(&rbd, &id).unwrap();
+    assert_eq!(delete(&controller(&cluster, ONE), &id).unwrap(), Deleted::Absent);
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn nothing_is_changed_if_it_may_not_begin() {
+    let (cluster, rbd, id) = with_volume(1);
+    let before = cluster.dump();
+    let refused = rbd.delete(&call(), &id, &Secrets::default(), &|_| Err(Error::precondition("used here"))).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Precondition);
+    assert_eq!((cluster.dump(), cluster.steps().len()), (before, 0));
+}
+
+#[test]
+fn an_id_without_incarnation_is_begun_with_it() {
+    let (cluster, rbd, id) = with_volume(1);
+    let begun = parking_lot::Mutex::new(Vec::new());
+    let bare = VolumeId { incarnation: None, ..id.clone() };
+    rbd.delete(&call(), &bare, &Secrets::default(), &|meant| {
+        begun.lock().push(meant.clone());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(*begun.lock(), [id]);
+    assert_eq!(words(&cluster), ["info", "lock", "info", "remove"]);
+    assert_eq!(delete(&rbd, &bare).unwrap(), Deleted::Absent);
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_newer_image_of_the_name_is_not_touched() {
+    let (cluster, rbd, old) = with_volume(1);
+    delete(&rbd, &old).unwrap();
+    let new = create(&rbd, &wanted("a", GIB, None)).unwrap().id;
+    let before = cluster.dump();
+    for rbd in [&rbd, &controller(&cluster, TWO)] {
+        assert_eq!(delete(rbd, &old).unwrap(), Deleted::Absent);
+        assert_eq!(cluster.dump(), before);
+    }
+    assert_eq!(delete(&rbd, &new).unwrap(), Deleted::Gone);
+}
+
+#[test]
+fn a_volume_in_use_is_refused_and_can_be_published_again() {
+    let (cluster, rbd, id) = with_volume(1);
+    let before = cluster.dump();
+    cluster.watch(&cluster.spot(), &id.object, "10.0.0.7:0/1");
+    let refused = delete(&rbd, &id).unwrap_err();
+    assert!(refused.kind() == Kind::Precondition && refused.message().contains("10.0.0.7:0/1"), "{refused}");
+    assert_eq!(cluster.dump(), before, "no lock is left");
+    cluster.unwatch("10.0.0.7:0/1");
+    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
+}
+
+#[test]
+fn a_published_volume_is_refused_with_its_nodes() {
+    let (cluster, rbd, id) = with_volume(1);
+    publish(&cluster, &id);
+    let before = cluster.dump();
+    let refused = delete(&rbd, &id).unwrap_err();
+    assert!(refused.kind() == Kind::Precondition && refused.message().contains("\"node1\""), "{refused}");
+    assert_eq!(cluster.dump(), before);
+}
+
+#[test]
+fn a_lock_that_a_node_took_too_late_keeps_nothing_from_being_deleted() {
+    let (cluster, rbd, id) = with_volume(1);
+    delete(&rbd, &id).unwrap();
+    publish(&cluster, &id);
+    assert_eq!(delete(&controller(&cluster, ONE), &id).unwrap(), Deleted::Absent);
+    assert_eq!(cluster.dump(), "");
+}
+
+/// As ControllerPublishVolume does.
+pub(super) fn publish(cluster: &FakeCluster, id: &VolumeId) -> bool {
+    let on = Lockable::Header(id.incarnation.as_deref().unwrap());
+    let hold = Hold { cookie: "node1".into(), description: "rw".into(), shared: None, seconds: None };
+    cluster.lock(&call(), &cluster.spot(), on, &hold).unwrap() == Taken::Now
+}
+
+#[test]
+fn the_snapshots_of_a_deleted_volume_live_on_until_the_last_is_deleted() {
+    let (cluster, rbd, id) = with_volume(1);
+    let (one, two) = (snapshot(&rbd, &id, "one").unwrap(), snapshot(&rbd, &id, "two").unwrap());
+    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
+    assert!(cluster.dump().contains("image rbd/csi-held-"), "{}", cluster.dump());
+    assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
+    let held = cluster.dump();
+    for rbd in [&rbd, &controller(&cluster, TWO)] {
+        assert_eq!(delete(rbd, &id).unwrap(), Deleted::Absent);
+        assert_eq!(cluster.dump(), held);
+    }
+    // The name is free.
+    let new = create(&rbd, &wanted("a", GIB, None)).unwrap().id;
+    // And what lives on can be copied.
+    let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Snapshot(one.id.clone())))).unwrap().id;
+    delete_snapshot(&rbd, &one.id).unwrap();
+    delete_snapshot(&rbd, &two.id).unwrap();
+    assert!(cluster.dump().contains("for clones"), "{}", cluster.dump());
+    delete(&rbd, &copy).unwrap();
+    delete(&rbd, &new).unwrap();
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_source_and_its_copies_are_deleted_in_any_order() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let (cluster, rbd, source) = with_volume(1);
+        let taken = snapshot(&rbd, &source, "s").unwrap().id;
+        let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Snapshot(taken.clone())))).unwrap().id;
+        for step in order {
+            match step {
+                0 => delete(&rbd, &source),
+                1 => delete_snapshot(&rbd, &taken),
+                _ => delete(&rbd, &copy),
+            }
+            .unwrap();
+        }
+        assert_eq!(cluster.dump(), "", "{order:?}");
+    }
+}
+
+#[test]
+fn a_volume_copied_from_a_volume_outlives_it() {
+    let (cluster, rbd, source) = with_volume(1);
+    let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
+    cluster.forget_steps();
+    assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
+    assert_eq!(words(&cluster), ["lock", "info", "snapshots", "remove"]);
+    assert_eq!(delete(&controller(&cluster, TWO), &source).unwrap(), Deleted::Absent, "it is kept for its clone");
+    assert_eq!(delete(&rbd, &copy).unwrap(), Deleted::Gone);
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn what_a_killed_copy_left_on_its_source_keeps_it_not() {
+    let (cluster, rbd, source) = with_volume(1);
+    let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
+    cluster.take_snapshot(&call(), &cluster.spot(), &source.object, &left).unwrap();
+    assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_volume_with_snapshots_in_use_is_refused() {
+    let (cluster, rbd, id) = with_volume(1);
+    snapshot(&rbd, &id, "s").unwrap();
+    let before = cluster.dump();
+    cluster.watch(&cluster.spot(), &id.object, "10.0.0.7:0/1");
+    assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Precondition);
+    assert_eq!(cluster.dump(), before);
+}
+
+#[test]
+fn a_large_volume_is_purged_by_the_manager() {
+    let (cluster, rbd, id) = with_volume(5);
+    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
+    assert_eq!(words(&cluster), ["lock", "info", "watchers", "move_to_trash", "purge_by_manager"]);
+    assert_eq!(delete(&controller(&cluster, ONE), &id).unwrap(), Deleted::Gone, "it is not gone yet");
+    assert!(cluster.dump().contains("task"), "{}", cluster.dump());
+    // Its name is free.
+    create(&rbd, &wanted("a", GIB, None)).unwrap();
+    cluster.run_manager();
+    assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", id.object));
+}
+
+#[test]
+fn a_large_volume_is_purged_by_the_daemon_if_nobody_else_does() {
+    let (cluster, rbd, id) = with_volume(5);
+    cluster.set_manager(false);
+    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
+    assert!(cluster.dump().contains("trash"), "the call does not wait for it: {}", cluster.dump());
+    rbd.do_chores();
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_large_volume_in_use_stays() {
+    let (cluster, rbd, id) = with_volume(5);
+    let before = cluster.dump();
+    cluster.watch(&cluster.spot(), &id.object, "10.0.0.7:0/1");
+    assert!(delete(&rbd, &id).unwrap_err().message().contains("10.0.0.7:0/1"));
+    assert_eq!(cluster.dump(), before);
+}
+
+#[test]
+fn another_image_that_was_moved_or_renamed_in_its_place_is_taken_back() {
+    // An operator, who takes no locks, gives the name to another image.
+    for (size, snapshots, after) in [(5, 0, 3), (1, 1, 5)] {
+        let (cluster, rbd, id) = with_volume(size);
+        (0..snapshots).for_each(|_| drop(snapshot(&rbd, &id, "s").unwrap()));
+        let object = id.object.clone();
+        cluster.on_step(after, move |other| {
+            let spot = other.spot();
+            other.rename(&call(), &spot, &object, "aside").unwrap();
+            let image = NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] };
+            other.create(&call(), &spot, &image).unwrap();
+            other.write(&spot, &object, "precious");
+        });
+        assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(cluster.content(&cluster.spot(), &id.object), "precious");
+        assert!(!cluster.dump().contains("trash") && !cluster.dump().contains("held"), "{}", cluster.dump());
+        assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Absent, "the volume is no more, the operator's images are");
+        assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
+    }
+}
+
+#[test]
+fn a_cluster_that_is_full_or_has_no_such_pool_says_so() {
+    let (cluster, rbd, id) = with_volume(1);
+    let lost = VolumeId { place: place("nope"), ..id.clone() };
+    assert!(delete(&rbd, &lost).unwrap_err().message().contains("nope"));
+    cluster.set_room("rbd", Room { available: 0, full: true });
+    let full = delete(&rbd, &id).unwrap_err();
+    assert!(full.kind() == Kind::NoSpace && full.message().contains(&id.to_string()), "{full}");
+}

@@ -1,0 +1,138 @@
+//! A deletion that dies at any step, in any way: the repeated request, by the same controller or another, ends like one that was
+//! never interrupted.
+
+use crate::backend::rbd::fake::{FakeCluster, Fault};
+use crate::backend::{Deleted, Origin};
+use crate::error::{Kind, Result};
+use crate::ids::{SnapshotId, VolumeId};
+
+use super::delete::{delete, delete_snapshot};
+use super::*;
+
+const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
+
+/// What there is to delete.
+struct Scene {
+    cluster: FakeCluster,
+    volume: VolumeId,
+    snapshot: Option<SnapshotId>,
+}
+
+/// A volume of so many GiB, with a snapshot, with a copy of itself.
+fn scene(size: u64, with_snapshot: bool, with_copy: bool, manager: bool) -> Scene {
+    let cluster = FakeCluster::new();
+    cluster.set_manager(manager);
+    let rbd = controller(&cluster, ONE);
+    let volume = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;
+    let taken = with_snapshot.then(|| snapshot(&rbd, &volume, "s").unwrap().id);
+    if with_copy {
+        create(&rbd, &wanted("copy", size * GIB, Some(Origin::Volume(volume.clone())))).unwrap();
+    }
+    Scene { cluster, volume, snapshot: taken }
+}
+
+/// Repeats what another controller, or one that died, keeps from being done at once.
+fn insist(cluster: &FakeCluster, act: impl Fn() -> Result<Deleted>) -> Deleted {
+    for _ in 0..10 {
+        match act() {
+            Ok(deleted) => return deleted,
+            Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
+        }
+        cluster.advance(Duration::from_secs(60));
+    }
+    panic!("it does not end: {}", cluster.dump());
+}
+
+/// What is left in the end, whoever purges.
+fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
+    rbd.do_chores();
+    cluster.run_manager();
+    // A lock on what is in the trash bothers nobody until it runs out.
+    cluster.advance(Duration::from_secs(200));
+    cluster.dump()
+}
+
+/// Interrupts `act` at every step in every way and repeats it by a controller with each of the tags; all must end like the first.
+fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -> Result<Deleted>) {
+    let scene = make();
+    let rbd = controller(&scene.cluster, ONE);
+    act(&rbd, &scene).unwrap();
+    let expected = rest(&scene.cluster, &rbd);
+    for tag in tags {
+        for fault in FAULTS {
+            for step in 1.. {
+                let scene = make();
+                scene.cluster.crash_at(step, fault);
+                // Where only a lock could not be given back, the deletion is acknowledged: it runs out.
+                let acknowledged = act(&controller(&scene.cluster, ONE), &scene).is_ok();
+                if scene.cluster.fault_pending() {
+                    break;
+                }
+                let died = scene.cluster.dump();
+                assert!(!acknowledged || !died.contains(&format!("image rbd/{}", scene.volume.object)), "{died}");
+                scene.cluster.restart();
+                let rbd = controller(&scene.cluster, tag);
+                insist(&scene.cluster, || act(&rbd, &scene));
+                rbd.sweep_spot(&call(), &scene.cluster.spot()).unwrap();
+                assert_eq!(rest(&scene.cluster, &rbd), expected, "{fault:?} at step {step}, repeated by {tag}, left:\n{died}");
+            }
+        }
+    }
+}
+
+fn delete_volume(rbd: &Rbd, scene: &Scene) -> Result<Deleted> {
+    delete(rbd, &scene.volume)
+}
+
+#[test]
+fn of_a_small_volume() {
+    try_all(&[ONE, TWO], || scene(1, false, false, true), delete_volume);
+}
+
+#[test]
+fn of_a_large_volume() {
+    try_all(&[ONE, TWO], || scene(5, false, false, true), delete_volume);
+}
+
+#[test]
+fn of_a_large_volume_without_a_manager() {
+    try_all(&[ONE, TWO], || scene(5, false, false, false), delete_volume);
+}
+
+#[test]
+fn of_a_volume_with_a_copy() {
+    try_all(&[ONE, TWO], || scene(1, false, true, true), delete_volume);
+}
+
+#[test]
+fn of_a_volume_with_a_snapshot() {
+    try_all(&[ONE, TWO], || scene(1, true, true, true), delete_volume);
+}
+
+#[test]
+fn of_the_last_snapshot_of_a_deleted_volume() {
+    for size in [1, 5] {
+        let make = || {
+            let scene = scene(size, true, false, true);
+            delete(&controller(&scene.cluster, ONE), &scene.volume).unwrap();
+            scene
+        };
+        try_all(&[ONE], make, |rbd, scene| delete_snapshot(rbd, scene.snapshot.as_ref().unwrap()));
+    }
+}
+
+#[test]
+fn a_half_made_name_is_free_again_after_the_deletion() {
+    for fault in FAULTS {
+        let scene = scene(1, false, false, true);
+        scene.cluster.crash_at(3, fault);
+        assert!(delete(&controller(&scene.cluster, ONE), &scene.volume).is_err());
+        scene.cluster.restart();
+        let new = create(&controller(&scene.cluster, TWO), &wanted("a", GIB, None)).unwrap().id;
+        let survives = fault == Fault::Before;
+        assert_eq!(new == scene.volume, survives, "{fault:?}");
+        insist(&scene.cluster, || delete(&controller(&scene.cluster, ONE), &scene.volume));
+        let left = if survives { String::new() } else { format!("image rbd/{} {GIB}", new.object) };
+        assert_eq!(scene.cluster.dump(), left, "{fault:?}");
+    }
+}

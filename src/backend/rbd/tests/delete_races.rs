@@ -1,0 +1,118 @@
+//! Two controllers that know nothing of each other, and one of them acts between any two steps of the other.
+
+use crate::backend::Deleted;
+use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::tool::{Image, RbdTool};
+use crate::ids::VolumeId;
+
+use super::delete::{delete, publish};
+use super::*;
+
+/// Has `other` happen after every step of a deletion, one after the other; gives the outcome of the deletion to `check`.
+fn at_every_step(
+    size: u64,
+    other: impl Fn(&FakeCluster, &VolumeId) + Clone + Send + 'static,
+    check: impl Fn(&FakeCluster, &VolumeId, crate::error::Result<Deleted>, u64),
+) {
+    for step in 1.. {
+        let cluster = FakeCluster::new();
+        let rbd = controller(&cluster, ONE);
+        let id = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;
+        cluster.forget_steps();
+        let (act, victim) = (other.clone(), id.clone());
+        cluster.on_step(step, move |cluster| act(cluster, &victim));
+        let outcome = delete(&rbd, &id);
+        if step > cluster.steps().len() as u64 {
+            return;
+        }
+        check(&cluster, &id, outcome, step);
+    }
+}
+
+fn object(cluster: &FakeCluster, id: &VolumeId) -> Option<String> {
+    cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().map(|info| info.id)
+}
+
+#[test]
+fn two_delete_the_same_volume() {
+    for size in [1, 5] {
+        at_every_step(
+            size,
+            |cluster, id| drop(delete(&controller(cluster, TWO), id)),
+            |cluster, id, outcome, step| {
+                outcome.unwrap_or_else(|error| panic!("step {step}: {error}"));
+                delete(&controller(cluster, TWO), id).unwrap();
+                cluster.run_manager();
+                assert_eq!(cluster.dump(), "", "step {step}");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_new_volume_of_the_name_is_never_lost() {
+    // The other controller deletes the volume and makes a new one, which it acknowledges.
+    let acknowledged = std::sync::Arc::new(parking_lot::Mutex::new(None));
+    for size in [1, 5] {
+        let kept = std::sync::Arc::clone(&acknowledged);
+        at_every_step(
+            size,
+            move |cluster, id| {
+                let two = controller(cluster, TWO);
+                let deleted = delete(&two, id).is_ok();
+                let new = create(&two, &wanted("a", size * GIB, None)).ok().filter(|_| deleted);
+                *kept.lock() = new.and_then(|new| new.id.incarnation);
+            },
+            |cluster, id, outcome, step| {
+                let new = acknowledged.lock().take();
+                if new.is_some() {
+                    assert_eq!(object(cluster, id), new, "step {step}: {outcome:?}");
+                    assert_ne!(new, id.incarnation);
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn what_was_published_is_not_deleted() {
+    for size in [1, 5] {
+        let given = std::sync::Arc::new(parking_lot::Mutex::new(false));
+        let seen = std::sync::Arc::clone(&given);
+        at_every_step(
+            size,
+            move |cluster, id| {
+                let there = object(cluster, id) == id.incarnation;
+                *seen.lock() = there && publish(cluster, id);
+            },
+            |cluster, id, outcome, step| {
+                if std::mem::take(&mut *given.lock()) {
+                    assert!(outcome.is_err(), "step {step}");
+                    assert_eq!(object(cluster, id), id.incarnation, "step {step}");
+                }
+            },
+        );
+        // Published a moment before.
+        let cluster = FakeCluster::new();
+        let rbd = controller(&cluster, ONE);
+        let id = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;
+        assert!(publish(&cluster, &id));
+        assert!(delete(&rbd, &id).is_err());
+        assert_eq!(object(&cluster, &id), id.incarnation);
+    }
+}
+
+#[test]
+fn a_controller_that_died_keeps_others_waiting_only_for_a_while() {
+    let cluster = FakeCluster::new();
+    let (one, two) = (controller(&cluster, ONE), controller(&cluster, TWO));
+    let id = create(&one, &wanted("a", GIB, None)).unwrap().id;
+    cluster.crash_at(2, crate::backend::rbd::fake::Fault::Before);
+    assert!(delete(&one, &id).is_err());
+    cluster.restart();
+    let refused = delete(&two, &id).unwrap_err();
+    assert!(refused.message().contains("another controller"), "{refused}");
+    cluster.advance(Duration::from_secs(200));
+    assert_eq!(delete(&two, &id).unwrap(), Deleted::Gone);
+    assert_eq!(cluster.dump(), "");
+}

@@ -1,0 +1,126 @@
+//! What is swept up after a start, and what is not.
+
+use std::time::SystemTime;
+
+use crate::backend::rbd::fake::{FakeCluster, Fault};
+use crate::backend::rbd::tool::*;
+
+use super::delete::{delete, with_volume};
+use super::*;
+
+const DIGITS: &str = "0123456789abcdef0123456789abcdef";
+
+fn image(cluster: &FakeCluster, name: &str) {
+    let image = NewImage { name, size: GIB, layout: &Layout::default(), metadata: &[] };
+    assert_eq!(cluster.create(&call(), &cluster.spot(), &image).unwrap(), Made::New);
+}
+
+fn sweep(cluster: &FakeCluster, rbd: &Rbd) -> crate::error::Result<()> {
+    rbd.sweep_spot(&call(), &cluster.spot())
+}
+
+#[test]
+fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
+    let cluster = FakeCluster::new();
+    cluster.set_now(SystemTime::now());
+    let (ours, theirs, making) = (
+        format!("csi-tmp-{DIGITS}-{ONE}"),
+        format!("csi-tmp-{DIGITS}-{TWO}"),
+        format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")),
+    );
+    [&ours, &theirs, &making].into_iter().for_each(|name| image(&cluster, name));
+    image(&cluster, "csi-tmp-of-an-operator");
+    let rbd = controller(&cluster, ONE);
+    let working = rbd.temporaries.begin(&making);
+    sweep(&cluster, &rbd).unwrap();
+    let left = cluster.dump();
+    assert!(!left.contains(&ours) && left.contains(&theirs) && left.contains(&making), "{left}");
+    drop(working);
+    sweep(&cluster, &rbd).unwrap();
+    assert!(!cluster.dump().contains(&making));
+    assert!(cluster.dump().contains("csi-tmp-of-an-operator"));
+}
+
+#[test]
+fn copies_of_another_controller_go_after_a_day() {
+    let cluster = FakeCluster::new();
+    cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
+    image(&cluster, &format!("csi-tmp-{DIGITS}-{TWO}"));
+    sweep(&cluster, &controller(&cluster, ONE)).unwrap();
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
+    let cluster = FakeCluster::new();
+    let (open, other) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
+    image(&cluster, &open);
+    image(&cluster, &other);
+    cluster.watch(&cluster.spot(), &open, "10.0.0.7:0/1");
+    let rbd = controller(&cluster, ONE);
+    assert!(sweep(&cluster, &rbd).is_err());
+    assert_eq!(cluster.dump(), format!("image rbd/{open} {GIB}"));
+    cluster.unwatch("10.0.0.7:0/1");
+    sweep(&cluster, &rbd).unwrap();
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn snapshots_that_killed_copies_were_made_from_go() {
+    let (cluster, rbd, id) = with_volume(1);
+    for tag in [ONE, TWO] {
+        cluster.take_snapshot(&call(), &cluster.spot(), &id.object, &format!("csi-copy-{DIGITS}-{tag}")).unwrap();
+    }
+    sweep(&cluster, &rbd).unwrap();
+    let left = cluster.dump();
+    assert!(!left.contains(ONE) && left.contains(TWO), "{left}");
+}
+
+#[test]
+fn volumes_held_for_snapshots_that_are_gone_go() {
+    let (cluster, rbd, id) = with_volume(1);
+    let taken = snapshot(&rbd, &id, "s").unwrap();
+    delete(&rbd, &id).unwrap();
+    sweep(&cluster, &rbd).unwrap();
+    assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
+    let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
+    cluster.remove_snapshot(&call(), &cluster.spot(), Image::Named(&held), &format!("csi-snap-{}", taken.id.snapshot)).unwrap();
+    sweep(&cluster, &rbd).unwrap();
+    assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
+}
+
+#[test]
+fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
+    let (cluster, rbd, id) = with_volume(5);
+    cluster.set_manager(false);
+    delete(&rbd, &id).unwrap();
+    image(&cluster, "web");
+    cluster.move_to_trash(&call(), &cluster.spot(), "web").unwrap();
+    let rbd = controller(&cluster, ONE);
+    rbd.sweep().unwrap();
+    rbd.do_chores();
+    assert_eq!(cluster.dump(), format!("trash rbd/web {GIB}"));
+}
+
+#[test]
+fn the_thread_does_what_is_put_on_the_list() {
+    let (cluster, rbd, id) = with_volume(5);
+    cluster.set_manager(false);
+    let rbd = Arc::new(rbd);
+    rbd.start_background().unwrap();
+    delete(&rbd, &id).unwrap();
+    while !cluster.dump().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_chore_that_fails_is_kept() {
+    let (cluster, rbd, id) = with_volume(5);
+    cluster.set_manager(false);
+    delete(&rbd, &id).unwrap();
+    cluster.fail_at(1, Fault::Before);
+    rbd.do_chores();
+    assert!(cluster.dump().contains("trash"));
+    assert_eq!(rbd.chores.len(), 1);
+}

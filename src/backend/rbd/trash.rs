@@ -1,0 +1,60 @@
+//! Large images, whose removal takes too long for a call: they are moved to the trash, and purged by the cluster's manager, or by
+//! this daemon if there is none.
+
+use super::Rbd;
+use super::right::Right;
+use super::tool::{Changed, Handed, Info, Spot};
+use crate::call::Call;
+use crate::error::{Error, Result};
+
+/// Images with more bytes are not removed while a call waits: that is 1024 objects of the usual 4 MiB.
+pub(super) const LARGE: u64 = 4 << 30;
+
+impl Rbd {
+    /// Moves an image to the trash and sees to its purge. The purge is by id and tells whether the image is in the trash: if it
+    /// is not, another was moved in its place, and is taken back.
+    pub(super) fn move_aside(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<()> {
+        // The trash takes images that are in use.
+        self.refuse_watched(call, spot, &info.name)?;
+        right.check()?;
+        let moved = self.tool.move_to_trash(call, spot, &info.name)?;
+        match (self.purge_soon(call, spot, &info.id)?, moved) {
+            // Also if it was moved before, by an attempt that died.
+            (true, _) => Ok(()),
+            (false, Changed::Done) => self.take_back(call, spot, &info.name, &info.id),
+            (false, Changed::Absent) => {
+                Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name)))
+            }
+        }
+    }
+
+    /// Has an image in the trash purged, by whoever can. False if it is not in the trash.
+    pub(super) fn purge_soon(&self, call: &Call, spot: &Spot, image: &str) -> Result<bool> {
+        match self.tool.purge_by_manager(call, spot, image)? {
+            Handed::Over => Ok(true),
+            Handed::Absent => Ok(false),
+            Handed::NoManager => {
+                let there = self.is_trashed(call, spot, image)?;
+                if there {
+                    self.chores.purge(spot, image);
+                }
+                Ok(there)
+            }
+        }
+    }
+
+    /// Whether the trash has the image, and not for its clones.
+    pub(super) fn is_trashed(&self, call: &Call, spot: &Spot, image: &str) -> Result<bool> {
+        let trash = self.tool.trash(call, spot)?;
+        Ok(trash.iter().any(|it| it.id == image && !it.by_clones))
+    }
+
+    /// Restores what was moved to the trash in place of the image `meant`.
+    fn take_back(&self, call: &Call, spot: &Spot, name: &str, meant: &str) -> Result<()> {
+        let trash = self.tool.trash(call, spot)?;
+        let Some(wrong) = trash.iter().find(|it| it.name == name && it.id != meant && !it.by_clones) else { return Ok(()) };
+        let restored = self.tool.restore_from_trash(call, spot, &wrong.id, name)?;
+        log::warn!("image {name:?} of pool {:?} was replaced while it was deleted; id {}: {restored:?}", spot.pool, wrong.id);
+        Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
+    }
+}
