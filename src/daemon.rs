@@ -9,8 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::local::Local;
+use crate::backend::rbd::Rbd;
+use crate::backend::rbd::cli::Cli;
+use crate::backend::rbd::node::Mapper;
 use crate::backend::{Backend, Backends};
-use crate::config::Config;
+use crate::clusters::{Clusters, Source};
+use crate::config::{BackendName, Config};
 use crate::error::{Error, Result};
 use crate::exec::kernel::Kernel;
 use crate::exec::{Limits, Processes, Tools};
@@ -18,6 +22,7 @@ use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::running::Running;
 use crate::grpc::v1::identity::Identity;
 use crate::grpc::{Door, v1_services};
+use crate::ids;
 use crate::journal::{Journal, RealDisk};
 use crate::layout::Layout;
 use crate::locks::Locks;
@@ -35,6 +40,9 @@ const KILL: Duration = Duration::from_secs(5);
 
 /// How long the calls whose processes are gone get to say so, to write down what they did and to be answered.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How often is looked whether the files of the clusters have changed: a few stat calls.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
 pub fn run(config: &Config) -> ExitCode {
@@ -57,6 +65,7 @@ struct Daemon {
     running: Arc<Running>,
     processes: Arc<Processes>,
     journal: Arc<Journal>,
+    clusters: Arc<Clusters>,
     _state: FileLock,
 }
 
@@ -71,7 +80,8 @@ impl Daemon {
         let state = lock_state(&layout)?;
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
-        let volumes = Arc::new(assemble(config, layout, &journal, &processes)?);
+        let clusters = Arc::new(Clusters::load(Source::new(config)));
+        let volumes = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
         recover(config, &volumes)?;
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
@@ -82,7 +92,7 @@ impl Daemon {
         let identity = Identity { name: config.name.clone(), volumes };
         let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
         let door = Door::open(&config.endpoint, services)?;
-        Ok(Self { signals, notifier, door, pool, locks, running, processes, journal, _state: state })
+        Ok(Self { signals, notifier, door, pool, locks, running, processes, journal, clusters, _state: state })
     }
 
     fn serve(self) -> ExitCode {
@@ -94,13 +104,17 @@ impl Daemon {
         outcome
     }
 
-    /// Waits for the end. A poisoned journal ends the daemon: it could no longer keep what it acknowledges.
+    /// Waits for the end, and lets the clusters follow their files meanwhile. A poisoned journal ends the daemon: it could no longer keep what it acknowledges.
     fn wait(&self) -> ExitCode {
         loop {
-            match self.signals.next() {
-                Event::Reload => log::info!("nothing to reload: all settings come from the environment; restart to change them"),
-                Event::Stop => return ExitCode::SUCCESS,
-                Event::Fatal(reason) => {
+            match self.signals.next_within(LOOK) {
+                None => self.clusters.reload_if_changed(),
+                Some(Event::Reload) => {
+                    log::info!("the clusters are read again; other settings come from the environment: restart to change them");
+                    self.clusters.reload();
+                }
+                Some(Event::Stop) => return ExitCode::SUCCESS,
+                Some(Event::Fatal(reason)) => {
                     log::error!("cephlet goes down: {reason}");
                     return ExitCode::FAILURE;
                 }
@@ -158,13 +172,17 @@ fn start_processes(config: &Config) -> Result<Arc<Processes>> {
     processes.map(Arc::new).map_err(|error| Error::io("start the reaper", &error))
 }
 
-fn assemble(config: &Config, layout: Layout, journal: &Arc<Journal>, processes: &Arc<Processes>) -> Result<Volumes> {
+fn assemble(
+    config: &Config,
+    layout: Layout,
+    journal: &Arc<Journal>,
+    processes: &Arc<Processes>,
+    clusters: &Arc<Clusters>,
+) -> Result<Volumes> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
-    let loops = Arc::new(kernel.clone());
-    let local = Local::open(layout.local_dir().to_path_buf(), &config.node_id, &config.name, loops, config.services.controller)?;
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     Ok(Volumes {
-        backends: Backends::new(vec![Arc::new(local) as Arc<dyn Backend>]),
+        backends: backends(config, &layout, &kernel, processes, clusters)?,
         journal: Arc::clone(journal),
         kernel,
         runner: Arc::clone(processes) as _,
@@ -174,6 +192,33 @@ fn assemble(config: &Config, layout: Layout, journal: &Arc<Journal>, processes: 
         boot_id,
         single_node_targets: config.single_node_targets,
     })
+}
+
+/// The kinds of storage that are wanted, or that are set up where nobody says.
+fn backends(
+    config: &Config,
+    layout: &Layout,
+    kernel: &Kernel,
+    processes: &Arc<Processes>,
+    clusters: &Arc<Clusters>,
+) -> Result<Backends> {
+    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+    if config.wants(BackendName::Local).unwrap_or(true) {
+        let loops = Arc::new(kernel.clone());
+        let root = layout.local_dir().to_path_buf();
+        backends.push(Arc::new(Local::open(root, &config.node_id, &config.name, loops, config.services.controller)?));
+    }
+    if config.wants(BackendName::Rbd).unwrap_or_else(|| clusters.are_set_up()) {
+        let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
+        let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _);
+        let tag = ids::controller_tag(&config.node_id, layout.state_dir());
+        let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag));
+        if config.services.controller {
+            rbd.start_background().map_err(|error| Error::io("start a thread", &error))?;
+        }
+        backends.push(rbd);
+    }
+    Ok(Backends::new(backends))
 }
 
 fn recover(config: &Config, volumes: &Volumes) -> Result<()> {

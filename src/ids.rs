@@ -5,6 +5,7 @@
 //! a snapshot ends in `…:SOURCE-INCARNATION@SNAPSHOT`. What does not parse is an ID that was never given: no such object.
 
 use std::fmt;
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -12,6 +13,29 @@ use crate::error::{Error, Result};
 
 /// The longest ID the CSI specification lets a plugin give, in bytes.
 pub const MAX_ID: usize = 128;
+
+/// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16`.
+pub const MAX_NODE: usize = MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
+
+/// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have that name.
+pub const DELETER: &str = "delete";
+
+/// What is wrong with a node ID, if no node of this plugin can have it.
+pub fn refuse_node(id: &str) -> Result<(), String> {
+    let length = encode(id).len();
+    if id.is_empty() || id.chars().any(char::is_control) {
+        return Err("allowed is a name without control characters".to_string());
+    }
+    if id == DELETER {
+        return Err(format!("{DELETER:?} is how cephlet marks volumes that are being deleted: choose another name"));
+    }
+    match length > MAX_NODE {
+        true => {
+            Err(format!("takes {length} bytes in the IDs of local volumes, at most {MAX_NODE} are allowed: set a shorter one"))
+        }
+        false => Ok(()),
+    }
+}
 
 /// Where an object lives. Backends without pools or namespaces leave those empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +81,12 @@ pub fn volume_object(instance: &str, name: &str) -> String {
 /// The 16 digits that stand for a snapshot's name.
 pub fn snapshot_digits(instance: &str, name: &str) -> String {
     digest(instance, name)[..16].to_string()
+}
+
+/// Eight digits that tell a controller's temporary objects from those of others. They come from what it has again after a restart,
+/// whatever it has lost: its node and where it keeps its state.
+pub fn controller_tag(node: &str, state_dir: &Path) -> String {
+    digest(node, &state_dir.to_string_lossy())[..8].to_string()
 }
 
 /// SHA-256 over instance and name, in hexadecimal. The NUL keeps ("ab", "c") and ("a", "bc") apart.

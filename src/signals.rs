@@ -2,8 +2,9 @@
 
 use std::io;
 use std::thread;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator;
 
@@ -59,9 +60,13 @@ impl Signals {
         Ok(Self { events, sender: EventSender(sender) })
     }
 
-    /// Waits for the next event.
-    pub fn next(&self) -> Event {
-        self.events.recv().unwrap_or(Event::Stop)
+    /// Waits for the next event; None if there is none for so long.
+    pub fn next_within(&self, time: Duration) -> Option<Event> {
+        match self.events.recv_timeout(time) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
+        }
     }
 
     /// For others who have events.

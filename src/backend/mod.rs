@@ -202,6 +202,11 @@ pub trait Backend: Send + Sync {
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
 
+    /// The same, with the nodes it is published to and its condition, which may take more questions.
+    fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        self.find(call, id, secrets)
+    }
+
     /// Up to `limit` volumes (0: all) whose keys follow `after`.
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>>;
 
@@ -211,10 +216,10 @@ pub trait Backend: Send + Sync {
     /// Makes the volume at least as large as asked, never smaller; gives its size.
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64>;
 
-    /// Changes settings of a volume.
+    /// Changes settings of a volume; without any, only says whether it is there.
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()>;
 
-    /// Records that a node may use the volume; gives what that node needs to know.
+    /// Records that a node may use the volume, if it is there; gives what that node needs to know.
     fn publish(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map>;
 
     /// Takes the volume back from a node, or from all.
@@ -238,11 +243,17 @@ pub trait Backend: Send + Sync {
     /// The device the volume is attached as, asked of the kernel.
     fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
 
-    /// Detaches the volume from this node; one that is not attached is detached.
-    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()>;
+    /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was attached without the
+    /// controller, so that [`Backend::attach`] did the controller's part: it is undone.
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()>;
 
     /// Lets the device follow the volume's size.
     fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()>;
+
+    /// What the kernel tells to be wrong with the attached volume's device, without any I/O.
+    fn device_condition(&self, _id: &VolumeId) -> Result<Condition> {
+        Ok(None)
+    }
 
     /// Cleans up after a crash; called once, before anything else and only by the copy that serves the controller.
     fn recover(&self) -> Result<()>;

@@ -2,6 +2,7 @@
 
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::report::table;
+use crate::clusters::{Clusters, Entry, Source};
 use crate::config::{Config, Mistake, Role, Setting};
 
 /// The settings in the environment, or all mistakes in them.
@@ -19,10 +20,36 @@ fn refused(mistakes: &[Mistake]) -> Failure {
     }
 }
 
-/// Every variable: what is in force, where it comes from, what it means.
+/// Every variable: what is in force, where it comes from, what it means. Then the clusters, as their files are now.
 pub fn describe(config: &Config) -> String {
     let rows: Vec<_> = config.describe().iter().map(row).collect();
-    format!("{}\n", table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows))
+    let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
+    format!("{variables}\n\n{}\n", clusters(&Clusters::load(Source::new(config))))
+}
+
+/// Each cluster with where its key comes from, never the key, and why it cannot be used.
+fn clusters(clusters: &Clusters) -> String {
+    let rows: Vec<_> = clusters.entries().iter().map(|(name, entry)| cluster(name, entry)).collect();
+    match rows.is_empty() {
+        true => clusters.trouble().unwrap_or_default(),
+        false => table(["CLUSTER", "MONITORS", "USER", "KEY", "POOLS", "NAMESPACES", "STATE"], &rows),
+    }
+}
+
+fn cluster(name: &str, entry: &Entry) -> [String; 7] {
+    let Some(cluster) = &entry.cluster else {
+        let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
+        return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);
+    };
+    let all_or = |names: &[String]| if names.is_empty() { String::from("all") } else { names.join(",") };
+    let monitors = cluster.monitors_text();
+    let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
+    let (user, state) = match &cluster.credentials {
+        Some(credentials) => (credentials.user.as_str(), "ready"),
+        None => ("-", "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the background"),
+    };
+    let (pools, namespaces) = (all_or(&cluster.pools), all_or(&cluster.namespaces));
+    [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
 }
 
 fn row(setting: &Setting) -> [String; 4] {

@@ -1,35 +1,52 @@
 //! Which Ceph clusters there are, how they are reached and with whose key.
+//!
+//! Everything is read at start, at SIGHUP and soon after one of the files has changed, keys included: a key that was rotated is
+//! used from then on. What cannot be read never takes a cluster away that works: it stays as it was, and what is wrong is logged
+//! and shown by `cephlet config`.
 
+mod conf;
+mod files;
+mod keys;
+mod monitors;
+mod source;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::Result;
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Error, Result};
 use crate::secrets::{Secret, Secrets};
+
+pub use monitors::{Monitor, parse as parse_monitors};
+pub use source::Source;
+
+use files::Files;
+use source::Loaded;
+
+/// The name of the one cluster of a host that has a ceph.conf.
+pub const HOST_CLUSTER: &str = "ceph";
 
 /// A Ceph cluster as the operator set it up.
 #[derive(Debug)]
 pub struct Cluster {
     /// Its name: a field of every ID.
     pub name: String,
+    /// Its own ID, where the operator or its conf says it.
+    pub fsid: Option<String>,
     /// A ceph.conf to pass to the tools; None where the monitors are all there is.
     pub conf: Option<PathBuf>,
-    /// Its monitors, for the tools and the kernel.
+    /// Its monitors, for the tools and the kernel; empty where the conf finds them in another way.
     pub monitors: Vec<Monitor>,
     /// Its own credentials; None for a cluster in reduced mode.
     pub credentials: Option<Credentials>,
+    /// Where its key comes from, or why it has none: for people.
+    pub key_from: String,
     /// The pools that may be used; empty for all.
     pub pools: Vec<String>,
     /// The namespaces that may be used; empty for all.
     pub namespaces: Vec<String>,
-}
-
-/// One monitor, by its addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Monitor {
-    /// `10.0.0.1:3300`, of messenger version 2.
-    pub v2: Option<String>,
-    /// `10.0.0.1:6789`, of messenger version 1.
-    pub v1: Option<String>,
 }
 
 /// Who asks a cluster.
@@ -41,39 +58,199 @@ pub struct Credentials {
     pub key: Option<Secret>,
 }
 
-/// The clusters in force. The set is replaced as a whole when its file changes.
-#[derive(Debug, Default)]
+/// The clusters in force.
+#[derive(Debug)]
 pub struct Clusters {
-    current: parking_lot::RwLock<Vec<Arc<Cluster>>>,
+    source: Source,
+    current: RwLock<Set>,
+    files: Mutex<Files>,
+}
+
+/// A cluster that was set up, as it is in force, and what is wrong with what is written about it now.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// None for one that cannot be used.
+    pub cluster: Option<Arc<Cluster>>,
+    /// None where all is well.
+    pub trouble: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    entries: BTreeMap<String, Entry>,
+    /// Why the last reading came to nothing.
+    trouble: Option<String>,
 }
 
 impl Clusters {
-    /// These clusters.
+    /// Reads them. What is wrong disables clusters and is logged; it never fails.
+    pub fn load(source: Source) -> Self {
+        let clusters = Self { source, current: RwLock::default(), files: Mutex::default() };
+        clusters.reload();
+        clusters
+    }
+
+    /// Reads them again. What cannot be read leaves what is in force.
+    pub fn reload(&self) {
+        let (loaded, files) = self.source.load();
+        *self.files.lock() = files;
+        let mut current = self.current.write();
+        current.replace(loaded);
+        current.log(&self.source);
+    }
+
+    /// Reads them again if one of the files has changed.
+    pub fn reload_if_changed(&self) {
+        let changed = self.files.lock().have_changed();
+        if changed {
+            log::info!("the files of the clusters have changed: they are read again");
+            self.reload();
+        }
+    }
+
+    /// The cluster of this name; None where no such one is set up.
+    ///
+    /// # Errors
+    /// Precondition, with the reason, for one that is set up but cannot be used, and for all while nothing could be read at all.
+    pub fn find(&self, name: &str) -> Result<Option<Arc<Cluster>>> {
+        let current = self.current.read();
+        match (current.entries.get(name), &current.trouble) {
+            (Some(Entry { cluster: Some(cluster), .. }), _) => Ok(Some(Arc::clone(cluster))),
+            (Some(Entry { trouble, .. }), _) => {
+                let why = trouble.as_deref().unwrap_or("it cannot be read");
+                Err(Error::precondition(format!("cluster {name:?} is disabled: {why}")))
+            }
+            (None, Some(why)) if current.entries.is_empty() => {
+                Err(Error::precondition(format!("cluster {name:?} is not known, because no cluster could be read: {why}")))
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// All that can be used, in the order of their names.
+    pub fn all(&self) -> Vec<Arc<Cluster>> {
+        self.current.read().entries.values().filter_map(|entry| entry.cluster.clone()).collect()
+    }
+
+    /// All that are set up, with their names, in order: what `cephlet config` shows.
+    pub fn entries(&self) -> Vec<(String, Entry)> {
+        self.current.read().entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+    }
+
+    /// Whether anybody has set up a cluster, be it one that cannot be used.
+    pub fn are_set_up(&self) -> bool {
+        let current = self.current.read();
+        !current.entries.is_empty() || current.trouble.is_some()
+    }
+
+    /// What is wrong with the file as a whole, now.
+    pub fn file_trouble(&self) -> Option<String> {
+        self.current.read().trouble.clone()
+    }
+
+    /// Why no cluster can be used at all; None if one can.
+    pub fn trouble(&self) -> Option<String> {
+        let current = self.current.read();
+        if current.entries.values().any(|entry| entry.cluster.is_some()) {
+            return None;
+        }
+        let troubles = current.entries.values().filter_map(|entry| entry.trouble.as_deref()).chain(current.trouble.as_deref());
+        let troubles = troubles.collect::<Vec<_>>().join("; ");
+        Some(if troubles.is_empty() { self.absence() } else { troubles })
+    }
+
+    fn absence(&self) -> String {
+        format!("no Ceph cluster is set up: there is no {}, and CEPHLET_CLUSTERS is not set", self.source.path().display())
+    }
+
+    /// These clusters, which never change.
     #[cfg(test)]
     pub fn of(clusters: impl IntoIterator<Item = Cluster>) -> Self {
-        Self { current: parking_lot::RwLock::new(clusters.into_iter().map(Arc::new).collect()) }
+        let entry = |cluster: Cluster| (cluster.name.clone(), Entry { cluster: Some(Arc::new(cluster)), trouble: None });
+        let set = Set { entries: clusters.into_iter().map(entry).collect(), trouble: None };
+        let source = Source::File { path: "/nonexistent".into(), credentials: None };
+        Self { source, current: RwLock::new(set), files: Mutex::default() }
+    }
+}
+
+impl Set {
+    fn replace(&mut self, loaded: Loaded) {
+        match loaded {
+            Err(why) => self.trouble = Some(why),
+            Ok(clusters) => {
+                let mut former = std::mem::take(&mut self.entries);
+                let mut entry = |name: &str, cluster: Result<Cluster, String>| match cluster {
+                    Ok(cluster) => Entry { cluster: Some(Arc::new(cluster)), trouble: None },
+                    Err(why) => Entry { cluster: former.remove(name).and_then(|entry| entry.cluster), trouble: Some(why) },
+                };
+                self.entries = clusters.into_iter().map(|(name, cluster)| (name.clone(), entry(&name, cluster))).collect();
+                self.trouble = None;
+            }
+        }
     }
 
-    /// The cluster of this name.
-    pub fn find(&self, name: &str) -> Option<Arc<Cluster>> {
-        self.current.read().iter().find(|cluster| cluster.name == name).cloned()
-    }
-
-    /// All of them, in the order of their names.
-    pub fn all(&self) -> Vec<Arc<Cluster>> {
-        self.current.read().clone()
+    fn log(&self, source: &Source) {
+        if let Some(why) = &self.trouble {
+            let kept = if self.entries.is_empty() { "no cluster can be used" } else { "the clusters stay as they were" };
+            log::error!("{why}; {kept}");
+            return;
+        }
+        for (name, entry) in &self.entries {
+            match (&entry.cluster, &entry.trouble) {
+                (None, Some(why)) => log::error!("cluster {name:?} is disabled: {why}"),
+                (Some(_), Some(why)) => log::error!("cluster {name:?} stays as it was: {why}"),
+                (Some(cluster), None) => log::info!("cluster {name:?} of {}: {cluster}", source.path().display()),
+                (None, None) => {}
+            }
+        }
     }
 }
 
 impl Cluster {
-    /// The credentials of a request's secrets (`userID`, `userKey`), else the cluster's own.
+    /// A cluster of this name about which nothing else is known.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            fsid: None,
+            conf: None,
+            monitors: Vec::new(),
+            credentials: None,
+            key_from: String::from("no user is set"),
+            pools: Vec::new(),
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// Gives it credentials of its own.
+    fn own(&mut self, user: &str, key: Option<Secret>, key_from: String) {
+        self.credentials = Some(Credentials { user: user.to_string(), key });
+        self.key_from = key_from;
+    }
+
+    /// The credentials of a request's secrets (`userID`, `userKey`), else the cluster's own. Other secrets are passed over.
     ///
     /// # Errors
-    /// Unauthenticated where there are neither, with what to set.
-    pub fn credentials(&self, _secrets: &Secrets) -> Result<Credentials> {
-        self.credentials
-            .clone()
-            .ok_or_else(|| crate::error::Error::unauthenticated(format!("cluster {:?} has no credentials", self.name)))
+    /// Invalid argument where a request has only one of the two, or one that cannot be right; Unauthenticated where there are no
+    /// credentials at all. Both say what to set, and never show a key.
+    pub fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
+        let only = |there: &str, missing: &str| {
+            Err(Error::invalid(format!("the secret {there:?} was given without {missing:?}: cluster {:?} needs both", self.name)))
+        };
+        match (secrets.get("userID"), secrets.get("userKey")) {
+            (Some(user), Some(key)) => from_secrets(user, key),
+            (Some(_), None) => only("userID", "userKey"),
+            (None, Some(_)) => only("userKey", "userID"),
+            (None, None) => self.credentials.clone().ok_or_else(|| self.no_credentials()),
+        }
+    }
+
+    fn no_credentials(&self) -> Error {
+        let Self { name, key_from, .. } = self;
+        Error::unauthenticated(format!(
+            "cluster {name:?} has no credentials of its own ({key_from}) and the request brought none: set the secrets userID and \
+             userKey, or give cluster {name:?} a user and a key (user and key_file in the file of CEPHLET_CLUSTERS, else \
+             CEPHLET_CEPH_USER and CEPHLET_CEPH_KEYRING)"
+        ))
     }
 
     /// Whether a pool and a namespace of it may be used.
@@ -81,4 +258,56 @@ impl Cluster {
         let among = |allowed: &[String], name: &str| allowed.is_empty() || allowed.iter().any(|it| it == name);
         among(&self.pools, pool) && among(&self.namespaces, namespace)
     }
+
+    /// The monitors for `-m` of the tools, and for messages; empty where only the conf knows them.
+    pub fn monitors_text(&self) -> String {
+        monitors::for_tools(&self.monitors)
+    }
+
+    /// The monitors for the kernel (`10.0.0.1:6789,10.0.0.2:6789`), and whether they speak messenger version 2 only, so that
+    /// `ms_mode` is needed. Names are resolved now.
+    ///
+    /// # Errors
+    /// Unavailable if no name can be resolved; Precondition if no monitor is known.
+    pub fn kernel_monitors(&self) -> Result<(String, bool)> {
+        monitors::for_kernel(&self.monitors).map_err(|error| error.context(format!("cluster {:?}", self.name)))
+    }
 }
+
+/// For logs: how it is reached and as whom.
+impl std::fmt::Display for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "monitors {}, ", self.monitors_text())?;
+        match &self.credentials {
+            Some(credentials) => write!(f, "user {}, key {}", credentials.user, self.key_from),
+            None => write!(f, "reduced mode ({})", self.key_from),
+        }
+    }
+}
+
+fn from_secrets(user: &Secret, key: &Secret) -> Result<Credentials> {
+    let name = user.reveal().strip_prefix("client.").unwrap_or(user.reveal());
+    check_user(name).map_err(|what| Error::invalid(format!("the secret \"userID\": {what}")))?;
+    let key = key.reveal().trim();
+    keys::check(key).map_err(|what| Error::invalid(format!("the secret \"userKey\": {what}")))?;
+    Ok(Credentials { user: name.to_string(), key: Some(Secret::new(key)) })
+}
+
+/// Whether this can be a user, without `client.`: one word that is no option and no list (the kernel's options are one).
+pub fn check_user(user: &str) -> Result<(), String> {
+    let plain =
+        |letter: char| !letter.is_whitespace() && !letter.is_control() && !matches!(letter, ',' | '=' | '"' | '\'' | '[' | ']');
+    match !user.is_empty()
+        && user.len() <= 128
+        && !user.starts_with('-')
+        && !user.starts_with("client.")
+        && user.chars().all(plain)
+    {
+        true => Ok(()),
+        false => Err(String::from("allowed is the name of a Ceph user, without 'client.'")),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

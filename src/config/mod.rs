@@ -3,7 +3,7 @@
 mod parse;
 mod variables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,9 @@ pub use variables::{VARIABLES, Variable};
 
 /// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime directory.
 pub const SOCKET: &str = "csi.sock";
+
+/// What describes the one cluster of a host.
+const CEPH: [&str; 3] = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
 
 /// Everything that can be set.
 #[derive(Clone, Debug)]
@@ -51,6 +54,14 @@ pub struct Config {
     pub single_node_targets: SingleNodeTargets,
     /// Where tools are looked for; empty for the usual directories.
     pub tool_path: Vec<PathBuf>,
+    /// The kinds of storage; None for all that are set up.
+    pub backends: Option<BTreeSet<BackendName>>,
+    /// The one cluster of a host that has a ceph.conf.
+    pub ceph: Ceph,
+    /// A file with several clusters, in place of that one.
+    pub clusters: Option<PathBuf>,
+    /// Where the service manager has put credentials.
+    pub credentials_dir: Option<PathBuf>,
     /// What is logged, in env_logger's syntax.
     pub log: String,
     /// The service manager's socket.
@@ -79,6 +90,28 @@ pub struct Services {
     pub controller: bool,
     /// The node's service.
     pub node: bool,
+}
+
+/// A kind of storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BackendName {
+    /// Files of this node.
+    Local,
+    /// Images of a Ceph cluster.
+    Rbd,
+}
+
+/// How the one Ceph cluster of a host is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ceph {
+    /// Its ceph.conf.
+    pub conf: PathBuf,
+    /// The user, without `client.`.
+    pub user: String,
+    /// Where the user's key is, if not where Ceph looks.
+    pub keyring: Option<PathBuf>,
+    /// Whether the environment names any of it.
+    pub named: bool,
 }
 
 /// A second target for a volume that only one workload may write (access mode SINGLE_NODE_WRITER).
@@ -141,7 +174,6 @@ impl Config {
             Role::Daemon => String::new(),
             Role::Client => runtime_dir.join(SOCKET).display().to_string(),
         };
-        reader.known("CEPHLET_BACKENDS", parse::backends);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
             endpoint: reader.value("CSI_ENDPOINT", &socket, parse::endpoint),
@@ -158,6 +190,10 @@ impl Config {
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
             single_node_targets: reader.known("CEPHLET_SINGLE_NODE_TARGETS", parse::single_node_targets),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
+            backends: reader.known("CEPHLET_BACKENDS", parse::backends),
+            ceph: reader.ceph(),
+            clusters: reader.clusters(),
+            credentials_dir: reader.inherited("CREDENTIALS_DIRECTORY"),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
             notify_socket: reader.inherited("NOTIFY_SOCKET"),
             journal_stream: reader.inherited("JOURNAL_STREAM"),
@@ -166,6 +202,14 @@ impl Config {
             state_dir,
             runtime_dir,
             settings: Vec::new(),
+        }
+    }
+
+    /// Whether a kind of storage is to be served; None where that depends on whether it is set up.
+    pub fn wants(&self, backend: BackendName) -> Option<bool> {
+        match &self.backends {
+            Some(wanted) => Some(wanted.contains(&backend)),
+            None => (backend == BackendName::Local).then_some(true),
         }
     }
 
@@ -226,6 +270,31 @@ impl Reader {
         let given = self.inherited(inherited).unwrap_or_else(|| usual.to_path_buf());
         let first = given.to_string_lossy().split(':').next().unwrap_or_default().to_string();
         self.value(name, &first, parse::path)
+    }
+
+    fn ceph(&mut self) -> Ceph {
+        Ceph {
+            conf: self.known("CEPHLET_CEPH_CONF", parse::path),
+            user: self.known("CEPHLET_CEPH_USER", parse::ceph_user),
+            keyring: self.known("CEPHLET_CEPH_KEYRING", parse::optional_path),
+            named: CEPH.iter().any(|name| self.is_set(name)),
+        }
+    }
+
+    /// The file of clusters. What it replaces would otherwise silently do nothing.
+    fn clusters(&mut self) -> Option<PathBuf> {
+        let file = self.known("CEPHLET_CLUSTERS", parse::optional_path)?;
+        for name in CEPH {
+            if self.is_set(name) {
+                let what = String::from("has no effect together with CEPHLET_CLUSTERS: put it into that file");
+                self.mistakes.push(Mistake { name: name.to_string(), what });
+            }
+        }
+        Some(file)
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.variables.contains_key(&OsString::from(name))
     }
 
     /// A variable that the service manager sets.

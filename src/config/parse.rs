@@ -1,18 +1,17 @@
 //! The text of each kind of variable. An error says what is allowed.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Services, SingleNodeTargets};
+use crate::clusters;
+use crate::config::{BackendName, Services, SingleNodeTargets};
 use crate::ids;
 
 type Parsed<T> = Result<T, String>;
 
 /// A socket's path fits sun_path with its NUL (unix(7)).
 const MAX_SOCKET: usize = 107;
-
-/// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16` in 128 bytes.
-const MAX_LOCAL_NODE: usize = ids::MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
 
 /// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below `/`, as agents that
 /// write `unix://csi/csi.sock` mean it.
@@ -47,16 +46,7 @@ pub fn search_path(text: &str) -> Parsed<Vec<PathBuf>> {
 
 /// A node ID that the IDs of volumes can carry.
 pub fn node_id(text: &str) -> Parsed<String> {
-    let length = ids::encode(text).len();
-    if text.is_empty() || text.chars().any(char::is_control) {
-        return Err("allowed is a name without control characters".to_string());
-    }
-    match length > MAX_LOCAL_NODE {
-        true => Err(format!(
-            "takes {length} bytes in the IDs of local volumes, at most {MAX_LOCAL_NODE} are allowed: set a shorter one"
-        )),
-        false => Ok(text.to_string()),
-    }
+    ids::refuse_node(text).map(|()| text.to_string())
 }
 
 /// A reverse domain name of at most 63 characters that starts and ends with a letter (CSI, "GetPluginInfo").
@@ -98,12 +88,25 @@ pub fn services(text: &str) -> Parsed<Services> {
     Ok(services)
 }
 
-/// The backends there are.
-pub fn backends(text: &str) -> Parsed<()> {
-    match text {
-        "local" => Ok(()),
-        _ => Err("allowed is local".to_string()),
-    }
+/// `local`, `rbd` or both; nothing for those that are set up.
+pub fn backends(text: &str) -> Parsed<Option<BTreeSet<BackendName>>> {
+    let name = |part: &str| match part.trim() {
+        "local" => Ok(BackendName::Local),
+        "rbd" => Ok(BackendName::Rbd),
+        _ => Err("allowed are local, rbd, or local,rbd".to_string()),
+    };
+    if text.is_empty() { Ok(None) } else { text.split(',').map(name).collect::<Parsed<_>>().map(Some) }
+}
+
+/// An absolute path, or nothing.
+pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
+    if text.is_empty() { Ok(None) } else { path(text).map(Some) }
+}
+
+/// A Ceph user; its type may be left out, as Ceph's own `--id` wants it.
+pub fn ceph_user(text: &str) -> Parsed<String> {
+    let user = text.strip_prefix("client.").unwrap_or(text);
+    clusters::check_user(user).map(|()| user.to_string())
 }
 
 /// A whole number within bounds.
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn node_ids_must_fit_the_ids_of_volumes() {
-        let longest = "n".repeat(MAX_LOCAL_NODE);
+        let longest = "n".repeat(ids::MAX_NODE);
         let place =
             ids::Place { backend: "local".into(), cluster: longest.clone(), pool: String::new(), namespace: String::new() };
         let object = ids::volume_object("default", "x");

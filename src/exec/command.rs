@@ -2,16 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::sync::Arc;
 
 use super::{CommandError, Tool};
 use crate::call::Call;
+use crate::secrets::Secret;
 
 /// How long a process may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Asks and changes nothing: 30 s.
+    /// Asks and changes nothing: 30 s. It is ended earlier when its client's deadline has passed: nobody wants the answer.
     Question,
-    /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT.
+    /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, whatever its client's deadline. Broken off it would leave
+    /// something half made and locks that others wait for; it has the time to end in good order, and the client asks again.
     Change,
     /// Must not be broken off (mkfs, fsck, resize, flatten): no deadline, never killed.
     Unbounded,
@@ -24,12 +27,23 @@ pub struct Cmd {
     pub(super) class: Class,
     pub(super) args: Vec<OsString>,
     pub(super) stdin: Vec<u8>,
+    pub(super) files: Vec<MemoryFile>,
+    pub(super) share: Option<Arc<str>>,
+    pub(super) outlives: bool,
+}
+
+/// A file in memory that a command reads by the path in one of its arguments.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct MemoryFile {
+    /// Which argument is its path.
+    pub(super) argument: usize,
+    pub(super) contents: Secret,
 }
 
 impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
-        Self { tool, class, args: Vec::new(), stdin: Vec::new() }
+        Self { tool, class, args: Vec::new(), stdin: Vec::new(), files: Vec::new(), share: None, outlives: false }
     }
 
     /// The same with one more argument.
@@ -52,6 +66,40 @@ impl Cmd {
         self.stdin = bytes.into();
         self
     }
+
+    /// The same with `option` and the path of an anonymous file in memory that holds `contents`: the place for a key, which shows
+    /// on no command line, in no log and on no disk.
+    ///
+    /// The path reads `/proc/self/fd/3`, then `4`, wherever the command is shown. The process gets the number that the file has
+    /// in the daemon: to move it between fork and exec could hit the pipe by which a failed exec is told.
+    #[must_use]
+    pub fn memory_file(mut self, option: &str, contents: Secret) -> Self {
+        self.args.push(option.into());
+        self.files.push(MemoryFile { argument: self.args.len(), contents });
+        self.args.push(format!("/proc/self/fd/{}", 2 + self.files.len()).into());
+        self
+    }
+
+    /// The same as one of a group that may never hold all the places for commands (CEPHLET_TOOLS) at once: those of a cluster,
+    /// which may hang together.
+    #[must_use]
+    pub fn share(mut self, share: Arc<str>) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    /// The same, but what it leaves running is to outlive the daemon also where systemd ends all processes of the daemon's unit.
+    #[must_use]
+    pub fn outliving(mut self) -> Self {
+        self.outlives = true;
+        self
+    }
+
+    /// What the command reads from memory by a path in its arguments, in their order: for tests.
+    #[cfg(test)]
+    pub fn memory_files(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.contents.reveal())
+    }
 }
 
 /// As it would be typed: for logs, messages and the step of a call.
@@ -65,7 +113,11 @@ impl fmt::Display for Cmd {
 /// Without what is read from stdin, which may be a key.
 impl fmt::Debug for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} `{self}` with {} bytes on stdin", self.class, self.stdin.len())
+        write!(f, "{:?} `{self}` with {} bytes on stdin", self.class, self.stdin.len())?;
+        match self.files.len() {
+            0 => Ok(()),
+            count => write!(f, " and {count} in memory"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! How many processes run at once, and in which order those that wait may start.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// A fixed number of places, given out first come, first served.
 ///
 /// Work without a deadline may hold all places but one, so that a few long jobs never keep out what ends soon; it then waits
-/// aside, and those behind it pass.
+/// aside, and those behind it pass. The same goes for what has a common share: commands of a cluster that hangs keep out neither
+/// those of other clusters nor local ones.
 pub(super) struct Gate {
     limit: usize,
     state: Mutex<State>,
@@ -27,21 +28,33 @@ pub(super) struct Gate {
 struct State {
     running: usize,
     lasting: usize,
+    /// Places held by each share that holds any.
+    shares: BTreeMap<Arc<str>, usize>,
     closed: bool,
     next_ticket: u64,
     waiting: VecDeque<Waiter>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Waiter {
     ticket: u64,
     lasting: bool,
+    share: Option<Arc<str>>,
+}
+
+/// Who wants a place.
+pub(super) struct Entrant<'a> {
+    pub(super) call: &'a Call,
+    pub(super) command: &'a str,
+    pub(super) class: Class,
+    pub(super) share: Option<&'a Arc<str>>,
 }
 
 /// A place; free again when dropped.
 pub(super) struct Place {
     gate: Arc<Gate>,
     lasting: bool,
+    share: Option<Arc<str>>,
 }
 
 impl Gate {
@@ -49,26 +62,27 @@ impl Gate {
         Arc::new(Self { limit: limit.max(1), state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Waits for a place to run `command`.
-    pub(super) fn enter(self: &Arc<Self>, call: &Call, command: &str, class: Class) -> Result<Place, CommandError> {
+    /// Waits for a place to run a command.
+    pub(super) fn enter(self: &Arc<Self>, entrant: &Entrant<'_>) -> Result<Place, CommandError> {
+        let Entrant { call, command, class, share } = *entrant;
         let started = Instant::now();
         let mut state = self.state.lock();
-        let waiter = state.queue(class == Class::Unbounded);
-        while !state.closed && !state.try_admit(waiter, self.limit) {
+        let waiter = state.queue(class == Class::Unbounded, share.cloned());
+        while !state.closed && !state.try_admit(&waiter, self.limit) {
             if call.expired() {
-                state.leave(waiter);
+                state.leave(&waiter);
                 return Err(CommandError::Expired { command: command.into(), waited: started.elapsed() });
             }
             call.step(format!("waiting for others to end before {command}"));
             self.changed.wait_for(&mut state, TICK);
         }
         if state.closed {
-            state.leave(waiter);
+            state.leave(&waiter);
             return Err(CommandError::Stopping { command: command.into() });
         }
         // The next in the queue may fit as well, and was woken while this one stood before it.
         self.changed.notify_all();
-        Ok(Place { gate: Arc::clone(self), lasting: waiter.lasting })
+        Ok(Place { gate: Arc::clone(self), lasting: waiter.lasting, share: waiter.share })
     }
 
     /// Lets nobody in any more; those that wait get an error.
@@ -79,27 +93,44 @@ impl Gate {
 }
 
 impl State {
-    fn queue(&mut self, lasting: bool) -> Waiter {
-        let waiter = Waiter { ticket: self.next_ticket, lasting };
+    fn queue(&mut self, lasting: bool, share: Option<Arc<str>>) -> Waiter {
+        let waiter = Waiter { ticket: self.next_ticket, lasting, share };
         self.next_ticket += 1;
-        self.waiting.push_back(waiter);
+        self.waiting.push_back(waiter.clone());
         waiter
     }
 
     /// Takes a place if `waiter` is the first in the queue that fits.
-    fn try_admit(&mut self, waiter: Waiter, limit: usize) -> bool {
-        let lasting_limit = limit.saturating_sub(1).max(1);
-        let fits = |candidate: &&Waiter| self.running < limit && (!candidate.lasting || self.lasting < lasting_limit);
+    fn try_admit(&mut self, waiter: &Waiter, limit: usize) -> bool {
+        let all_but_one = limit.saturating_sub(1).max(1);
+        let held = |share: &Arc<str>| self.shares.get(share).copied().unwrap_or(0);
+        let fits = |candidate: &&Waiter| {
+            self.running < limit
+                && (!candidate.lasting || self.lasting < all_but_one)
+                && candidate.share.as_ref().is_none_or(|share| held(share) < all_but_one)
+        };
         if self.waiting.iter().find(fits).is_none_or(|first| first.ticket != waiter.ticket) {
             return false;
         }
         self.leave(waiter);
         self.running += 1;
         self.lasting += usize::from(waiter.lasting);
+        if let Some(share) = &waiter.share {
+            *self.shares.entry(Arc::clone(share)).or_default() += 1;
+        }
         true
     }
 
-    fn leave(&mut self, waiter: Waiter) {
+    fn give_back(&mut self, share: &Arc<str>) {
+        if let Some(held) = self.shares.get_mut(share) {
+            *held -= 1;
+            if *held == 0 {
+                self.shares.remove(share);
+            }
+        }
+    }
+
+    fn leave(&mut self, waiter: &Waiter) {
         self.waiting.retain(|other| other.ticket != waiter.ticket);
     }
 }
@@ -109,6 +140,9 @@ impl Drop for Place {
         let mut state = self.gate.state.lock();
         state.running -= 1;
         state.lasting -= usize::from(self.lasting);
+        if let Some(share) = &self.share {
+            state.give_back(share);
+        }
         drop(state);
         self.gate.changed.notify_all();
     }
@@ -129,7 +163,11 @@ mod tests {
     use std::thread;
 
     fn enter(gate: &Arc<Gate>, class: Class) -> Place {
-        gate.enter(&Call::internal("test"), "test", class).unwrap()
+        enter_as(gate, &Call::internal("test"), class, None).unwrap()
+    }
+
+    fn enter_as(gate: &Arc<Gate>, call: &Call, class: Class, share: Option<&Arc<str>>) -> Result<Place, CommandError> {
+        gate.enter(&Entrant { call, command: "btrfs", class, share })
     }
 
     /// Starts a thread that queues; returns once it stands in the queue.
@@ -172,6 +210,28 @@ mod tests {
     }
 
     #[test]
+    fn a_share_leaves_one_place_to_the_others() {
+        let gate = Gate::new(3);
+        let (hanging, other): (Arc<str>, Arc<str>) = ("hanging".into(), "other".into());
+        let call = Call::internal("test");
+        let first = enter_as(&gate, &call, Class::Question, Some(&hanging)).unwrap();
+        let _second = enter_as(&gate, &call, Class::Question, Some(&hanging)).unwrap();
+        let expired = Call::new("test", || true);
+        assert!(enter_as(&gate, &expired, Class::Question, Some(&hanging)).is_err(), "it took the last place");
+        drop(enter_as(&gate, &expired, Class::Change, Some(&other)).unwrap());
+        drop(enter_as(&gate, &expired, Class::Change, None).unwrap());
+        drop(first);
+        drop(enter_as(&gate, &expired, Class::Question, Some(&hanging)).unwrap());
+    }
+
+    #[test]
+    fn one_place_serves_a_share_too() {
+        let gate = Gate::new(1);
+        drop(enter_as(&gate, &Call::internal("test"), Class::Question, Some(&"cluster".into())).unwrap());
+        assert!(gate.state.lock().shares.is_empty());
+    }
+
+    #[test]
     fn one_place_serves_lasting_work_too() {
         drop(enter(&Gate::new(1), Class::Unbounded));
     }
@@ -180,7 +240,7 @@ mod tests {
     fn who_waits_beyond_its_deadline_gives_up_and_blocks_nobody() {
         let gate = Gate::new(1);
         let held = enter(&gate, Class::Change);
-        let error = gate.enter(&Call::new("test", || true), "btrfs", Class::Change).map(drop).unwrap_err();
+        let error = enter_as(&gate, &Call::new("test", || true), Class::Change, None).map(drop).unwrap_err();
         assert!(matches!(error, CommandError::Expired { .. }), "{error}");
         drop(held);
         drop(enter(&gate, Class::Change));
@@ -191,7 +251,7 @@ mod tests {
         let gate = Gate::new(1);
         let _held = enter(&gate, Class::Change);
         let there = Arc::clone(&gate);
-        let waiting = thread::spawn(move || there.enter(&Call::internal("test"), "btrfs", Class::Change).map(drop));
+        let waiting = thread::spawn(move || enter_as(&there, &Call::internal("test"), Class::Change, None).map(drop));
         while gate.state.lock().waiting.is_empty() {
             thread::yield_now();
         }

@@ -1,9 +1,10 @@
 //! One running process: how it is started, watched, signalled and waited for.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::CommandError;
-use super::command::Output;
+use super::command::{MemoryFile, Output};
 use super::stream::{Keep, Stream};
 use crate::sys::process::{BrokenPipe, isolate};
 
@@ -27,6 +28,7 @@ pub(super) struct Start<'a> {
     pub(super) args: &'a [OsString],
     pub(super) search_path: &'a OsStr,
     pub(super) stdin: &'a [u8],
+    pub(super) files: &'a [MemoryFile],
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
     pub(super) broken_pipe: BrokenPipe,
@@ -35,22 +37,32 @@ pub(super) struct Start<'a> {
 impl Start<'_> {
     fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(self.program);
-        command.arg0(self.name).args(self.args).current_dir("/").process_group(0);
+        let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes()));
+        let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
+        command.arg0(self.name).args(self.arguments(&files)).current_dir("/").process_group(0);
         command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", self.search_path);
-        command.stdin(memory(self.stdin)?).stdout(Stdio::piped()).stderr(Stdio::piped());
-        isolate(&mut command, self.broken_pipe);
+        let stdin = if self.stdin.is_empty() { Stdio::null() } else { memory("stdin", self.stdin)?.into() };
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        isolate(&mut command, self.broken_pipe, files);
         Ok(command)
+    }
+
+    /// The arguments, with the paths by which the process finds its files.
+    fn arguments(&self, files: &[OwnedFd]) -> Vec<Cow<'_, OsStr>> {
+        let mut arguments: Vec<_> = self.args.iter().map(|arg| Cow::Borrowed(arg.as_os_str())).collect();
+        for (file, fd) in self.files.iter().zip(files) {
+            arguments[file.argument] = Cow::Owned(format!("/proc/self/fd/{}", fd.as_raw_fd()).into());
+        }
+        arguments
     }
 }
 
 /// An anonymous file in memory that holds `bytes`: no pipe to fill while the child writes, no trace on a disk.
-fn memory(bytes: &[u8]) -> io::Result<Stdio> {
-    if bytes.is_empty() {
-        return Ok(Stdio::null());
-    }
-    let fd = match memfd_create("stdin", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+/// It is close-on-exec, so that no other child that another thread starts at this moment has it.
+fn memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the seal, later ones can be told to insist on it (memfd_create(2)).
-        Err(Errno::INVAL) => memfd_create("stdin", MemfdFlags::CLOEXEC)?,
+        Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC)?,
         other => other?,
     };
     let mut file = File::from(fd);

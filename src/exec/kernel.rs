@@ -14,12 +14,15 @@ use serde::{Deserialize, Serialize};
 use super::{Class, Helper};
 use crate::call::Call;
 use crate::error::{Cause, Error, Kind, Result};
+use crate::sys::block::DeviceNumber;
 use crate::sys::copy::Reflink;
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::Unmounted;
+use crate::sys::openers::Opener;
 use crate::sys::statfs::Usage;
 use crate::sys::superblock::Content;
 
+pub mod rbd;
 mod serve;
 
 pub use serve::handle;
@@ -38,6 +41,8 @@ enum Request {
     Statfs { path: OsString },
     CloneFrozen { mount_points: Vec<OsString>, from: OsString, to: OsString },
     Thaw { mount_point: OsString },
+    Openers { device: DeviceNumber },
+    Rbd(rbd::Request),
 }
 
 /// What comes back.
@@ -52,6 +57,8 @@ enum Reply {
     Usage(Usage),
     Cloned(Reflink),
     Thawed(bool),
+    Openers(Vec<Opener>),
+    Rbd(rbd::Reply),
     Failed(Failure),
 }
 
@@ -246,6 +253,18 @@ impl Kernel {
         let step = format!("thaw {}", mount_point.display());
         match self.ask(call, &step, Class::Change, &Request::Thaw { mount_point: mount_point.into() })? {
             Reply::Thawed(was_frozen) => Ok(was_frozen),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// The processes that have a block device open. (Looking through all descriptors may take a while.)
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn openers(&self, call: &Call, device: DeviceNumber) -> Result<Vec<Opener>> {
+        let step = format!("look who has block device {device} open");
+        match self.ask(call, &step, Class::Question, &Request::Openers { device })? {
+            Reply::Openers(openers) => Ok(openers),
             other => Err(unexpected(&step, &other)),
         }
     }

@@ -20,6 +20,7 @@ mod job;
 pub mod kernel;
 mod reaper;
 mod runner;
+mod scope;
 mod stream;
 mod tools;
 

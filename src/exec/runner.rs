@@ -14,16 +14,16 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
-use super::gate::{Gate, Place};
+use super::gate::{Entrant, Gate, Place};
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::job::{Event, Job, Start};
 use super::reaper::{Orphan, Reaper};
-use super::{Class, Cmd, CommandError, Output, Runner, Tools};
+use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
 use crate::sys::crash;
 use crate::sys::process::{BrokenPipe, keep_ended_children};
 
-/// How often a process without a deadline is asked whether its client has given up.
+/// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked for.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How many processes run at once, how long they may take and how much they may say.
@@ -146,7 +146,8 @@ impl Processes {
 
     fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a [u8], class: Class) -> Start<'a> {
         let broken_pipe = if class == Class::Unbounded { BrokenPipe::Ignored } else { BrokenPipe::Ends };
-        Start { program, name, args, search_path: &self.search_path, stdin, stdout_limit: self.limits.stdout, broken_pipe }
+        let (search_path, stdout_limit, files) = (self.search_path.as_os_str(), self.limits.stdout, &[]);
+        Start { program, name, args, search_path, stdin, files, stdout_limit, broken_pipe }
     }
 
     /// Starts the process and watches it to its end.
@@ -179,20 +180,23 @@ impl Processes {
         }
     }
 
-    /// Waits for the end of the process, its deadline, or the daemon's. What has no deadline looks after its client now and then.
+    /// Waits for the end of the process, its deadline, or the daemon's; for all but a change also for that of its client.
     fn wait(&self, job: &mut Job, class: Class, call: &Call) -> Event {
-        let stop = Some(self.stop.as_fd());
-        let limit = match class {
-            Class::Question => self.limits.question,
-            Class::Change => self.limits.change,
-            Class::Unbounded => loop {
-                match job.wait(Some(Instant::now() + TICK), stop) {
-                    Event::Time if !call.expired() => {}
-                    event => return event,
-                }
-            },
+        let now = Instant::now();
+        let (deadline, heeds_client) = match class {
+            Class::Question => (Some(now + self.limits.question), true),
+            Class::Change => (Some(now + self.limits.change), false),
+            Class::Unbounded => (None, true),
         };
-        job.wait(Some(Instant::now() + limit), stop)
+        loop {
+            let tick = heeds_client.then(|| Instant::now() + TICK);
+            let until = tick.into_iter().chain(deadline).min();
+            let event = job.wait(until, Some(self.stop.as_fd()));
+            let over = deadline.is_some_and(|deadline| Instant::now() >= deadline) || (heeds_client && call.expired());
+            if event != Event::Time || over {
+                return event;
+            }
+        }
     }
 
     /// Leaves a process that must not be killed to the reaper; the call ends.
@@ -224,6 +228,11 @@ impl Processes {
         self.stopped_or(command, |command| CommandError::TimedOut { command, after, reaped, stderr_tail })
     }
 
+    /// Whether the command wants a scope of its own and can have one.
+    fn has_scopes(&self, cmd: &Cmd) -> bool {
+        cmd.outlives && Path::new(scope::BOOTED).is_dir() && self.tools.path(Tool::SystemdRun).is_ok()
+    }
+
     fn stopped_or(&self, command: String, other: impl FnOnce(String) -> CommandError) -> CommandError {
         if self.stopping.load(Ordering::Acquire) { CommandError::Stopping { command } } else { other(command) }
     }
@@ -232,10 +241,14 @@ impl Processes {
 impl Runner for Processes {
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
         let program = self.tools.path(cmd.tool)?;
+        let scoped = self.has_scopes(cmd).then(|| scope::in_scope(cmd, program));
+        let cmd = scoped.as_ref().unwrap_or(cmd);
+        let program = self.tools.path(cmd.tool)?;
         let _watched = Watched::new(self);
         let command = cmd.to_string();
-        let place = self.tool_gate.enter(call, &command, cmd.class)?;
+        let place = self.tool_gate.enter(&Entrant { call, command: &command, class: cmd.class, share: cmd.share.as_ref() })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
+        let start = Start { files: &cmd.files, ..start };
         self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)
     }
 }
@@ -243,7 +256,7 @@ impl Runner for Processes {
 impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
         let _watched = Watched::new(self);
-        let place = self.helper_gate.enter(call, step, class)?;
+        let place = self.helper_gate.enter(&Entrant { call, command: step, class, share: None })?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let start = self.start(&self.helper_program, "cephlet", &args, request, class);
         let task = Task { call, command: step.to_owned(), class, start, place };

@@ -26,12 +26,37 @@ pub enum Tool {
     XfsGrowfs,
     /// `btrfs`
     Btrfs,
+    /// `rbd`
+    Rbd,
+    /// `rados`
+    Rados,
+    /// `ceph`
+    Ceph,
+    /// `rbd-nbd`
+    RbdNbd,
+    /// `modprobe`
+    Modprobe,
+    /// `systemd-run`
+    SystemdRun,
 }
 
 impl Tool {
     /// Every tool, in the order of the enum.
-    pub const ALL: [Tool; 7] =
-        [Tool::MkfsExt4, Tool::MkfsXfs, Tool::MkfsBtrfs, Tool::E2fsck, Tool::Resize2fs, Tool::XfsGrowfs, Tool::Btrfs];
+    pub const ALL: [Tool; 13] = [
+        Tool::MkfsExt4,
+        Tool::MkfsXfs,
+        Tool::MkfsBtrfs,
+        Tool::E2fsck,
+        Tool::Resize2fs,
+        Tool::XfsGrowfs,
+        Tool::Btrfs,
+        Tool::Rbd,
+        Tool::Rados,
+        Tool::Ceph,
+        Tool::RbdNbd,
+        Tool::Modprobe,
+        Tool::SystemdRun,
+    ];
 
     /// The name of its file.
     pub fn file_name(self) -> &'static str {
@@ -43,6 +68,12 @@ impl Tool {
             Tool::Resize2fs => "resize2fs",
             Tool::XfsGrowfs => "xfs_growfs",
             Tool::Btrfs => "btrfs",
+            Tool::Rbd => "rbd",
+            Tool::Rados => "rados",
+            Tool::Ceph => "ceph",
+            Tool::RbdNbd => "rbd-nbd",
+            Tool::Modprobe => "modprobe",
+            Tool::SystemdRun => "systemd-run",
         }
     }
 
@@ -52,6 +83,10 @@ impl Tool {
             Tool::MkfsExt4 | Tool::E2fsck | Tool::Resize2fs => "e2fsprogs",
             Tool::MkfsXfs | Tool::XfsGrowfs => "xfsprogs",
             Tool::MkfsBtrfs | Tool::Btrfs => "btrfs-progs",
+            Tool::Rbd | Tool::Rados | Tool::Ceph => "ceph-common",
+            Tool::RbdNbd => "rbd-nbd",
+            Tool::Modprobe => "kmod",
+            Tool::SystemdRun => "systemd",
         }
     }
 }

@@ -3,8 +3,9 @@
 //! - The quick lane has a worker of its own for what needs no storage, so that a health check never waits for a cluster.
 //! - The work lane is bounded: calls that queue and calls that are parked in the lock table count together, and one too many is
 //!   refused at once. A parked call that comes back is never refused, and goes before the new ones: it holds a lock.
-//! - A bulkhead (one cluster, or the local disk) occupies at most all workers but two. Its further jobs stay in the queue
-//!   while later ones of others pass them, so a cluster that hangs never takes the daemon with it.
+//! - A bulkhead (one cluster, or the local disk) has its first worker for the asking. For a second one, all bulkheads together
+//!   must leave two workers free: so one or two clusters that hang never take the daemon with them. What has to wait stays in the
+//!   queue while later jobs of others pass it.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 /// The fewest workers that leave a bulkhead half of them.
 pub const MIN_WORKERS: usize = 4;
 
-/// Workers that a bulkhead leaves to the others.
+/// Workers that bulkheads leave to such as have none yet.
 const SPARE: usize = 2;
 
 /// Stack of a worker. The work is shallow: the deepest is the parser of the tools' JSON, which stops at 128 levels.
@@ -161,7 +162,7 @@ struct Lane {
     wanted: Condvar,
     /// Nothing is queued and nothing runs.
     idle: Condvar,
-    /// How many workers one bulkhead may occupy.
+    /// How many workers all bulkheads together may occupy, each one's first aside.
     share: usize,
 }
 
@@ -310,7 +311,9 @@ impl State {
     }
 
     fn has_room(&self, job: &Job, share: usize) -> bool {
-        job.bulkhead.as_ref().is_none_or(|bulkhead| occupation(&self.occupied, bulkhead) < share)
+        let Some(bulkhead) = &job.bulkhead else { return true };
+        let has_none = self.occupied.iter().all(|(name, _)| name != bulkhead);
+        has_none || self.occupied.iter().map(|(_, workers)| workers).sum::<usize>() < share
     }
 
     fn leave(&mut self, bulkhead: Option<&Bulkhead>) {
@@ -320,8 +323,4 @@ impl State {
         }
         self.occupied.retain(|(_, workers)| *workers > 0);
     }
-}
-
-fn occupation(occupied: &[(Bulkhead, usize)], bulkhead: &Bulkhead) -> usize {
-    occupied.iter().find(|(name, _)| name == bulkhead).map_or(0, |(_, workers)| *workers)
 }

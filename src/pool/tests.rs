@@ -94,13 +94,17 @@ fn a_call_goes_on_where_it_is_if_its_bulkhead_has_room() {
 }
 
 #[test]
-fn bulkheads_together_may_have_every_worker() {
+fn a_second_bulkhead_that_hangs_leaves_a_worker_to_a_third() {
     let stuck = Stuck::new();
     let pool = pool(4, 100);
-    for name in ["one", "other"].repeat(2) {
+    for name in ["one", "one", "other", "other"] {
         pool.submit(stuck.job(bulkhead(name))).unwrap();
     }
-    stuck.wait_for(4);
+    stuck.wait_for(3);
+    let (done, ends) = channel();
+    pool.submit(Job::new(bulkhead("third"), move || done.send(()).unwrap())).unwrap();
+    ends.recv_timeout(NEVER).unwrap();
+    assert!(stuck.arrivals.try_recv().is_err(), "the second one has a second worker");
 }
 
 #[test]
@@ -109,7 +113,7 @@ fn queued_and_parked_calls_count_together() {
     let parked = Arc::new(AtomicUsize::new(0));
     let count = parked.clone();
     let pool = Pool::start(4, 3, move || count.load(Ordering::SeqCst)).unwrap();
-    for name in ["one", "other"].repeat(2) {
+    for name in ["one", "two", "three", "four"] {
         pool.submit(stuck.job(bulkhead(name))).unwrap();
         stuck.wait_for(1);
     }
@@ -128,7 +132,7 @@ fn queued_and_parked_calls_count_together() {
 fn calls_that_come_back_go_first() {
     let mut stuck = Stuck::new();
     let pool = pool(4, 100);
-    for name in ["one", "other"].repeat(2) {
+    for name in ["one", "two", "three", "four"] {
         pool.submit(stuck.job(bulkhead(name))).unwrap();
     }
     stuck.wait_for(4);

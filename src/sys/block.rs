@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+use serde::{Deserialize, Serialize};
 
 /// `_IOR(0x12, 114, size_t)`: bytes, as a u64 whatever the type in the macro says.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 
 /// Major and minor number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
     /// Which driver.
     pub major: u32,

@@ -1,9 +1,10 @@
-//! What a started process inherits from the daemon: nothing but its three standard descriptors.
+//! What a started process inherits from the daemon: nothing but its three standard descriptors and what is meant for it.
 //!
 //! gRPC's core opens descriptors without close-on-exec, threads of libraries block signals, a supervisor may have left signals
 //! ignored. A child that kept the lock of the state directory or a client's socket open would keep them alive after the daemon.
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -21,11 +22,12 @@ pub enum BrokenPipe {
     Ignored,
 }
 
-/// Makes `command` start a child that holds no descriptor above 2, blocks and ignores no signal, and has the usual umask.
+/// Makes `command` start a child that holds no descriptor above 2 but those in `keep`, which have the same numbers there, blocks
+/// and ignores no signal, and has the usual umask. `keep` stays open here as long as `command` lives, for nobody else to inherit.
 ///
 /// The standard library itself empties the signal mask and resets SIGPIPE in the child (`do_exec` in std's unix `process`).
 #[allow(unsafe_code)]
-pub fn isolate(command: &mut Command, pipe: BrokenPipe) {
+pub fn isolate(command: &mut Command, pipe: BrokenPipe, keep: Vec<OwnedFd>) {
     let open_limit = getrlimit(Resource::Nofile).current;
     // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask, signal, close_range and
     // fcntl, all async-signal-safe (signal-safety(7)), allocates nothing and takes no lock.
@@ -35,7 +37,7 @@ pub fn isolate(command: &mut Command, pipe: BrokenPipe) {
             // The daemon narrows its umask for a moment while it binds its socket.
             libc::umask(0o022);
             close_on_exec_above_stderr(open_limit);
-            Ok(())
+            keep.iter().try_for_each(keep_across_exec)
         });
     }
 }
@@ -60,6 +62,14 @@ fn close_on_exec_above_stderr(open_limit: Option<u64>) {
         return;
     }
     mark_one_by_one(open_limit);
+}
+
+/// Takes the mark away from one descriptor.
+#[allow(unsafe_code)]
+fn keep_across_exec(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: fcntl(2) with F_SETFD takes integers, and the descriptor is open.
+    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// For Linux before 5.11, which does not know the flag: one by one, as far as descriptors can reach.
@@ -111,7 +121,7 @@ mod tests {
     fn signals_of_child(pipe: BrokenPipe, line: &str) -> u64 {
         let mut command = Command::new("cat");
         command.arg("/proc/self/status");
-        isolate(&mut command, pipe);
+        isolate(&mut command, pipe, Vec::new());
         signals(&String::from_utf8(command.output().unwrap().stdout).unwrap(), line) & !(0b111 << 31)
     }
 

@@ -9,9 +9,8 @@ use crate::exec::{Class, Cmd, Tool};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::sys::superblock::Content;
-use crate::terms::CONTEXT_KEY;
 use crate::volume::Volumes;
-use crate::volume::requests::{Access, Capability, Map};
+use crate::volume::requests::{Access, Capability};
 
 /// What a device gets when nobody says otherwise.
 const DEFAULT: &str = "ext4";
@@ -42,13 +41,12 @@ impl Mark {
 }
 
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
-pub fn wanted(capability: &Capability, context: &Map) -> String {
+pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
     let asked = match &capability.access {
         Access::Mount { fs_type, .. } => fs_type.as_str(),
         Access::Block => "",
     };
-    let made_for = context.get(CONTEXT_KEY).map_or("", String::as_str);
-    [asked, made_for].into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT).to_string()
+    [asked, made_for.unwrap_or_default()].into_iter().find(|name| !name.is_empty()).unwrap_or(DEFAULT).to_string()
 }
 
 impl Volumes {

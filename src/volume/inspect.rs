@@ -2,7 +2,7 @@
 
 use crate::backend::Volume;
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
 use crate::volume::requests::{Access, Capability, GetVolume, Modify, Validate};
@@ -19,7 +19,9 @@ pub enum Verdict {
 impl Volumes {
     /// One volume with its state.
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
-        Ok(self.look_up(call, &request.volume_id, &Secrets::default())?.1)
+        let (id, backend) = self.volume(&request.volume_id)?;
+        let volume = backend.inspect(call, &id, &Secrets::default())?;
+        volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))
     }
 
     /// Whether a volume exists and can be used as described.
@@ -42,8 +44,7 @@ impl Volumes {
 
     /// Changes settings of a volume; without any, only says whether it is there.
     pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
-        let (id, _) = self.look_up(call, &request.volume_id, &request.secrets)?;
-        let (_, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = self.volume(&request.volume_id)?;
         backend.modify(call, &id, &request.mutable_parameters, &request.secrets)
     }
 }

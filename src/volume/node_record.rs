@@ -38,6 +38,8 @@ pub struct NodeRecord {
     pub stagings: Vec<Staging>,
     /// Where it is published.
     pub targets: Vec<Target>,
+    /// No controller published it to this node, so the node did so by itself, and takes it back by itself.
+    pub alone: bool,
 }
 
 /// A path a volume is staged at.
@@ -95,6 +97,7 @@ impl NodeRecord {
             read_only: self.read_only,
             stagings: self.stagings.iter().map(encode_staging).collect(),
             targets: self.targets.iter().map(encode_target).collect(),
+            alone: self.alone,
             ..Default::default()
         };
         record.write_to_bytes().map_err(|error| Error::internal(format!("record of {}: {error}", self.volume_id)))
@@ -113,6 +116,7 @@ impl NodeRecord {
             read_only: record.read_only,
             stagings: record.stagings.into_iter().map(decode_staging).collect::<Option<_>>()?,
             targets: record.targets.into_iter().map(decode_target).collect::<Option<_>>()?,
+            alone: record.alone,
         })
     }
 }
@@ -220,6 +224,7 @@ mod tests {
                 read_only: true,
                 stagings: vec![staging.clone()],
                 targets: vec![target.clone()],
+                alone: true,
             };
             let bytes = record.encode().expect("encodes");
             assert_eq!(NodeRecord::decode(&bytes), Some(record));

@@ -2,7 +2,7 @@
 
 use crate::backend::Publication;
 use crate::call::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::volume::Volumes;
 use crate::volume::requests::{Map, PublishToNode, UnpublishFromNode};
 
@@ -11,9 +11,6 @@ impl Volumes {
     pub fn publish_to_node(&self, call: &Call, request: &PublishToNode) -> Result<Map> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        if backend.find(call, &id, &request.secrets)?.is_none() {
-            return Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)));
-        }
         let publication =
             Publication { node: request.node_id.clone(), capability: request.capability.clone(), read_only: request.read_only };
         backend.publish(call, &id, &publication, &request.secrets)

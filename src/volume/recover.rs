@@ -1,5 +1,8 @@
 //! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the kernel has.
 
+use std::sync::Arc;
+
+use crate::call::Call;
 use crate::error::Result;
 use crate::journal::{Change, Table};
 use crate::volume::Volumes;
@@ -39,13 +42,29 @@ impl Volumes {
                 log::warn!("volume {}: {error}", record.volume_id);
             }
         }
-        self.journal.write(&[Change::remove(Table::Node, key)])
+        self.journal.write(&[Change::remove(Table::Node, key)])?;
+        if record.alone {
+            self.give_back(record);
+        }
+        Ok(())
+    }
+
+    /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not wait for it; what cannot
+    /// be given back is taken over when the volume is staged here again.
+    fn give_back(&self, record: &NodeRecord) {
+        let Ok((id, backend)) = self.volume(&record.volume_id) else { return };
+        let backend = Arc::clone(backend);
+        std::thread::spawn(move || {
+            if let Err(error) = backend.detach(&Call::internal("recovery"), &id, true) {
+                log::warn!("volume {id} is still published to this node: {error}");
+            }
+        });
     }
 
     /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told.
     pub fn recover_controller(&self) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
-        let call = crate::call::Call::internal("recovery");
+        let call = Call::internal("recovery");
         for (key, _) in self.journal.entries(Table::Intents) {
             let Some((operation, subject)) = key.split_once(' ') else { continue };
             let outcome = match operation {

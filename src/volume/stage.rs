@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
+use crate::terms::CONTEXT_KEY;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Staging};
 use crate::volume::requests::{Access, Capability, Mode, Stage};
@@ -22,7 +23,8 @@ impl Volumes {
         backend.supports(&request.capability)?;
         self.refuse_predecessor(&id)?;
         let before = self.node_record(&id)?;
-        let record = self.staged_record(&id, request, before.clone())?;
+        let fs_type = self.fs_type_for(call, backend.as_ref(), &id, request)?;
+        let record = self.staged_record(&id, request, &fs_type, before.clone())?;
         let is_new = before.as_ref() != Some(&record);
         if is_new {
             self.remember(&id, &record)?;
@@ -69,10 +71,24 @@ impl Volumes {
         }
     }
 
+    /// The file system to use: as the request says, else as the volume was made for. An orchestrator that skips the controller does
+    /// not bring what the volume was made for.
+    fn fs_type_for(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Stage) -> Result<String> {
+        let Stage { capability, publish_context, volume_context, secrets, .. } = request;
+        let given = [publish_context, volume_context].into_iter().find_map(|context| context.get(CONTEXT_KEY).cloned());
+        let made_for = match (&capability.access, given) {
+            (Access::Mount { fs_type, .. }, None) if fs_type.is_empty() && publish_context.is_empty() => {
+                backend.find(call, id, secrets)?.and_then(|volume| volume.fs_type)
+            }
+            (_, given) => given,
+        };
+        Ok(filesystem::wanted(capability, made_for.as_deref()))
+    }
+
     /// The record as it will be with this staging path, if that is compatible with what is there.
-    fn staged_record(&self, id: &VolumeId, request: &Stage, before: Option<NodeRecord>) -> Result<NodeRecord> {
+    fn staged_record(&self, id: &VolumeId, request: &Stage, fs_type: &str, before: Option<NodeRecord>) -> Result<NodeRecord> {
         let capability = &request.capability;
-        let access = node_record::shared_access(capability, &filesystem::wanted(capability, &request.volume_context));
+        let access = node_record::shared_access(capability, fs_type);
         let staging = Staging {
             path: request.staging_path.clone(),
             mode: capability.mode,
@@ -82,7 +98,8 @@ impl Volumes {
             let (volume_id, boot_id) = (id.to_string(), self.boot_id.clone());
             // Several nodes may have it mounted: not even the journal may be replayed.
             let read_only = capability.mode == Mode::MultiNodeReaderOnly || reads_a_device(capability);
-            return Ok(NodeRecord { volume_id, boot_id, access, read_only, stagings: vec![staging], targets: Vec::new() });
+            let alone = request.publish_context.is_empty();
+            return Ok(NodeRecord { volume_id, boot_id, access, read_only, stagings: vec![staging], targets: Vec::new(), alone });
         };
         if record.access != access {
             return Err(Error::already_exists(format!(

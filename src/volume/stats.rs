@@ -47,9 +47,14 @@ impl Volumes {
                     return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
                 };
                 let total = self.kernel.device_size(call, &device.path)?;
-                Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition: None })
+                let condition = backend.device_condition(&id)?;
+                Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition })
             }
-            Access::Mount { .. } => self.file_system_usage(call, &id, &record, &mounts::resolved(path)?),
+            Access::Mount { .. } => {
+                let usage = self.file_system_usage(call, &id, &record, &mounts::resolved(path)?)?;
+                let condition = usage.condition.map_or_else(|| backend.device_condition(&id), |found| Ok(Some(found)))?;
+                Ok(Usage { condition, ..usage })
+            }
         }
     }
 

@@ -56,7 +56,7 @@ impl Volumes {
             self.ensure_unbound(call, id, &mount_point)?;
             file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.at(&id.place) {
-                backend.detach(call, id)?;
+                backend.detach(call, id, record.alone)?;
             }
         }
         self.remember(id, record)

@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of this")]
 
 pub mod client;
+pub mod cluster;
 pub mod daemon;
 pub mod log;
 pub mod machine;
@@ -16,6 +17,7 @@ pub mod stub;
 pub mod volume;
 
 pub use client::{Client, Failure, refused};
+pub use cluster::{Cluster, cluster};
 pub use daemon::{Daemon, Setup};
 pub use grpcio::RpcStatusCode as Code;
 pub use scratch::Scratch;

@@ -1,10 +1,20 @@
 //! What every backend on Ceph shares: who asks which cluster, and how a Ceph tool is run and its failure understood.
 
+mod failure;
+
 use std::sync::Arc;
 
+pub use failure::Failure;
+
+use crate::call::Call;
 use crate::clusters::{Cluster, Credentials};
 use crate::error::Result;
+use crate::exec::{Class, Cmd, Output, Runner, Tool};
 use crate::secrets::Secrets;
+
+/// How long a tool tries to reach the cluster, in seconds: less than any deadline of ours, so that it can still say what it
+/// failed at, and longer than monitors take to elect a leader. By default a tool tries for five minutes.
+const CONNECT_SECONDS: &str = "20";
 
 /// A cluster and the credentials to reach it with.
 #[derive(Clone, Debug)]
@@ -17,8 +27,86 @@ pub struct Access {
 
 impl Access {
     /// Access to `cluster` with a request's secrets, else with the cluster's own credentials.
+    ///
+    /// # Errors
+    /// As [`Cluster::credentials`].
     pub fn new(cluster: Arc<Cluster>, secrets: &Secrets) -> Result<Self> {
         let credentials = cluster.credentials(secrets)?;
         Ok(Self { cluster, credentials })
+    }
+
+    /// A Ceph tool with what it needs to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id USER`, and
+    /// `--keyfile` with the key in memory, where it is not the tool's business to find it.
+    ///
+    /// The commands of a cluster share their places ([`Cmd::share`]).
+    pub fn command(&self, tool: Tool, class: Class) -> Cmd {
+        let cmd = Cmd::new(tool, class).share(Arc::from(self.cluster.name.as_str()));
+        let cmd = match &self.cluster.conf {
+            Some(conf) => cmd.arg("-c").arg(conf),
+            None => cmd.args(["-c", "/dev/null", "-m"]).arg(self.cluster.monitors_text()),
+        };
+        let cmd = cmd.args(["--id", &self.credentials.user]);
+        let cmd = match &self.credentials.key {
+            Some(key) => cmd.memory_file("--keyfile", key.clone()),
+            None => cmd,
+        };
+        match tool {
+            // The Python program has an option of its own and does not heed the other.
+            Tool::Ceph => cmd.args(["--connect-timeout", CONNECT_SECONDS]),
+            _ => cmd.args(["--client-mount-timeout", CONNECT_SECONDS]),
+        }
+    }
+
+    /// Where the key comes from, for people.
+    fn key_from(&self) -> String {
+        match self.cluster.credentials.as_ref() == Some(&self.credentials) {
+            true => self.cluster.key_from.clone(),
+            false => String::from("the secret userKey"),
+        }
+    }
+
+    /// Runs a command of [`Access::command`].
+    ///
+    /// # Errors
+    /// Every way in which it did not end with status 0.
+    pub fn run(&self, runner: &dyn Runner, call: &Call, cmd: &Cmd) -> Result<Output, Failure> {
+        runner.run(call, cmd).map_err(|error| Failure::new(self, error))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::secrets::Secret;
+
+    const KEY: &str = "AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==";
+
+    fn access(conf: Option<&str>, key: Option<&str>) -> Access {
+        let mut cluster = Cluster::named("main");
+        cluster.conf = conf.map(Into::into);
+        cluster.monitors = crate::clusters::parse_monitors("10.0.0.1").unwrap();
+        cluster.credentials = Some(Credentials { user: "web".into(), key: key.map(Secret::new) });
+        Access::new(Arc::new(cluster), &Secrets::default()).unwrap()
+    }
+
+    #[test]
+    fn a_command_reaches_the_cluster_with_or_without_a_conf() {
+        let cmd = access(None, Some(KEY)).command(Tool::Rbd, Class::Question).arg("ls");
+        let text = "rbd -c /dev/null -m \"[v2:10.0.0.1:3300,v1:10.0.0.1:6789]\" --id web --keyfile /proc/self/fd/3 \
+                    --client-mount-timeout 20 ls";
+        assert_eq!(cmd.to_string(), text);
+        assert_eq!(cmd.memory_files().collect::<Vec<_>>(), [KEY]);
+        let cmd = access(Some("/etc/ceph/ceph.conf"), None).command(Tool::Ceph, Class::Question);
+        assert_eq!(cmd.to_string(), "ceph -c /etc/ceph/ceph.conf --id web --connect-timeout 20");
+        assert_eq!(cmd, access(Some("/etc/ceph/ceph.conf"), None).command(Tool::Ceph, Class::Question));
+    }
+
+    #[test]
+    fn the_keys_of_a_request_win() {
+        let cluster = Arc::clone(&access(None, Some(KEY)).cluster);
+        let secrets: Secrets = [("userID", "tenant"), ("userKey", KEY)].into_iter().collect();
+        let cmd = Access::new(cluster, &secrets).unwrap().command(Tool::Rados, Class::Change);
+        assert!(cmd.to_string().contains(" --id tenant --keyfile "), "{cmd}");
     }
 }

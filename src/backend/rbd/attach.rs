@@ -1,29 +1,81 @@
-//! Being written.
+//! Volumes as devices of this node.
 
 use super::Rbd;
-use crate::backend::{Device, NodeContext};
+use super::context::PublishContext;
+use super::node::{self, MapOptions};
+use crate::backend::{Condition, Device, NodeContext};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-fn unfinished() -> Error {
-    Error::unimplemented("being written")
-}
-
 impl Rbd {
-    pub(super) fn attach_volume(&self, _: &Call, _: &VolumeId, _: &NodeContext<'_>) -> Result<Device> {
-        Err(unfinished())
+    /// Maps the image as the controller said. Without a word from it the node does the controller's part first: two nodes that skip
+    /// it must not write the same volume either.
+    pub(super) fn attach_volume(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
+        let spot = self.spot(&id.place, context.secrets)?;
+        let published = PublishContext::from_map(context.publish)?;
+        let alone = published.is_none();
+        let published = match published {
+            Some(published) => published,
+            None => self.publish_here(call, id, context.capability, context.read_only, context.secrets)?,
+        };
+        let image = node::Image {
+            cluster: &spot.access.cluster,
+            fsid: spot.access.cluster.fsid.as_deref(),
+            pool: &id.place.pool,
+            namespace: &id.place.namespace,
+            name: &id.object,
+            id: Some(&published.image_id),
+        };
+        let options = MapOptions {
+            mounter: published.mounter,
+            options: published.map_options.clone(),
+            read_only: context.read_only || published.read_only,
+            features: published.features.clone(),
+        };
+        let mapped = self.mapper.map(call, &spot.access, &image, &options);
+        let mapped = mapped.inspect_err(|_| {
+            if alone && let Err(error) = self.unpublish_here(call, id) {
+                log::warn!("volume {id} was not attached, but stays published to this node: {error}");
+            }
+        });
+        mapped.map(|mapping| mapping.device).map_err(|error| error.context(format_args!("attach volume {id}")))
     }
 
-    pub(super) fn device_of(&self, _: &VolumeId) -> Result<Option<Device>> {
-        Err(unfinished())
+    /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of the set-up.
+    pub(super) fn device_of(&self, id: &VolumeId) -> Result<Option<Device>> {
+        Ok(self.mapping_of(id)?.map(|mapping| mapping.device))
     }
 
-    pub(super) fn detach_volume(&self, _: &Call, _: &VolumeId) -> Result<()> {
-        Err(unfinished())
+    fn mapping_of(&self, id: &VolumeId) -> Result<Option<node::Mapping>> {
+        self.with_image(id, |image| self.mapper.find(image))
     }
 
-    pub(super) fn refresh_device(&self, _: &Call, _: &VolumeId, _: &Device) -> Result<()> {
-        Err(unfinished())
+    fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
+        let cluster = self.cluster(&id.place)?;
+        work(&node::Image {
+            cluster: &cluster,
+            fsid: cluster.fsid.as_deref(),
+            pool: &id.place.pool,
+            namespace: &id.place.namespace,
+            name: &id.object,
+            id: id.incarnation.as_deref(),
+        })
+    }
+
+    pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
+        let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
+        unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
+        if alone { self.unpublish_here(call, id) } else { Ok(()) }
+    }
+
+    pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        let gone = || Error::precondition(format!("volume {id} is no longer mapped on this node: stage it again"));
+        let mapping = self.mapping_of(id)?.ok_or_else(gone)?;
+        self.mapper.refresh(call, &mapping).map(drop).map_err(|error| error.context(format_args!("volume {id}")))
+    }
+
+    pub(super) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
+        Ok(self.mapping_of(id)?.and_then(|mapping| self.mapper.condition(&mapping)))
     }
 }

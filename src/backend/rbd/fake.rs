@@ -52,14 +52,7 @@ impl Default for FakeCluster {
 /// Access to a cluster as if an operator had set it up; the fake does not look at it.
 fn access() -> Access {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
-    let cluster = Cluster {
-        name: "ceph".to_string(),
-        conf: None,
-        monitors: Vec::new(),
-        credentials: Some(credentials.clone()),
-        pools: Vec::new(),
-        namespaces: Vec::new(),
-    };
+    let cluster = Cluster { credentials: Some(credentials.clone()), ..Cluster::named("ceph") };
     Access { cluster: Arc::new(cluster), credentials }
 }
 

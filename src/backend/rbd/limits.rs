@@ -1,18 +1,24 @@
-//! Being written.
+//! Limits of a volume that can be changed while it is used: operations and bytes a second.
 
 use super::Rbd;
+use super::parameters;
+use super::tool::Changed;
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::terms::Map;
 
-fn unfinished() -> Error {
-    Error::unimplemented("being written")
-}
-
 impl Rbd {
-    pub(super) fn modify_volume(&self, _: &Call, _: &VolumeId, _: &Map, _: &Secrets) -> Result<()> {
-        Err(unfinished())
+    pub(super) fn modify_volume(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
+        let limits = parameters::limits(parameters)?;
+        let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
+        let spot = self.spot(&id.place, secrets)?;
+        self.existing(call, &spot, id)?;
+        if !limits.is_empty() && self.tool.set_limits(call, &spot, &id.object, &limits)? == Changed::Absent {
+            // Deleted at this moment: says so.
+            self.existing(call, &spot, id)?;
+        }
+        Ok(())
     }
 }

@@ -1,33 +1,126 @@
-//! Being written.
+//! Lists of volumes: one question for each pool and namespace, in the order of the volumes' keys, and no more of them than a page
+//! takes.
 
-use super::Rbd;
-use super::tool::Spot;
-use crate::backend::{Capacity, Part, Volume};
+use super::tool::{Entry, Info, Parent, Spot};
+use super::volumes::Found;
+use super::{Rbd, pools};
+use crate::backend::{Part, Volume};
 use crate::call::Call;
-use crate::error::{Error, Result};
-use crate::terms::Map;
+use crate::error::{Error, Kind, Result};
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::terms::Source;
 
-fn unfinished() -> Error {
-    Error::unimplemented("being written")
+/// How the names of volumes begin, and what follows.
+const VOLUME: (&str, usize) = ("csi-vol-", 32);
+/// The same of snapshots that were asked for.
+const SNAPSHOT: (&str, usize) = ("csi-snap-", 16);
+/// How the names of snapshots begin that a copy of a volume was made from.
+const COPY: &str = "csi-copy-";
+/// How the names of volumes begin that were deleted while their snapshots live on; their ids follow.
+const HELD: &str = "csi-held-";
+
+/// The digits of a name of ours.
+fn digits<'a>(name: &'a str, (prefix, length): (&str, usize)) -> Option<&'a str> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.strip_prefix(prefix).filter(|rest| rest.len() == length && rest.bytes().all(is_digit))
 }
 
 impl Rbd {
-    pub(super) fn list_volumes(&self, _: &Call, _: &str, _: usize) -> Result<Part<Volume>> {
-        Err(unfinished())
-    }
-
-    pub(super) fn room_for(&self, _: &Call, _: &Map) -> Result<Capacity> {
-        Err(unfinished())
-    }
-
-    /// All pools and namespaces that have credentials of their own.
-    pub(super) fn spots_to_list(&self, _: &Call) -> Result<Vec<Spot>> {
-        let secrets = crate::secrets::Secrets::default();
-        let mut spots = Vec::new();
-        for cluster in self.clusters.all() {
-            let access = crate::backend::ceph::Access::new(cluster, &secrets)?;
-            spots.push(Spot { access, pool: "rbd".to_string(), namespace: String::new() });
+    /// Up to `limit` volumes (0: all) whose keys follow `after`. What cannot be asked for its volumes fails the list: one that lacks
+    /// them would say that they are gone.
+    pub(super) fn list_volumes(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
+        let most = if limit == 0 { usize::MAX } else { limit };
+        let mut entries: Vec<Volume> = Vec::new();
+        for spot in self.spots_after(call, after)? {
+            if entries.len() == most {
+                return Ok(page(entries, true));
+            }
+            let room = most - entries.len();
+            let found = self.volumes_of(call, &spot, after)?;
+            let is_more = found.len() > room;
+            entries.extend(found.into_iter().take(room));
+            if is_more {
+                return Ok(page(entries, true));
+            }
         }
-        Ok(spots)
+        Ok(page(entries, false))
     }
+
+    /// The volumes of a spot whose keys follow `after`, by their keys.
+    fn volumes_of(&self, call: &Call, spot: &Spot, after: &str) -> Result<Vec<Volume>> {
+        let place = pools::place_of(spot);
+        let list = self.entries_of(call, spot)?;
+        let mut entries: Vec<(String, &Entry)> = list
+            .iter()
+            .filter(|entry| digits(&entry.name, VOLUME).is_some())
+            .map(|entry| (place.key(&entry.name), entry))
+            .filter(|(key, _)| key.as_str() > after)
+            .collect();
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let volume = |(key, entry): (String, &Entry)| self.listed(&place, &key, entry, &list);
+        Ok(entries.into_iter().map(volume).collect())
+    }
+
+    /// All images of a spot. Why they cannot be listed is said with the cluster's name.
+    pub(super) fn entries_of(&self, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
+        self.tool.list(call, spot).map_err(|error| {
+            let place = pools::place_of(spot);
+            // A pool that is gone may have been remembered.
+            let is_gone = matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound);
+            self.pools.forget(&place, is_gone);
+            let error = if error.kind() == Kind::InvalidArgument { error.with_kind(Kind::Precondition) } else { error };
+            not_listed(error, &place)
+        })
+    }
+
+    /// A volume as a list shows it.
+    fn listed(&self, place: &Place, key: &str, entry: &Entry, list: &[Entry]) -> Volume {
+        let id = VolumeId { place: place.clone(), object: entry.name.clone(), incarnation: None };
+        let record = self.records.of(key, &entry.id);
+        let is_known = record.is_some();
+        let volume = self.describe(&id, &Found { info: info(entry), record });
+        let source = || entry.parent.as_ref().and_then(|parent| source(place, parent, list));
+        Volume { source: if is_known { volume.source } else { source() }, ..volume }
+    }
+}
+
+fn not_listed(error: Error, place: &Place) -> Error {
+    let Place { cluster, pool, namespace, .. } = place;
+    error.context(format_args!("list pool {pool:?} with namespace {namespace:?} of cluster {cluster:?}"))
+}
+
+fn page(entries: Vec<Volume>, is_more: bool) -> Part<Volume> {
+    let next = entries.last().filter(|_| is_more).map(|volume| volume.id.key());
+    Part { entries, next }
+}
+
+/// What an image says of itself, as far as a list tells it.
+fn info(entry: &Entry) -> Info {
+    Info {
+        name: entry.name.clone(),
+        id: entry.id.clone(),
+        size: entry.size,
+        snapshots: entry.snapshots.len() as u64,
+        features: std::collections::BTreeSet::new(),
+        created: std::time::UNIX_EPOCH,
+        parent: entry.parent.clone(),
+    }
+}
+
+/// What a volume whose record is not known was copied from, as far as the list tells it.
+fn source(place: &Place, parent: &Parent, list: &[Entry]) -> Option<Source> {
+    if (&parent.pool, &parent.namespace) != (&place.pool, &place.namespace) {
+        return None;
+    }
+    let id = match parent.image.strip_prefix(HELD) {
+        Some(id) => id,
+        None => &list.iter().find(|entry| entry.name == parent.image)?.id,
+    };
+    if let Some(digits) = digits(&parent.snapshot, SNAPSHOT) {
+        let snapshot = SnapshotId { place: place.clone(), source: id.to_string(), snapshot: digits.to_string() };
+        return Some(Source::Snapshot(snapshot.to_string()));
+    }
+    let is_volume = parent.snapshot.starts_with(COPY) && digits(&parent.image, VOLUME).is_some();
+    let volume = VolumeId { place: place.clone(), object: parent.image.clone(), incarnation: Some(id.to_string()) };
+    is_volume.then(|| Source::Volume(volume.to_string()))
 }

@@ -13,17 +13,24 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 
 mod attach;
+mod capacity;
 mod chores;
 mod claims;
+pub mod cli;
+mod condition;
+mod context;
 mod copies;
 mod delete;
 mod flatten;
 mod gone;
+mod grant;
 mod held;
 mod limits;
 mod lists;
 mod names;
+pub mod node;
 mod parameters;
+mod pools;
 mod publish;
 mod record;
 mod records;
@@ -35,6 +42,7 @@ mod sweep;
 mod temporaries;
 pub mod tool;
 mod trash;
+mod unpublish;
 mod volumes;
 
 #[cfg(test)]
@@ -46,15 +54,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::chores::Chores;
+use self::condition::Recent;
 use self::flatten::Flattening;
 use self::gone::Gone;
+use self::node::Mapper;
+use self::pools::Pools;
 use self::records::Records;
 use self::snapshots::Shots;
 use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
-    Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
-    SnapshotFilter, Volume,
+    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
+    Snapshot, SnapshotFilter, Volume,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -72,6 +83,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Rbd {
     clusters: Arc<Clusters>,
     tool: Arc<dyn RbdTool>,
+    mapper: Mapper,
     node: String,
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
@@ -79,6 +91,8 @@ pub struct Rbd {
     gone: Gone,
     temporaries: InProgress,
     chores: Arc<Chores>,
+    pools: Pools,
+    recent: Recent,
     shots: Shots,
     flattening: Flattening,
     /// How long another controller's claim to a name is watched before it counts as dead.
@@ -94,17 +108,20 @@ impl std::fmt::Debug for Rbd {
 impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
     /// controller of these clusters has, and that this one has again after a restart.
-    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, node: &str, tag: &str) -> Self {
+    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, mapper: Mapper, node: &str, tag: &str) -> Self {
         Self {
             clusters,
             flattening: Flattening::new(Arc::clone(&tool)),
             tool,
+            mapper,
             node: node.to_string(),
             tag: tag.to_string(),
             records: Records::default(),
             gone: Gone::default(),
             temporaries: InProgress::default(),
             chores: Arc::default(),
+            pools: Pools::default(),
+            recent: Recent::default(),
             shots: Shots::default(),
             patience: PATIENCE,
         }
@@ -117,7 +134,7 @@ impl Backend for Rbd {
     }
 
     fn ready(&self) -> Result<()> {
-        Ok(())
+        self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
     }
 
     fn topology(&self) -> Option<Map> {
@@ -129,7 +146,7 @@ impl Backend for Rbd {
     }
 
     fn knows(&self, place: &Place) -> bool {
-        self.clusters.find(&place.cluster).is_some()
+        !matches!(self.clusters.find(&place.cluster), Ok(None))
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {
@@ -158,6 +175,10 @@ impl Backend for Rbd {
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         self.find_volume(call, id, secrets)
+    }
+
+    fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        self.inspect_volume(call, id, secrets)
     }
 
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
@@ -208,12 +229,16 @@ impl Backend for Rbd {
         self.device_of(id)
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId) -> Result<()> {
-        self.detach_volume(call, id)
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
+        self.detach_volume(call, id, alone)
     }
 
-    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
-        self.refresh_device(call, id, device)
+    fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device) -> Result<()> {
+        self.refresh_device(call, id)
+    }
+
+    fn device_condition(&self, id: &VolumeId) -> Result<Condition> {
+        self.condition_of_device(id)
     }
 
     fn recover(&self) -> Result<()> {

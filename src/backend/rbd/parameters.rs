@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::node::Mounter;
 use super::tool::Layout;
 use crate::error::{Error, Result};
 use crate::spelling;
@@ -39,18 +40,6 @@ const LIMITS: [(&str, &str); 6] = [
 /// How metadata keys begin that rbd takes for settings of the image (`rbd config image set`).
 const SETTING: &str = "conf_";
 
-/// How a node attaches an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Mounter {
-    /// The kernel's own client, through sysfs.
-    #[default]
-    Kernel,
-    /// The kernel's own client, through the rbd tool.
-    Tool,
-    /// A process of rbd-nbd.
-    Nbd,
-}
-
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
@@ -59,7 +48,7 @@ pub(super) struct Settings {
     pub namespace: String,
     pub layout: Layout,
     pub mounter: Mounter,
-    /// Options of the mapping.
+    /// Options of the mapping, for that mounter.
     pub map_options: Vec<String>,
     /// The file system for stages that name none.
     pub fs_type: Option<String>,
@@ -74,6 +63,8 @@ impl Settings {
         for (key, value) in parameters {
             settings.set(key, value)?;
         }
+        let map_options = parameters.get("mapOptions").map_or("", String::as_str);
+        settings.map_options = settings.mounter.parse_options(map_options)?;
         settings.layout.striping = striping(parameters)?;
         settings.layout.check()?;
         Ok(settings)
@@ -81,7 +72,7 @@ impl Settings {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
-            "backend" | "stripeUnit" | "stripeCount" => {}
+            "backend" | "stripeUnit" | "stripeCount" | "mapOptions" => {}
             "cluster" => self.cluster = Some(filled(key, value)?),
             "pool" => self.pool = Some(name(key, value)?),
             "namespace" if value.is_empty() => {}
@@ -90,7 +81,6 @@ impl Settings {
             "imageFeatures" => self.layout.features = Some(features(value)?),
             "objectSize" => self.layout.object_size = Some(object_size(key, value)?),
             "mounter" => self.mounter = Mounter::parse(value)?,
-            "mapOptions" => self.map_options = value.split(',').filter(|it| !it.is_empty()).map(str::to_string).collect(),
             FS_TYPE => self.fs_type = file_system(key, value)?,
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown(key)),
@@ -105,30 +95,6 @@ impl Settings {
             _ => None,
         });
         self.fs_type.clone().or(asked)
-    }
-}
-
-impl Mounter {
-    /// Reads what the parameter `mounter` says.
-    pub fn parse(value: &str) -> Result<Self> {
-        match value {
-            "" | "rbd" => Ok(Self::Kernel),
-            "rbd-tool" => Ok(Self::Tool),
-            "rbd-nbd" => Ok(Self::Nbd),
-            _ => Err(Error::invalid(format!(
-                "the parameter \"mounter\" is {value:?}: allowed are rbd (the kernel), rbd-tool (the kernel, through the rbd tool) \
-                 and rbd-nbd"
-            ))),
-        }
-    }
-
-    /// What the parameter says for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "rbd",
-            Self::Tool => "rbd-tool",
-            Self::Nbd => "rbd-nbd",
-        }
     }
 }
 

@@ -28,6 +28,11 @@ impl Records {
         known.get(key).filter(|(of, _)| of == id).map(|(_, record)| Record::clone(record))
     }
 
+    /// The image that was under `key` a while ago: its id and its record.
+    pub fn last(&self, key: &str) -> Option<(String, Record)> {
+        self.0.lock().get(key).map(|(id, record)| (id.clone(), Record::clone(record)))
+    }
+
     /// Remembers the record of an image.
     pub fn remember(&self, key: &str, id: &str, record: &Record) {
         let mut known = self.0.lock();

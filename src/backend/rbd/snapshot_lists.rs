@@ -98,7 +98,7 @@ impl Rbd {
 
     /// The snapshots of one volume, deleted or not: its incarnation tells, its name only where there is none.
     fn snapshots_of(&self, call: &Call, volume: &VolumeId) -> Result<Vec<Snapshot>> {
-        if volume.place.backend != NAME || self.clusters.find(&volume.place.cluster).is_none() {
+        if volume.place.backend != NAME || matches!(self.clusters.find(&volume.place.cluster), Ok(None)) {
             return Ok(Vec::new());
         }
         let spot = self.spot(&volume.place, &Secrets::default())?;

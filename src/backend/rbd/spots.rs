@@ -1,10 +1,13 @@
 //! Where images live: which cluster, pool and namespace an ID or the parameters of a request mean, and with whose key they are
 //! reached.
 
+use std::sync::Arc;
+
 use super::parameters::Settings;
 use super::tool::Spot;
 use super::{NAME, Rbd};
 use crate::backend::ceph::Access;
+use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
@@ -16,7 +19,7 @@ const USUAL_POOL: &str = "rbd";
 impl Rbd {
     /// The place, and how to reach it with a request's secrets or the cluster's own key.
     pub(super) fn spot(&self, place: &Place, secrets: &Secrets) -> Result<Spot> {
-        let cluster = self.clusters.find(&place.cluster).ok_or_else(|| unknown_cluster(&place.cluster))?;
+        let cluster = self.cluster(place)?;
         if !cluster.allows(&place.pool, &place.namespace) {
             return Err(Error::precondition(format!(
                 "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file of clusters",
@@ -27,11 +30,16 @@ impl Rbd {
         Ok(Spot { access, pool: place.pool.clone(), namespace: place.namespace.clone() })
     }
 
+    /// The cluster of a place.
+    pub(super) fn cluster(&self, place: &Place) -> Result<Arc<Cluster>> {
+        self.clusters.find(&place.cluster)?.ok_or_else(|| unknown_cluster(&place.cluster))
+    }
+
     /// Where a volume with these parameters would live.
     pub(super) fn place_for(&self, parameters: &Map, mutable: &Map) -> Result<Place> {
         let settings = Settings::parse(parameters, mutable)?;
         let cluster = self.cluster_name(&settings)?;
-        let known = self.clusters.find(&cluster).ok_or_else(|| unknown_cluster(&cluster))?;
+        let known = self.clusters.find(&cluster)?.ok_or_else(|| unknown_cluster(&cluster))?;
         let pool = settings.pool.unwrap_or_else(|| match known.pools.as_slice() {
             [only] => only.clone(),
             _ => USUAL_POOL.to_string(),

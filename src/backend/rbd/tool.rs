@@ -129,7 +129,7 @@ pub struct Info {
     pub snapshots: u64,
     /// Features by rbd's names.
     pub features: BTreeSet<String>,
-    /// When it was made.
+    /// When it was made; 1970 where the cluster does not know.
     pub created: SystemTime,
     /// What it is a clone of.
     pub parent: Option<Parent>,
@@ -340,8 +340,14 @@ pub trait RbdTool: Send + Sync {
     fn unlock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, holder: &Holder) -> Result<()>;
 
     /// Removes the object that carries a lock: the name of a deleted snapshot, or what a lock on a header left behind that was
-    /// deleted meanwhile.
+    /// deleted meanwhile. The header of an image that exists is refused. An object that is there no longer is no error.
     fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()>;
+
+    /// The pools that are for RBD, by name.
+    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+
+    /// The namespaces of a spot's pool, without the default one; the spot's own namespace does not matter.
+    fn namespaces(&self, call: &Call, spot: &Spot) -> Result<Vec<String>>;
 
     /// Room in the pool `pool`, which may be another than the spot's.
     fn room(&self, call: &Call, spot: &Spot, pool: &str) -> Result<Room>;

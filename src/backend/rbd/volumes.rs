@@ -21,7 +21,7 @@ use crate::terms::{Map, SizeRange, Source};
 /// What a volume gets that was asked for without a size, in bytes.
 const USUAL_SIZE: u64 = 1 << 30;
 /// The kernel maps an image of another size only in part.
-const GRAIN: u64 = 4096;
+pub(super) const GRAIN: u64 = 4096;
 /// How often an image is looked for that another controller makes or removes at the same moment.
 pub(super) const ATTEMPTS: usize = 4;
 /// An image that is older than this and has no record never gets one from whoever made it: a new one has it from birth.
@@ -74,6 +74,7 @@ impl Rbd {
             Some((_, origin)) => self.make_copy(call, &wanted, origin, begin),
         };
         let info = made.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?;
+        self.pools.note(&new.place);
         let id = VolumeId { place: new.place.clone(), object: new.object.clone(), incarnation: None };
         // The record it has is remembered by now; it may say more than this request, as a file system taken over from a source.
         Ok(self.describe(&id, &self.with_record(call, &wanted.spot, &wanted.key(), info)?))

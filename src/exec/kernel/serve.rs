@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Failure, Identified, Reply, Request};
+use super::{Failure, Identified, Reply, Request, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::mount::{self, Options};
-use crate::sys::{block, file, loopdev, statfs, superblock};
+use crate::sys::{block, file, loopdev, openers, statfs, superblock};
 
 /// Serves one request. To be called in a helper process, which SIGTERM does not end.
 pub fn handle(request: &[u8]) -> Vec<u8> {
@@ -22,10 +22,10 @@ pub fn handle(request: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
-type Answer<T = Reply> = Result<T, Failure>;
+pub(super) type Answer<T = Reply> = Result<T, Failure>;
 
 /// Names the step that failed.
-trait During<T> {
+pub(super) trait During<T> {
     fn during(self, action: impl FnOnce() -> String) -> Answer<T>;
 }
 
@@ -67,6 +67,8 @@ fn serve(request: &Request) -> Answer {
         Request::Thaw { mount_point } => {
             freeze::thaw(mount_point.as_ref()).map(Reply::Thawed).during(|| format!("thaw {}", mount_point.display()))
         }
+        Request::Openers { device } => openers::of(*device).map(Reply::Openers).during(|| format!("look who has {device} open")),
+        Request::Rbd(request) => rbd::serve(request).map(Reply::Rbd),
     }
 }
 

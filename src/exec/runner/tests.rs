@@ -5,6 +5,7 @@
 use super::*;
 use crate::error::{Error, Kind};
 use crate::exec::Tool;
+use crate::secrets::Secret;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
@@ -377,4 +378,59 @@ fn a_helper_is_this_binary_again() {
     let stubs = stubs_with_helper(&format!("exec {binary} --exact {test} --ignored --nocapture"));
     let reply = stubs.processes.ask(&Call::internal("test"), "test", Class::Question, b"a question").unwrap();
     assert!(String::from_utf8_lossy(&reply).contains("<reply to a question>"), "{reply:?}");
+}
+
+/// What a process can read by the path in its last argument, and all its arguments.
+const READ_FILE: &str = r#"cat "$2"; echo; tr '\0' ' ' < /proc/$$/cmdline"#;
+
+#[test]
+fn a_key_reaches_the_process_by_no_command_line() {
+    let (stubs, call) = (Stubs::new(), Call::internal("test"));
+    let cmd = stubs.cmd(Class::Question, READ_FILE).memory_file("--keyfile", Secret::new("AQDkey==")).stdin("input");
+    assert!(cmd.to_string().ends_with(" --keyfile /proc/self/fd/3"), "{cmd}");
+    assert!(!format!("{cmd} {cmd:?}").contains("AQDkey"));
+    let seen = String::from_utf8(stubs.processes.run(&call, &cmd).unwrap().stdout).unwrap();
+    let (key, command_line) = seen.split_once('\n').unwrap();
+    assert_eq!(key, "AQDkey==");
+    assert!(command_line.contains("--keyfile /proc/self/fd/") && !command_line.contains("AQDkey"), "{command_line}");
+}
+
+#[test]
+fn several_files_are_told_apart() {
+    let (stubs, call) = (Stubs::new(), Call::internal("test"));
+    let cmd = stubs.cmd(Class::Question, r#"cat "$4" "$2""#);
+    let cmd = cmd.memory_file("--a", Secret::new("first")).memory_file("--b", Secret::new("second"));
+    assert_eq!(stubs.processes.run(&call, &cmd).unwrap().stdout, b"secondfirst");
+    assert_eq!(cmd.memory_files().collect::<Vec<_>>(), ["first", "second"]);
+    assert_ne!(cmd, stubs.cmd(Class::Question, r#"cat "$4" "$2""#).memory_file("--a", Secret::new("other")));
+}
+
+#[test]
+fn a_key_leaks_into_no_other_process() {
+    let (stubs, call) = (Stubs::with(|limits| limits.tools = 8), Call::internal("test"));
+    let keyed = stubs.cmd(Class::Question, r#"cat "$2""#).memory_file("--keyfile", Secret::new("AQDkey=="));
+    let plain = stubs.cmd(Class::Question, "readlink /proc/$$/fd/*; true");
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..30).for_each(|_| assert_eq!(stubs.processes.run(&call, &keyed).unwrap().stdout, b"AQDkey==")));
+            scope.spawn(|| {
+                for _ in 0..30 {
+                    let open = String::from_utf8(stubs.processes.run(&call, &plain).unwrap().stdout).unwrap();
+                    assert!(open.contains("pipe:") && !open.contains("memfd"), "{open}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_question_ends_with_its_client_and_a_change_does_not() {
+    let stubs = Stubs::new();
+    let (call, _lock) = call_with_lock(true);
+    let expired = stubs.processes.run(&Call::new("test", || true), &stubs.cmd(Class::Change, "exit 0"));
+    assert!(expired.is_ok(), "a place was free: {expired:?}");
+    let begun = Instant::now();
+    let error = stubs.run_for(&call, Class::Question, "sleep 60").unwrap_err();
+    assert!(matches!(error, CommandError::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON, "{error}");
+    assert_eq!(stubs.run_for(&call, Class::Change, "sleep 1.5; echo done").unwrap().stdout, b"done\n");
 }

@@ -336,6 +336,14 @@ impl RbdTool for FakeCluster {
         self.step(format!("remove_lockable {on:?}"), |state| state.check(spot).map(|()| state.remove_object(spot, on)))
     }
 
+    fn pools(&self, _: &Call, _: &Access) -> Result<Vec<String>> {
+        self.step("pools".to_string(), |state| Ok(state.pools.keys().cloned().collect()))
+    }
+
+    fn namespaces(&self, _: &Call, spot: &Spot) -> Result<Vec<String>> {
+        self.step(format!("namespaces {}", spot.pool), |state| Ok(state.pool(&spot.pool)?.namespaces.iter().cloned().collect()))
+    }
+
     fn room(&self, _: &Call, spot: &Spot, pool: &str) -> Result<Room> {
         self.step(format!("room {pool}"), |state| state.check(spot).and_then(|()| state.pool(pool).map(|pool| pool.room)))
     }

@@ -15,10 +15,13 @@ use std::time::Duration;
 
 use super::Rbd;
 use super::fake::FakeCluster;
+use super::node::Mapper;
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::error::Result;
+use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::exec::kernel::Kernel;
 use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
 use crate::secrets::{Secret, Secrets};
 use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
@@ -35,9 +38,9 @@ pub(super) fn call() -> Call {
 /// A controller of the cluster, just started: it remembers nothing.
 pub(super) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
     let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
-    let name = "ceph".to_string();
-    let ceph = Cluster { name, conf: None, monitors: vec![], credentials, pools: vec![], namespaces: vec![] };
-    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), "node7", tag);
+    let ceph = Cluster { credentials, ..Cluster::named("ceph") };
+    let mapper = Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()));
+    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper, "node7", tag);
     rbd.patience = Duration::from_millis(300);
     rbd
 }

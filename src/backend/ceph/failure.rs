@@ -1,0 +1,213 @@
+//! What the failures of Ceph's tools mean, as far as they mean the same whatever was asked. Tried with Ceph 16.2.
+//!
+//! `rbd` ends with an errno as its status, but with 1 for EPERM and for much else; `rados` always with 1; `ceph` with an errno
+//! where the cluster has refused, and with 1 or 13 where it could not connect. So texts are looked at, and the status where it
+//! is beyond doubt.
+
+use std::fmt;
+
+use super::Access;
+use crate::error::{Cause, Error, Kind};
+use crate::exec::CommandError;
+
+/// A command that did not end well, and for whom it ran.
+#[derive(Debug)]
+pub struct Failure(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    access: Access,
+    error: CommandError,
+}
+
+/// Why a tool has failed, where that has nothing to do with what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// No monitor answers.
+    Unreachable,
+    /// The user is unknown, or has another key.
+    Refused,
+    /// The user may not do this.
+    Forbidden,
+    /// The cluster, the pool or its quota is full.
+    Full,
+    /// The tool hung until it was killed.
+    Hung,
+    /// The cluster no longer speaks with this host.
+    Blocklisted,
+}
+
+/// The user is unknown or has another key. `rbd` says no more than that it could not connect, and ends with 13 or with 1.
+const REFUSED: [&str; 8] = [
+    "handle_auth_bad_method",
+    "failed to decode key",
+    "monclient: keyring not found",
+    "no keyring found",
+    "unable to find a keyring",
+    "RADOS permission denied (error connecting",
+    "couldn't connect to cluster: (13)",
+    "couldn't connect to cluster: (1)",
+];
+
+/// No monitor answers, or none is found. `rados` says "failed to fetch mon config" for all reasons.
+const UNREACHABLE: [&str; 9] = [
+    "couldn't connect to the cluster",
+    "couldn't connect to cluster",
+    "error connecting to the cluster",
+    "authenticate timed out",
+    "failed to fetch mon config",
+    "unable to parse addrs",
+    "cannot identify monitors to contact",
+    "no monitors specified to connect to",
+    "(110) Connection timed out",
+];
+
+const BLOCKLISTED: &str = "(108) Cannot send after transport endpoint shutdown";
+
+const FORBIDDEN: [&str; 4] = ["(1) Operation not permitted", "Operation not permitted", "Error EACCES", "(13) Permission denied"];
+
+const FULL: [&str; 5] =
+    ["(28) No space left on device", "(122) Disk quota exceeded", "Error ENOSPC", "Error EDQUOT", "error 28:"];
+
+impl Failure {
+    pub(super) fn new(access: &Access, error: CommandError) -> Self {
+        Self(Box::new(Inner { access: access.clone(), error }))
+    }
+
+    /// The exit status, if the tool ended by itself with one.
+    pub fn status(&self) -> Option<i32> {
+        self.0.error.status()
+    }
+
+    /// Whether the last 4 KiB of what the tool said to stderr have this text.
+    pub fn says(&self, text: &str) -> bool {
+        self.stderr().contains(text)
+    }
+
+    /// Whether the tool could not do its work at all: the cluster was not reached, or refused the user. What its status would
+    /// mean otherwise (2 for "no such image") means nothing then.
+    pub fn is_of_access(&self) -> bool {
+        self.reason().is_some()
+    }
+
+    /// What it means to the caller. `context` is what was being done, and to which volume.
+    pub fn into_error(self, context: impl fmt::Display) -> Error {
+        let error = match self.reason() {
+            Some(reason) => self.explain(reason),
+            None => self.0.rest(),
+        };
+        error.context(context)
+    }
+
+    fn stderr(&self) -> &str {
+        match &self.0.error {
+            CommandError::Failed { stderr_tail, .. }
+            | CommandError::Signaled { stderr_tail, .. }
+            | CommandError::TimedOut { stderr_tail, .. } => stderr_tail,
+            _ => "",
+        }
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        match self.0.error {
+            CommandError::TimedOut { .. } => Some(Reason::Hung),
+            CommandError::Failed { status, .. } => self.reason_of(status),
+            _ => None,
+        }
+    }
+
+    /// In the order of the tool's own steps: who could not connect was refused nothing else.
+    fn reason_of(&self, status: i32) -> Option<Reason> {
+        let says = |texts: &[&str]| texts.iter().any(|text| self.says(text));
+        let connecting = says(&UNREACHABLE);
+        let reasons = [
+            (says(&REFUSED) || (connecting && status == libc::EACCES), Reason::Refused),
+            (connecting, Reason::Unreachable),
+            (self.says(BLOCKLISTED), Reason::Blocklisted),
+            (says(&FULL), Reason::Full),
+            (says(&FORBIDDEN), Reason::Forbidden),
+        ];
+        reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason))
+    }
+
+    fn explain(self, reason: Reason) -> Error {
+        let cause = self.status().map(Cause::Exit);
+        let advice = self.0.advice(reason);
+        let error = Error::new(reason.kind(), format!("{advice}: {}", self.0.without_log_lines().error));
+        match cause {
+            Some(cause) => error.caused_by(cause),
+            None => error,
+        }
+    }
+}
+
+impl Reason {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Unreachable | Self::Blocklisted => Kind::Unavailable,
+            Self::Refused => Kind::Unauthenticated,
+            Self::Forbidden => Kind::Precondition,
+            Self::Full => Kind::NoSpace,
+            Self::Hung => Kind::Timeout,
+        }
+    }
+}
+
+impl Inner {
+    /// What has happened and what to look at.
+    fn advice(&self, reason: Reason) -> String {
+        let (cluster, monitors) = (format!("cluster {:?}", self.access.cluster.name), self.monitors());
+        let user = format!("client.{}", self.access.credentials.user);
+        match reason {
+            Reason::Unreachable => {
+                format!(
+                    "{cluster} was not reached at its monitors {monitors}: check that they run and that this host reaches them"
+                )
+            }
+            Reason::Hung => format!(
+                "{cluster} (monitors {monitors}) did not answer in time: look at `ceph -s` there; writes to a full pool, or to one \
+                 without enough OSDs, wait"
+            ),
+            Reason::Blocklisted => format!("{cluster} has shut this host out, see `ceph osd blocklist ls`"),
+            Reason::Refused => format!(
+                "{cluster} refused {user}: the user does not exist there, has another key or no mon caps: compare its key here \
+                 ({}) with `ceph auth get {user}`",
+                self.access.key_from()
+            ),
+            Reason::Forbidden => format!(
+                "{user} may not do this in {cluster}: give it caps, for example `ceph auth caps {user} mon 'profile rbd' osd \
+                 'profile rbd pool=POOL' mgr 'profile rbd pool=POOL'`"
+            ),
+            Reason::Full => format!("{cluster} has no room: the cluster, the pool or its quota is full, see `ceph df detail`"),
+        }
+    }
+
+    fn monitors(&self) -> String {
+        let monitors = self.access.cluster.monitors_text();
+        if monitors.is_empty() { String::from("of its ceph.conf") } else { monitors }
+    }
+
+    /// A failure that has to do with what was asked, or with this host.
+    fn rest(self) -> Error {
+        let whose = format!("cluster {:?} (monitors {})", self.access.cluster.name, self.monitors());
+        let waited = matches!(self.error, CommandError::Expired { .. } | CommandError::StillRunning { .. });
+        let error = Error::from(self.without_log_lines().error);
+        if waited { error.context(whose) } else { error }
+    }
+
+    /// The libraries log to stderr too, in no order with what the tool itself says, which is for people.
+    fn without_log_lines(mut self) -> Self {
+        let is_log = |line: &str| line.starts_with("20") && line.as_bytes().get(10) == Some(&b'T');
+        if let CommandError::Failed { stderr_tail, .. } = &mut self.error {
+            let own: Vec<&str> = stderr_tail.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
+            if !own.is_empty() {
+                *stderr_tail = own.join("\n");
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+#[path = "failure_tests.rs"]
+mod tests;

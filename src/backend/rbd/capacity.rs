@@ -1,0 +1,25 @@
+//! Room for new volumes.
+
+use super::Rbd;
+use super::parameters::Settings;
+use super::volumes::GRAIN;
+use crate::backend::Capacity;
+use crate::call::Call;
+use crate::error::Result;
+use crate::secrets::Secrets;
+use crate::terms::Map;
+
+impl Rbd {
+    /// What the pool that takes the data still takes: copies taken off, quota included. Images take what is written to them, so a
+    /// larger one could be made, but not filled.
+    pub(super) fn room_for(&self, call: &Call, parameters: &Map) -> Result<Capacity> {
+        let place = self.place_for(parameters, &Map::new())?;
+        let settings = Settings::parse(parameters, &Map::new())?;
+        let spot = self.spot(&place, &Secrets::default())?;
+        let pool = settings.layout.data_pool.as_deref().unwrap_or(&spot.pool);
+        let room = self.tool.room(call, &spot, pool)?;
+        let available = if room.full { 0 } else { room.available };
+        let largest = available.min(i64::MAX as u64) / GRAIN * GRAIN;
+        Ok(Capacity { available, largest, smallest: GRAIN })
+    }
+}

@@ -1,0 +1,121 @@
+//! Images: made, looked up, listed, renamed, resized, removed.
+
+use super::answer::{absent, is};
+use super::output::{InfoOutput, Row, StatusOutput, entries, read};
+use super::stream::empty_image;
+use super::{Cli, destination, osd_command, path, rbd, rbd_image};
+use crate::backend::rbd::tool::{Changed, Entry, Image, Info, Layout, Made, NewImage, Removed, Renamed, Spot, Watcher};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::exec::{Class, Tool};
+
+/// What `rbd` says where it finds no image to open.
+pub(super) const NOT_OPENED: &str = "error opening image";
+
+/// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for each value.
+pub(super) fn create(cli: &Cli, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
+    let words = ["import", "--no-progress", "--export-format=2", "--path=-"];
+    let cmd = osd_command(spot, Tool::Rbd, Class::Change).args(words);
+    let cmd = cmd.args(destination(spot, image.name)?).args(layout(image.layout));
+    let cmd = cmd.stdin(empty_image(image.size, image.metadata));
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Made::New),
+        Err(failure) if is(&failure, libc::EEXIST) => Ok(Made::Taken),
+        Err(failure) => Err(cli.not_made(call, failure, spot, image.layout, &format!("make image {}", path(spot, image.name)))),
+    }
+}
+
+/// A layout as options.
+pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
+    let data_pool = layout.data_pool.as_ref().map(|pool| format!("--data-pool={pool}"));
+    let features = layout.features.as_ref().map(|features| {
+        let names: Vec<&str> = features.iter().map(String::as_str).collect();
+        format!("--image-feature={}", names.join(","))
+    });
+    let object_size = layout.object_size.map(|bytes| format!("--object-size={bytes}B"));
+    let unit = layout.striping.map(|(unit, _)| format!("--stripe-unit={unit}B"));
+    let count = layout.striping.map(|(_, count)| format!("--stripe-count={count}"));
+    [data_pool, features, object_size, unit, count].into_iter().flatten()
+}
+
+/// `rbd info`
+pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Info>> {
+    let cmd = rbd_image(spot, Class::Question, &["info", "--format=json"], image)?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(output) => read::<InfoOutput>("rbd info", &output.stdout).map(|it| Some(it.into())),
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("look up image {}", path(spot, image)))),
+    }
+}
+
+/// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and ends with 0.
+pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
+    match cli.run(call, &spot.access, rbd(spot, Class::Question, &["ls", "--long", "--format=json"])) {
+        Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the images of {}", path(spot, "")))),
+    }
+}
+
+/// `rbd rm`. It also clears up half-made images.
+pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Removed> {
+    let words = ["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true"];
+    let cmd = rbd_image(spot, Class::Change, &words, Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Removed::Gone),
+        Err(failure) if absent(&failure, &["delete error: "]) => verify_absent(cli, call, spot, image),
+        // Somebody else removed it at the same time.
+        Err(failure) if is(&failure, libc::ESTALE) => verify_absent(cli, call, spot, image),
+        Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
+        Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("remove image {}", path(spot, image)))),
+    }
+}
+
+/// `rbd rm` says 2 as well where it fails half way (a full pool, a second `rbd rm` at the same time): what is there counts.
+fn verify_absent(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Removed> {
+    match info(cli, call, spot, Image::Named(image))? {
+        None => Ok(Removed::Absent),
+        Some(_) => {
+            let image = path(spot, image);
+            Err(Error::unavailable(format!(
+                "remove image {image}: `rbd rm` found it gone, but it is there; it will be tried again"
+            )))
+        }
+    }
+}
+
+/// `rbd rename`
+pub(super) fn rename(cli: &Cli, call: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed> {
+    let cmd = rbd_image(spot, Class::Change, &["rename"], Image::Named(from))?.args(destination(spot, to)?);
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Renamed::Done),
+        Err(failure) if absent(&failure, &["rename error: "]) => Ok(Renamed::Absent),
+        Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("rename image {} to {to}", path(spot, from)))),
+    }
+}
+
+/// `rbd resize`, which never shrinks without being told to.
+pub(super) fn resize(cli: &Cli, call: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed> {
+    let cmd = rbd_image(spot, Class::Change, &["resize", "--no-progress"], Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd.arg(format!("--size={size}B"))) {
+        Ok(_) => Ok(Changed::Done),
+        Err(failure) if failure.says("new size is equal to original size") => Ok(Changed::Done),
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
+        Err(failure) if failure.says("--allow-shrink") => {
+            let image = path(spot, image);
+            Err(Error::out_of_range(format!("resize image {image}: it is larger than {size} bytes, and images never shrink")))
+        }
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("resize image {} to {size} bytes", path(spot, image)))),
+    }
+}
+
+/// `rbd status`, which does not count itself.
+pub(super) fn watchers(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<Watcher>>> {
+    let cmd = rbd_image(spot, Class::Question, &["status", "--format=json"], Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(output) => read::<StatusOutput>("rbd status", &output.stdout).map(|it| Some(it.watchers())),
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("look for clients of image {}", path(spot, image)))),
+    }
+}

@@ -1,0 +1,225 @@
+//! What the tools print, as JSON: only the fields that are needed, whatever else is there.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::backend::rbd::tool::{Entry, Info, Parent, Snap, Trashed, Watcher};
+use crate::error::{Error, Result};
+
+/// Reads what `command` printed.
+pub(super) fn read<T: DeserializeOwned>(command: &str, stdout: &[u8]) -> Result<T> {
+    serde_json::from_slice(stdout).map_err(|error| unreadable(command, &error))
+}
+
+/// Reads the documents that `command` printed one after another.
+pub(super) fn read_all<T: DeserializeOwned>(command: &str, stdout: &[u8]) -> Result<Vec<T>> {
+    let documents = serde_json::Deserializer::from_slice(stdout).into_iter::<T>();
+    documents.collect::<Result<_, _>>().map_err(|error| unreadable(command, &error))
+}
+
+fn unreadable(command: &str, error: &serde_json::Error) -> Error {
+    Error::internal(format!("`{command}` printed what cephlet cannot read: {error}"))
+}
+
+/// `rbd info --format=json`
+#[derive(Deserialize)]
+pub(super) struct InfoOutput {
+    name: String,
+    id: String,
+    size: u64,
+    #[serde(default)]
+    snapshot_count: u64,
+    #[serde(default)]
+    features: Vec<String>,
+    #[serde(default)]
+    create_timestamp: String,
+    parent: Option<ParentOutput>,
+}
+
+impl From<InfoOutput> for Info {
+    fn from(output: InfoOutput) -> Self {
+        Self {
+            name: output.name,
+            id: output.id,
+            size: output.size,
+            snapshots: output.snapshot_count,
+            features: output.features.into_iter().collect(),
+            created: time(&output.create_timestamp),
+            parent: output.parent.map(Parent::from),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ParentOutput {
+    pool: String,
+    #[serde(default)]
+    pool_namespace: String,
+    image: String,
+    id: Option<String>,
+    snapshot: String,
+}
+
+impl From<ParentOutput> for Parent {
+    fn from(output: ParentOutput) -> Self {
+        let ParentOutput { pool, pool_namespace: namespace, image, id, snapshot } = output;
+        Self { pool, namespace, image, id, snapshot }
+    }
+}
+
+/// A row of `rbd ls -l --format=json`: an image, or one of its snapshots.
+#[derive(Deserialize)]
+pub(super) struct Row {
+    image: String,
+    id: String,
+    size: u64,
+    snapshot: Option<String>,
+    parent: Option<ParentOutput>,
+}
+
+/// The images, by name, each with its snapshots.
+pub(super) fn entries(rows: Vec<Row>) -> Vec<Entry> {
+    let (images, snapshots): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.snapshot.is_none());
+    let mut entries = BTreeMap::new();
+    for Row { image: name, id, size, parent, .. } in images {
+        let parent = parent.map(Parent::from);
+        entries.insert(name.clone(), Entry { name, id, size, parent, snapshots: Vec::new() });
+    }
+    for Row { image, size, snapshot, .. } in snapshots {
+        if let (Some(entry), Some(snapshot)) = (entries.get_mut(&image), snapshot) {
+            entry.snapshots.push((snapshot, size));
+        }
+    }
+    entries.into_values().collect()
+}
+
+/// `rbd status --format=json`
+#[derive(Deserialize)]
+pub(super) struct StatusOutput {
+    #[serde(default)]
+    watchers: Vec<WatcherOutput>,
+}
+
+#[derive(Deserialize)]
+struct WatcherOutput {
+    address: String,
+    client: u64,
+}
+
+impl StatusOutput {
+    pub(super) fn watchers(self) -> Vec<Watcher> {
+        let watcher = |it: WatcherOutput| Watcher { address: it.address, client: format!("client.{}", it.client) };
+        self.watchers.into_iter().map(watcher).collect()
+    }
+}
+
+/// A row of `rbd snap ls --all --format=json`
+#[derive(Deserialize)]
+pub(super) struct SnapOutput {
+    name: String,
+    size: u64,
+    #[serde(default)]
+    timestamp: String,
+    #[serde(default)]
+    namespace: SnapNamespace,
+}
+
+#[derive(Default, Deserialize)]
+struct SnapNamespace {
+    #[serde(default, rename = "type")]
+    kind: String,
+    original_name: Option<String>,
+}
+
+impl SnapOutput {
+    /// The snapshot; None for those that mirrors and groups make for themselves.
+    pub(super) fn snap(self) -> Option<Snap> {
+        let trashed = match self.namespace.kind.as_str() {
+            "user" | "" => false,
+            "trash" => true,
+            _ => return None,
+        };
+        let name = self.namespace.original_name.unwrap_or(self.name);
+        Some(Snap { name, size: self.size, created: time(&self.timestamp), trashed })
+    }
+}
+
+/// A row of `rbd trash ls --all --long --format=json`
+#[derive(Deserialize)]
+pub(super) struct TrashOutput {
+    id: String,
+    name: String,
+    #[serde(default)]
+    source: String,
+}
+
+impl From<TrashOutput> for Trashed {
+    fn from(output: TrashOutput) -> Self {
+        Self { name: output.name, id: output.id, by_clones: output.source == "USER_PARENT" }
+    }
+}
+
+/// A time as rbd prints it with TZ=UTC (`Sat Nov 21 08:27:50 2026`); 1970 where it is not known, as for images of old.
+fn time(text: &str) -> SystemTime {
+    parse_time(text).unwrap_or(UNIX_EPOCH)
+}
+
+fn parse_time(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let [_, month, day, clock, year] = fields.as_slice() else { return None };
+    let month = 1 + MONTHS.iter().position(|name| name == month)? as u64;
+    let clock: Vec<u64> = clock.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [hour, minute, second] = clock.as_slice() else { return None };
+    let days = days_since_1970(year.parse().ok()?, month, day.parse().ok()?)?;
+    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+}
+
+/// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = year - u64::from(month <= 2);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    Some(year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::clock::rfc3339;
+    use crate::error::Kind;
+
+    #[test]
+    fn times_are_read_as_utc() {
+        let read = |text| rfc3339(time(text));
+        assert_eq!(read("Sat Nov 21 08:27:50 2026"), "2026-11-21T08:27:50Z");
+        assert_eq!(read("Sat Nov  1 08:27:05 2025"), "2025-11-01T08:27:05Z", "days are padded with a blank");
+        assert_eq!(read("Thu Feb 29 23:59:59 2024"), "2024-02-29T23:59:59Z");
+        assert_eq!(read("Fri Mar  1 00:00:00 2024"), "2024-03-01T00:00:00Z");
+        assert_eq!(read("Thu Jan  1 00:00:00 1970"), "1970-01-01T00:00:00Z");
+        assert_eq!(read("Tue Dec 31 00:00:00 2030"), "2030-12-31T00:00:00Z");
+    }
+
+    #[test]
+    fn an_unknown_time_is_1970() {
+        for text in
+            ["", "yesterday", "Sat Nov 21 2026", "Sat Foo 21 08:27:50 2026", "Sat Nov 21 08:27 2026", "Mon Nov x 1:2:3 2026"]
+        {
+            assert_eq!(time(text), UNIX_EPOCH, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_names_the_command() {
+        let error = read::<Vec<Row>>("rbd ls", b"[{\"image\":3}]").err().unwrap();
+        assert_eq!(error.kind(), Kind::Internal);
+        assert!(error.message().starts_with("`rbd ls` printed what cephlet cannot read: invalid type"), "{}", error.message());
+    }
+}

@@ -1,0 +1,78 @@
+//! Snapshots and what is cloned from them.
+
+use super::answer::{absent, is, missing_data_pool};
+use super::images::{NOT_OPENED, layout};
+use super::output::{SnapOutput, read};
+use super::{Cli, destination, path, rbd_image};
+use crate::backend::rbd::tool::{Changed, Image, Made, NewClone, Removed, Snap, Spot};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::exec::Class;
+
+/// `rbd snap create`
+pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, image: &str, snapshot: &str) -> Result<Option<Made>> {
+    let cmd = rbd_image(spot, Class::Change, &["snap", "create", "--no-progress"], Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd.arg(format!("--snap={snapshot}"))) {
+        Ok(_) => Ok(Some(Made::New)),
+        Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("take snapshot {}@{snapshot}", path(spot, image)))),
+    }
+}
+
+/// `rbd snap ls --all`
+pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Vec<Snap>>> {
+    let cmd = rbd_image(spot, Class::Question, &["snap", "ls", "--all", "--format=json"], image)?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(output) => {
+            let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
+            Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))
+        }
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the snapshots of image {}", path(spot, image)))),
+    }
+}
+
+/// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
+pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>, snapshot: &str) -> Result<Removed> {
+    let cmd = rbd_image(spot, Class::Change, &["snap", "rm", "--no-progress"], image)?;
+    let doing = || format!("delete snapshot {}@{snapshot}", path(spot, image));
+    match cli.run(call, &spot.access, cmd.arg(format!("--snap={snapshot}"))) {
+        Ok(_) => Ok(Removed::Gone),
+        Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => Ok(Removed::Absent),
+        Err(failure) if failure.says("is protected from removal") => {
+            let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd snap unprotect` it";
+            Err(Error::precondition(format!("{}: {what}", doing())))
+        }
+        Err(failure) => Err(cli.error(call, failure, spot, &doing())),
+    }
+}
+
+/// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be deleted.
+pub(super) fn clone(cli: &Cli, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
+    let NewClone { from: spot, image, snapshot, to, name, layout: how } = *clone;
+    let words = ["clone", "--rbd-default-clone-format=2"];
+    let cmd = rbd_image(spot, Class::Change, &words, Image::Named(image))?.arg(format!("--snap={snapshot}"));
+    match cli.run(call, &spot.access, cmd.args(destination(to, name)?).args(layout(how))) {
+        Ok(_) => Ok(Some(Made::New)),
+        Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
+        Err(failure) if absent(&failure, &["clone error: "]) && missing_data_pool(&failure, how).is_none() => Ok(None),
+        Err(failure) => {
+            let doing = format!("clone {}@{snapshot} to {}", path(spot, image), path(to, name));
+            // rbd quotes the pool or namespace that it misses: the new image's, if it is not the source's.
+            let theirs = [&spot.pool, &spot.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
+            Err(if theirs { cli.error(call, failure, spot, &doing) } else { cli.not_made(call, failure, to, how, &doing) })
+        }
+    }
+}
+
+/// `rbd flatten`
+pub(super) fn flatten(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
+    let cmd = rbd_image(spot, Class::Unbounded, &["flatten", "--no-progress"], Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Changed::Done),
+        Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => Ok(Changed::Done),
+        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("flatten image {}", path(spot, image)))),
+    }
+}

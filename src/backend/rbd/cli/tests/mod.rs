@@ -1,0 +1,98 @@
+//! Exact command lines, recorded answers, and what each exit status and text means.
+#![allow(clippy::unwrap_used)]
+
+mod images;
+mod locks;
+mod pools;
+mod snapshots;
+mod trash;
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Cli;
+use crate::backend::ceph::Access;
+use crate::backend::rbd::tool::Spot;
+use crate::call::Call;
+use crate::clusters::{Cluster, Credentials};
+use crate::error::{Error, Kind};
+use crate::exec::fake::FakeRunner;
+use crate::exec::{Class, Cmd, Tool};
+
+/// What the tools said of pools and namespaces that are not there, and to a user who may only read.
+const NO_POOL: &str = "rbd: error opening pool 'vms': (2) No such file or directory\n";
+const NO_NAMESPACE: &str = "rbd: namespace 'team' does not exist.\n";
+const NO_IMAGE: &str = "rbd: error opening image web: (2) No such file or directory\n";
+
+/// The command line tools on a runner that knows what comes next.
+struct Fixture {
+    runner: Arc<FakeRunner>,
+    cli: Cli,
+    call: Call,
+    /// Pool `vms`.
+    spot: Spot,
+    /// Namespace `team` of pool `vms`.
+    team: Spot,
+}
+
+impl Deref for Fixture {
+    type Target = Cli;
+
+    fn deref(&self) -> &Cli {
+        &self.cli
+    }
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let runner = Arc::new(FakeRunner::default());
+        let spot = |namespace: &str| Spot { access: access(), pool: "vms".into(), namespace: namespace.into() };
+        let cli = Cli::new(Arc::clone(&runner) as Arc<_>);
+        Self { runner, cli, call: Call::internal("test"), spot: spot(""), team: spot("team") }
+    }
+
+    /// Next comes this command line, its arguments parted by blanks; it prints `stdout`.
+    fn prints(&self, line: &str, stdout: &str) {
+        let argv = argv(line);
+        self.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), stdout);
+    }
+
+    /// Next comes this command line, and fails.
+    fn fails(&self, line: &str, status: i32, stderr: &str) {
+        let argv = argv(line);
+        self.runner.expect_failure(&argv.iter().map(String::as_str).collect::<Vec<_>>(), status, stderr);
+    }
+
+    /// The last command that was run.
+    fn last(&self) -> Cmd {
+        self.runner.ran().pop().expect("a command was run")
+    }
+
+    /// Whether the last command was of this class.
+    fn was(&self, class: Class) -> bool {
+        format!("{:?}", self.last()).starts_with(&format!("{class:?} "))
+    }
+}
+
+fn access() -> Access {
+    let credentials = Credentials { user: "cephlet".into(), key: None };
+    let cluster = Cluster { conf: Some("/etc/ceph/ceph.conf".into()), ..Cluster::named("main") };
+    Access { cluster: Arc::new(cluster), credentials }
+}
+
+/// The words of a command line: `rbd …` with the arguments by which a cluster is reached between the two.
+/// `~` stands for the limit of time that changes get.
+fn argv(line: &str) -> Vec<String> {
+    let line = line.replace('~', "--rados-osd-op-timeout=40");
+    let (tool, words) = line.split_once(' ').expect("a tool and its words");
+    let tool = [Tool::Rbd, Tool::Rados, Tool::Ceph].into_iter().find(|it| it.file_name() == tool).expect("a Ceph tool");
+    let reached = access().command(tool, Class::Question).to_string();
+    reached.split(' ').chain(words.split(' ')).map(str::to_string).collect()
+}
+
+/// That an error has this kind and says all of this.
+fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: Kind, texts: &[&str]) {
+    let error = result.expect_err("it must be refused");
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(texts.iter().all(|text| error.message().contains(text)), "{error} should say {texts:?}");
+}

@@ -1,0 +1,46 @@
+use super::*;
+use crate::backend::rbd::tool::{RbdTool, Room};
+
+/// What `ceph df detail` says of a pool, without the fields that nobody reads.
+fn usage(name: &str, stats: &str) -> String {
+    format!("\n{{\"stats\":{{\"total_bytes\":4294967296}},\"pools\":[{{\"name\":\"{name}\",\"id\":1,\"stats\":{{{stats}}}}}]}}\n")
+}
+
+#[test]
+fn room_is_what_space_and_quotas_leave() {
+    let it = Fixture::new();
+    let room = |stats: &str| {
+        it.prints("ceph df detail --format=json", &usage("data", stats));
+        it.room(&it.call, &it.spot, "data").unwrap()
+    };
+    let free = r#""stored":980,"objects":48,"max_avail":4080139008,"quota_objects":0,"quota_bytes":0"#;
+    assert_eq!(room(free), Room { available: 4_080_139_008, full: false });
+    assert_eq!(room(r#""stored":980,"objects":48,"max_avail":4000,"quota_bytes":1000"#), Room { available: 20, full: false });
+    assert_eq!(room(r#""stored":9830470,"objects":8,"max_avail":4000,"quota_bytes":1000"#), Room { available: 0, full: true });
+    assert_eq!(room(r#""stored":1,"objects":8,"max_avail":4000,"quota_objects":8"#), Room { available: 0, full: true });
+    assert_eq!(room(r#""stored":1,"objects":8,"max_avail":0"#), Room { available: 0, full: true });
+}
+
+#[test]
+fn a_pool_that_is_not_there_has_no_room() {
+    let it = Fixture::new();
+    it.prints("ceph df detail --format=json", &usage("data", r#""stored":1,"max_avail":4000"#));
+    assert_error(it.room(&it.call, &it.spot, "other"), Kind::Precondition, &["no pool \"other\""]);
+}
+
+#[test]
+fn who_is_shut_out_stands_in_two_lists() {
+    let it = Fixture::new();
+    let printed = "\n[{\"addr\":\"10.9.9.9:0/123456\",\"until\":\"2026-11-21T08:32:30.332627+0000\"}]\
+        [{\"range\":\"10.9.8.0:0/24\",\"until\":\"2026-11-21T08:32:31.348015+0000\"}]";
+    it.prints("ceph osd blocklist ls --format=json", printed);
+    assert_eq!(it.blocklist(&it.call, &it.spot.access).unwrap(), ["10.9.9.9:0/123456", "10.9.8.0:0/24"]);
+}
+
+#[test]
+fn older_clusters_call_it_by_another_name() {
+    let it = Fixture::new();
+    it.fails("ceph osd blocklist ls --format=json", 22, "Error EINVAL: invalid command\n");
+    it.prints("ceph osd blacklist ls --format=json", "[]");
+    assert_eq!(it.blocklist(&it.call, &it.spot.access).unwrap(), Vec::<String>::new());
+}

@@ -1,0 +1,103 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::*;
+use crate::backend::rbd::tool::{Changed, Image, Layout, Made, NewClone, RbdTool, Removed, Snap};
+
+const CLONE: &str = "rbd ~ clone --rbd-default-clone-format=2 --pool=vms --image=web --snap=s1 \
+                     --dest-pool=vms --dest-namespace=team --dest=copy";
+
+#[test]
+fn a_snapshot_is_taken_once() {
+    let it = Fixture::new();
+    let create = "rbd ~ snap create --no-progress --pool=vms --image=web --snap=s1";
+    let go = || it.take_snapshot(&it.call, &it.spot, "web", "s1");
+    it.prints(create, "");
+    assert_eq!(go().unwrap(), Some(Made::New));
+    it.fails(create, 17, "rbd: failed to create snapshot: (17) File exists\n");
+    assert_eq!(go().unwrap(), Some(Made::Taken));
+    it.fails(create, 2, NO_IMAGE);
+    assert_eq!(go().unwrap(), None);
+    it.fails(create, 2, NO_POOL);
+    assert_error(go(), Kind::Precondition, &["take snapshot vms/web@s1"]);
+}
+
+#[test]
+fn snapshots_in_the_trash_go_by_the_name_they_had() {
+    let it = Fixture::new();
+    let printed = r#"[{"id":6,"name":"5ffa168e-d509-4eee-8f00-554507e17677","size":2000000,"protected":"false",
+        "timestamp":"Sat Nov 21 08:29:16 2026","namespace":{"type":"trash","original_name":"s1"}},
+        {"id":7,"name":"s2","size":1000,"protected":"false","timestamp":"Sat Nov 21 08:29:17 2026","namespace":{"type":"user"}},
+        {"id":8,"name":".mirror.primary","size":1000,"timestamp":"","namespace":{"type":"mirror","state":"primary"}}]"#;
+    it.prints("rbd snap ls --all --format=json --pool=vms --image-id=10d95d6456b2", printed);
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    let expected = vec![
+        Snap { name: "s1".into(), size: 2_000_000, created: at(1_795_249_756), trashed: true },
+        Snap { name: "s2".into(), size: 1_000, created: at(1_795_249_757), trashed: false },
+    ];
+    assert_eq!(it.snapshots(&it.call, &it.spot, Image::Id("10d95d6456b2")).unwrap(), Some(expected));
+    it.fails("rbd snap ls --all --format=json --pool=vms --image=web", 2, NO_IMAGE);
+    assert_eq!(it.snapshots(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
+}
+
+#[test]
+fn a_snapshot_is_deleted_but_not_a_protected_one() {
+    let it = Fixture::new();
+    let rm = "rbd ~ snap rm --no-progress --pool=vms --image=web --snap=s1";
+    let go = || it.remove_snapshot(&it.call, &it.spot, Image::Named("web"), "s1");
+    it.prints(rm, "");
+    assert_eq!(go().unwrap(), Removed::Gone);
+    for absent in [NO_IMAGE, "rbd: failed to remove snapshot: (2) No such file or directory\n"] {
+        it.fails(rm, 2, absent);
+        assert_eq!(go().unwrap(), Removed::Absent);
+    }
+    it.fails(rm, 16, "rbd: snapshot 's1' is protected from removal.\n");
+    assert_error(go(), Kind::Precondition, &["vms/web@s1", "rbd snap unprotect"]);
+}
+
+fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {
+    it.clone_image(&it.call, &NewClone { from: &it.spot, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout })
+}
+
+#[test]
+fn a_clone_is_of_version_2_and_may_go_elsewhere() {
+    let it = Fixture::new();
+    let go = |layout: &Layout| copy(&it, layout);
+    it.prints(&format!("{CLONE} --object-size=65536B"), "");
+    let layout = Layout { object_size: Some(65_536), ..Layout::default() };
+    assert_eq!(go(&layout).unwrap(), Some(Made::New));
+    it.fails(CLONE, 17, "rbd: clone error: (17) File exists\n");
+    assert_eq!(go(&Layout::default()).unwrap(), Some(Made::Taken));
+    it.fails(CLONE, 2, "rbd: clone error: (2) No such file or directory\n");
+    assert_eq!(go(&Layout::default()).unwrap(), None);
+    it.fails(CLONE, 22, "rbd: clone error: (22) Invalid argument\n");
+    assert_error(go(&Layout::default()), Kind::InvalidArgument, &["clone vms/web@s1 to vms/team/copy", "refuses this layout"]);
+}
+
+#[test]
+fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
+    let it = Fixture::new();
+    let go = |layout: &Layout| copy(&it, layout);
+    it.fails(CLONE, 2, NO_NAMESPACE);
+    assert_error(go(&Layout::default()), Kind::InvalidArgument, &["rbd namespace create --pool vms --namespace team"]);
+    it.fails(CLONE, 2, NO_POOL);
+    assert_error(go(&Layout::default()), Kind::Precondition, &["ceph osd pool create vms"]);
+    let layout = Layout { data_pool: Some("ec".into()), ..Layout::default() };
+    let said =
+        "librbd::image::CreateRequest: validate_data_pool: data pool ec does not exist\n\nrbd: clone error: (2) No such …\n";
+    it.fails(&format!("{CLONE} --data-pool=ec"), 2, said);
+    assert_error(go(&layout), Kind::InvalidArgument, &["no pool \"ec\""]);
+}
+
+#[test]
+fn flatten_is_never_broken_off() {
+    let it = Fixture::new();
+    let flatten = "rbd flatten --no-progress --pool=vms --image=web";
+    let go = || it.flatten(&it.call, &it.spot, "web");
+    it.prints(flatten, "");
+    assert_eq!(go().unwrap(), Changed::Done);
+    assert!(it.was(Class::Unbounded));
+    it.fails(flatten, 22, "librbd::Operations: image has no parent\n\nrbd: flatten error: (22) Invalid argument\n");
+    assert_eq!(go().unwrap(), Changed::Done, "a repeat");
+    it.fails(flatten, 2, NO_IMAGE);
+    assert_eq!(go().unwrap(), Changed::Absent);
+}

@@ -1,0 +1,67 @@
+use super::*;
+use crate::backend::rbd::tool::{Changed, Handed, RbdTool, Removed, Renamed, Trashed};
+
+const ID: &str = "118b7b3d6f7d";
+
+#[test]
+fn an_image_is_moved_to_the_trash_and_taken_back() {
+    let it = Fixture::new();
+    let mv = "rbd ~ trash mv --pool=vms --image=web";
+    it.prints(mv, "");
+    assert_eq!(it.move_to_trash(&it.call, &it.spot, "web").unwrap(), Changed::Done);
+    it.fails(mv, 2, "rbd: deferred delete error: (2) No such file or directory\n");
+    assert_eq!(it.move_to_trash(&it.call, &it.spot, "web").unwrap(), Changed::Absent);
+    let restore = "rbd ~ trash restore --pool=vms --namespace=team --image-id=118b7b3d6f7d --image=web";
+    let go = || it.restore_from_trash(&it.call, &it.team, ID, "web");
+    it.prints(restore, "");
+    assert_eq!(go().unwrap(), Renamed::Done);
+    it.fails(restore, 2, "librbd::api::Trash: restore: error getting image id …\n\nrbd: error: image does not exist in trash\n");
+    assert_eq!(go().unwrap(), Renamed::Absent);
+    it.fails(restore, 17, "rbd: error: an image with the same name already exists, try again with a different name\n");
+    assert_eq!(go().unwrap(), Renamed::Taken);
+}
+
+#[test]
+fn the_trash_says_what_librbd_moved_there() {
+    let it = Fixture::new();
+    let printed = r#"[{"id":"10d95d6456b2","name":"t-full","source":"USER_PARENT","deleted_at":"Sat Nov 21 08:29:19 2026",
+        "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
+    it.prints("rbd trash ls --all --long --format=json --pool=vms", printed);
+    let item = |name: &str, id: &str, by_clones| Trashed { name: name.into(), id: id.into(), by_clones };
+    let expected = [item("t-full", "10d95d6456b2", true), item("t-c1", ID, false)];
+    assert_eq!(it.trash(&it.call, &it.spot).unwrap(), expected);
+}
+
+#[test]
+fn a_purge_is_never_broken_off() {
+    let it = Fixture::new();
+    let rm = "rbd trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
+    let go = || it.purge(&it.call, &it.spot, ID);
+    it.prints(rm, "");
+    assert_eq!(go().unwrap(), Removed::Gone);
+    assert!(it.was(Class::Unbounded));
+    // As it was seen: the log came between the words.
+    it.fails(rm, 2, "rbd: remove error: librbd::api::Trash: remove: error getting …\n\n(2) No such file or directory\n");
+    assert_eq!(go().unwrap(), Removed::Absent);
+    it.fails(rm, 16, "rbd: error: image still has watchers\n");
+    assert_eq!(go().unwrap(), Removed::Watched);
+    it.fails(rm, 39, "rbd: image has snapshots - these must be deleted …\n");
+    assert_eq!(go().unwrap(), Removed::HasSnapshots);
+}
+
+#[test]
+fn the_manager_purges_where_it_takes_tasks() {
+    let it = Fixture::new();
+    let task = "ceph rbd task add trash remove vms/team/118b7b3d6f7d";
+    let go = || it.purge_by_manager(&it.call, &it.team, ID);
+    it.prints(task, "{\"sequence\": 1}\n");
+    assert_eq!(go().unwrap(), Handed::Over);
+    it.fails(task, 2, "Error ENOENT: [errno 2] RBD image not found (error retrieving image from trash)\n");
+    assert_eq!(go().unwrap(), Handed::Absent);
+    it.fails(task, 13, "Error EACCES: access denied: does your client key have mgr caps? See http://docs.ceph.com/…\n");
+    assert_eq!(go().unwrap(), Handed::NoManager);
+    it.fails(task, 22, "no valid command found; 10 closest matches:\nError EINVAL: invalid command\n");
+    assert_eq!(go().unwrap(), Handed::NoManager);
+    it.fails(task, 2, "Error ENOENT: [errno 2] RADOS object not found (error opening pool 'vms')\n");
+    assert_error(go(), Kind::Precondition, &["no pool \"vms\""]);
+}

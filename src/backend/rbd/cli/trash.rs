@@ -1,0 +1,80 @@
+//! The trash of a pool.
+
+use super::answer::{absent, is};
+use super::output::{TrashOutput, read};
+use super::{Cli, path, plain, rbd, rbd_image};
+use crate::backend::rbd::tool::{Changed, Handed, Image, Removed, Renamed, Spot, Trashed};
+use crate::call::Call;
+use crate::error::{Kind, Result};
+use crate::exec::{Class, Tool};
+
+/// `rbd trash mv`
+pub(super) fn put(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
+    let cmd = rbd_image(spot, Class::Change, &["trash", "mv"], Image::Named(image))?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Changed::Done),
+        Err(failure) if absent(&failure, &["deferred delete error: "]) => Ok(Changed::Absent),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("move image {} to the trash", path(spot, image)))),
+    }
+}
+
+/// `rbd trash ls`
+pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Trashed>> {
+    match cli.run(call, &spot.access, rbd(spot, Class::Question, &["trash", "ls", "--all", "--long", "--format=json"])) {
+        Ok(output) => {
+            let rows = read::<Vec<TrashOutput>>("rbd trash ls", &output.stdout)?;
+            Ok(rows.into_iter().map(Trashed::from).collect())
+        }
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the trash of {}", path(spot, "")))),
+    }
+}
+
+/// `rbd trash restore`
+pub(super) fn restore(cli: &Cli, call: &Call, spot: &Spot, id: &str, name: &str) -> Result<Renamed> {
+    let cmd = rbd_image(spot, Class::Change, &["trash", "restore"], Image::Id(id))?;
+    match cli.run(call, &spot.access, cmd.arg(format!("--image={}", plain(name)?))) {
+        Ok(_) => Ok(Renamed::Done),
+        Err(failure) if absent(&failure, &["image does not exist in trash"]) => Ok(Renamed::Absent),
+        Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
+        Err(failure) => {
+            let image = path(spot, Image::Id(id));
+            Err(cli.error(call, failure, spot, &format!("take image {image} back from the trash as {name}")))
+        }
+    }
+}
+
+/// `rbd trash rm`. --force is about the time until which an image was to be kept, which clocks may see differently; images that
+/// are in use it refuses all the same.
+pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Removed> {
+    let cmd = rbd_image(spot, Class::Unbounded, &["trash", "rm", "--no-progress", "--force"], Image::Id(id))?;
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Removed::Gone),
+        Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),
+        // On its way there: its name still means it, or can be given to no other.
+        Err(failure) if is(&failure, libc::EUCLEAN) => Ok(Removed::Absent),
+        Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
+        Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("purge image {} from the trash", path(spot, Image::Id(id))))),
+    }
+}
+
+/// `ceph rbd task add trash remove`. Where no manager is up, it waits for one: then its deadline passes.
+pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Handed> {
+    let words = ["rbd", "task", "add", "trash", "remove"];
+    let cmd = spot.access.command(Tool::Ceph, Class::Question).args(words).arg(path(spot, id));
+    match cli.run(call, &spot.access, cmd) {
+        Ok(_) => Ok(Handed::Over),
+        Err(failure) if failure.says("RBD image not found") => Ok(Handed::Absent),
+        Err(failure) if not_served(failure.status()) => Ok(Handed::NoManager),
+        Err(failure) => {
+            let error = cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
+            if error.kind() == Kind::Timeout { Ok(Handed::NoManager) } else { Err(error) }
+        }
+    }
+}
+
+/// Whether the status says that the manager does not do this, or not for this user: EINVAL is an unknown command, EOPNOTSUPP a
+/// module that is not enabled.
+fn not_served(status: Option<i32>) -> bool {
+    [libc::EPERM, libc::EACCES, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS].into_iter().any(|it| status == Some(it))
+}

@@ -1,0 +1,307 @@
+//! RBD images as devices of this node: mapped, found again, unmapped.
+//!
+//! The kernel is the truth. An image is found by its id, which a rename does not change and no other image has; where only its name
+//! is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts no process and waits for no storage.
+//!
+//! One image has one device. Two mappings would be two devices with a cache each, and a file system on both of them is lost. So what
+//! maps holds the image's lock ([`lock_key`]) and looks again under it, and what is found twice all the same (by hand, or by a tool
+//! whose daemon was killed) is brought down to the one in use.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use log::warn;
+
+use crate::backend::Device;
+use crate::backend::ceph::Access;
+use crate::call::Call;
+use crate::clusters::Cluster;
+use crate::error::{Error, Result};
+use crate::exec::Runner;
+use crate::exec::kernel::Kernel;
+use crate::exec::kernel::rbd::lock_key;
+use crate::sys::block;
+use crate::sys::mountinfo::Mounts;
+use crate::sys::nbd::{ConnectedDevice, Table};
+use crate::sys::rbd::{Bus, MappedImage};
+
+mod condition;
+mod cookie;
+mod features;
+mod krbd;
+mod nbd;
+mod options;
+
+pub use options::Mounter;
+
+/// An image of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The cluster's own id, where it is known.
+    pub fsid: Option<&'a str>,
+    /// The pool.
+    pub pool: &'a str,
+    /// The namespace; empty for the default one.
+    pub namespace: &'a str,
+    /// The name it has now.
+    pub name: &'a str,
+    /// The image's id; needed to map it, and to find it after a rename.
+    pub id: Option<&'a str>,
+}
+
+impl Image<'_> {
+    fn is(&self, mapped: &MappedImage) -> bool {
+        let cluster = self.fsid.filter(|_| !mapped.fsid.is_empty()).map(|fsid| fsid == mapped.fsid);
+        let image = match self.id {
+            // Ids are random. That of a cluster whose monitors have moved must be known again, or it would be mapped twice.
+            Some(id) => mapped.image_id == id && cluster.unwrap_or(true),
+            None => mapped.name == self.name && cluster.unwrap_or_else(|| self.is_mapped_from_cluster(mapped)),
+        };
+        image && (mapped.pool.as_str(), mapped.namespace.as_str(), mapped.snapshot.as_str()) == (self.pool, self.namespace, "-")
+    }
+
+    fn is_mapped_from_cluster(&self, mapped: &MappedImage) -> bool {
+        let ours = |address: &str| {
+            let monitors = self.cluster.monitors.iter();
+            monitors.flat_map(|monitor| [&monitor.v1, &monitor.v2]).flatten().any(|known| known == address)
+        };
+        mapped.monitors().any(ours)
+    }
+
+    fn id(&self) -> Result<&str> {
+        self.id.ok_or_else(|| Error::internal(format!("{self} was to be mapped before its id was known")))
+    }
+}
+
+/// `POOL/NAMESPACE/NAME`, as the tools take it.
+impl fmt::Display for Image<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace {
+            "" => write!(f, "{}/{}", self.pool, self.name),
+            namespace => write!(f, "{}/{namespace}/{}", self.pool, self.name),
+        }
+    }
+}
+
+/// How an image is to be mapped.
+#[derive(Clone, Debug)]
+pub struct MapOptions {
+    /// By what.
+    pub mounter: Mounter,
+    /// Further options ([`Mounter::parse_options`]).
+    pub options: Vec<String>,
+    /// Whether nothing may be written.
+    pub read_only: bool,
+    /// The image's features by rbd's names; empty if they are not known.
+    pub features: BTreeSet<String>,
+}
+
+/// An image that is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its device.
+    pub device: Device,
+    by: MappedBy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum MappedBy {
+    Kernel(MappedImage),
+    Nbd(ConnectedDevice),
+}
+
+impl Mapping {
+    fn kernel(image: MappedImage) -> Self {
+        let device = Device { path: image.path(), read_only: image.read_only, sparse_file: None };
+        Self { device, by: MappedBy::Kernel(image) }
+    }
+
+    fn nbd(connected: ConnectedDevice) -> Self {
+        let device = Device { path: connected.path(), read_only: connected.read_only, sparse_file: None };
+        Self { device, by: MappedBy::Nbd(connected) }
+    }
+
+    /// The id of the image.
+    pub fn image_id(&self) -> &str {
+        match &self.by {
+            MappedBy::Kernel(image) => &image.image_id,
+            MappedBy::Nbd(connected) => cookie::image_id(&connected.cookie),
+        }
+    }
+}
+
+/// Maps images on this node.
+#[derive(Clone)]
+pub struct Mapper {
+    kernel: Kernel,
+    runner: Arc<dyn Runner>,
+    bus: Bus,
+    table: Table,
+}
+
+impl fmt::Debug for Mapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mapper")
+    }
+}
+
+impl Mapper {
+    /// Maps by asking `kernel` and running tools by `runner`.
+    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
+        Self { kernel, runner, bus: Bus::default(), table: Table::default() }
+    }
+
+    /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps
+    /// them; one that is mapped for writing is found also by who only reads.
+    ///
+    /// The kernel tells the id of what it has mapped, and another image than the one meant is unmapped again. rbd-nbd maps by name
+    /// and tells nothing: who has mapped by it looks the name up once more afterwards.
+    ///
+    /// # Errors
+    /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
+    /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
+    pub fn map(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<Mapping> {
+        image.id()?;
+        options.options.iter().try_for_each(|option| options.mounter.check(option))?;
+        if self.find(image)?.is_none() {
+            match options.mounter {
+                Mounter::Kernel => self.map_by_kernel(call, access, image, options)?,
+                Mounter::Tool => self.map_by_tool(call, access, image, options)?,
+                Mounter::Nbd => self.map_by_nbd(call, access, image, options)?,
+            }
+        }
+        let mapping = self.keep_one(call, image)?;
+        self.ensure_served(call, access, image, &mapping)?;
+        if mapping.device.read_only && !options.read_only {
+            return Err(Error::precondition(format!(
+                "{image} is to be written, but is mapped read-only as {}: end its use there first",
+                mapping.device.path.display()
+            )));
+        }
+        Ok(mapping)
+    }
+
+    /// The device an image is mapped as; of several, the one in use, then the first.
+    ///
+    /// # Errors
+    /// Failures to read sysfs or mountinfo.
+    pub fn find(&self, image: &Image<'_>) -> Result<Option<Mapping>> {
+        let mut found = self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))?;
+        if found.len() < 2 {
+            return Ok(found.pop());
+        }
+        for (place, mapping) in found.iter().enumerate() {
+            if !self.users(mapping)?.is_empty() {
+                return Ok(Some(found.swap_remove(place)));
+            }
+        }
+        Ok(Some(found.swap_remove(0)))
+    }
+
+    fn find_all(&self, image: &Image<'_>) -> io::Result<Vec<Mapping>> {
+        let by_kernel = self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
+        let connected = self.table.connected()?.into_iter();
+        let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
+        Ok(by_kernel.chain(by_nbd).collect())
+    }
+
+    /// The mapping to be used. Others are unmapped, if nobody uses them.
+    fn keep_one(&self, call: &Call, image: &Image<'_>) -> Result<Mapping> {
+        let gone =
+            || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
+        let kept = self.find(image)?.ok_or_else(gone)?;
+        let all = self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))?;
+        for surplus in all.iter().filter(|mapping| mapping.device.path != kept.device.path) {
+            warn!("{image} is mapped as {} and as {}", kept.device.path.display(), surplus.device.path.display());
+            if let Err(error) = self.unmap(call, surplus) {
+                warn!("the second one stays: {error}");
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Unmaps a device. One that is gone, or another image by now, is unmapped.
+    ///
+    /// # Errors
+    /// Precondition, naming who uses it, while somebody does; what the kernel or the tool answers.
+    pub fn unmap(&self, call: &Call, mapping: &Mapping) -> Result<()> {
+        let users = self.users(mapping)?;
+        let gone = match &mapping.by {
+            _ if !users.is_empty() => false,
+            MappedBy::Kernel(image) => self.kernel.unmap_rbd(call, image)?,
+            MappedBy::Nbd(connected) => self.unmap_nbd(call, connected)?,
+        };
+        if gone { Ok(()) } else { Err(self.busy(call, mapping, users)) }
+    }
+
+    /// Unmaps every device of an image.
+    ///
+    /// # Errors
+    /// As [`Mapper::unmap`]; unavailable while a process that was given up is still mapping it.
+    pub fn ensure_unmapped(&self, call: &Call, image: &Image<'_>) -> Result<()> {
+        let look = || self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error));
+        look()?.iter().try_for_each(|mapping| self.unmap(call, mapping))?;
+        if self.is_being_mapped(image)? {
+            return Err(Error::unavailable(format!(
+                "a process that was given up is still mapping {image}, as its cluster does not answer: try again when it does"
+            )));
+        }
+        // What that process has mapped between the first look and the second.
+        look()?.iter().try_for_each(|mapping| self.unmap(call, mapping))
+    }
+
+    fn is_being_mapped(&self, image: &Image<'_>) -> Result<bool> {
+        let Some(id) = image.id else { return Ok(false) };
+        let locked = self.bus.is_locked(lock_key(image.pool, image.namespace, id));
+        locked.map_err(|error| Error::io(format_args!("look whether {image} is being mapped"), &error))
+    }
+
+    /// Lets the device follow the image's size; gives the device's in bytes.
+    ///
+    /// The kernel's driver hears of a new size from the cluster and is only reminded of it; rbd-nbd follows by itself.
+    ///
+    /// # Errors
+    /// Not found when the device is gone; what the kernel answers.
+    pub fn refresh(&self, call: &Call, mapping: &Mapping) -> Result<u64> {
+        match &mapping.by {
+            MappedBy::Kernel(image) => self.kernel.refresh_rbd(call, image),
+            MappedBy::Nbd(_) => self.kernel.device_size(call, &mapping.device.path),
+        }
+    }
+
+    /// Mounts and devices that stand on the device.
+    fn users(&self, mapping: &Mapping) -> Result<Vec<String>> {
+        let path = &mapping.device.path;
+        let failed = |error| Error::io(format_args!("look who uses {}", path.display()), &error);
+        let device = match block::Device::at(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            device => device.map_err(failed)?,
+        };
+        let mounts = Mounts::read().map_err(failed)?;
+        let mounted = mounts.of_device(&device).map(|mount| format!("mounted at {}", mount.mount_point.display()));
+        let holders = match device.holders() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            holders => holders.map_err(failed)?,
+        };
+        Ok(mounted.chain(holders.iter().map(|holder| format!("held by {}", holder.display()))).collect())
+    }
+
+    fn busy(&self, call: &Call, mapping: &Mapping, mut users: Vec<String>) -> Error {
+        let path = &mapping.device.path;
+        let openers = block::Device::at(path).ok().and_then(|device| self.kernel.openers(call, device.number).ok());
+        let others = openers.into_iter().flatten().filter(|opener| match &mapping.by {
+            MappedBy::Kernel(_) => true,
+            MappedBy::Nbd(connected) => !self.table.serves(opener.process, connected),
+        });
+        users.extend(others.map(|opener| format!("open in {} ({})", opener.name, opener.process)));
+        let users = if users.is_empty() { "in use".to_owned() } else { users.join(", ") };
+        Error::precondition(format!("{} cannot be unmapped: it is {users}; end that and try again", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

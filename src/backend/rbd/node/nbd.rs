@@ -1,0 +1,77 @@
+//! Mapping by rbd-nbd: a process for each device, which outlives the daemon. After a restart it is found by its cookie.
+//!
+//! The device is connected by ioctl, not by netlink: a netlink device that has a cookie does not follow the image's size (seen with
+//! rbd-nbd 16.2 on Linux 6.1: "must specify backend"), and one that has none cannot be told from others. Who asks for `try-netlink`
+//! gets a device that waits for another process when its own has died, and grows only when it is mapped again.
+//!
+//! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.
+
+use super::{Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
+use crate::backend::ceph::Access;
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::{Class, Cmd, Tool};
+use crate::sys::nbd::ConnectedDevice;
+
+impl Mapper {
+    /// The key is read while the command starts, before it becomes a daemon.
+    pub(super) fn map_by_nbd(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
+        let words = options.options.iter().map(|option| format!("--{option}"));
+        let cookie = cookie::of(image, image.id()?);
+        let command = access.command(Tool::RbdNbd, Class::Change).outliving().arg("map");
+        let command = command.args(["--cookie", &cookie]).args(words);
+        let command = if options.read_only { command.arg("--read-only") } else { command };
+        let command = command.arg(image.to_string());
+        self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
+    }
+
+    /// False while somebody has it open.
+    pub(super) fn unmap_nbd(&self, call: &Call, connected: &ConnectedDevice) -> Result<bool> {
+        let path = connected.path();
+        let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
+        let now = self.table.read(connected.number).map_err(failed)?;
+        let number = self.table.device_number(connected.number).map_err(failed)?;
+        let (Some(now), Some(number)) = (now, number) else { return Ok(true) };
+        if now.cookie != connected.cookie {
+            return Ok(true);
+        }
+        let openers = self.kernel.openers(call, number)?;
+        if openers.iter().any(|opener| !self.table.serves(opener.process, connected)) {
+            return Ok(false);
+        }
+        let command = Cmd::new(Tool::RbdNbd, Class::Change).args(["-c", "/dev/null", "unmap"]).arg(path);
+        self.runner.run(call, &command)?;
+        Ok(true)
+    }
+
+    /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
+    pub(super) fn ensure_served(&self, call: &Call, access: &Access, image: &Image<'_>, mapping: &Mapping) -> Result<()> {
+        let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
+        let served = self.table.is_served(connected);
+        let path = connected.path();
+        if served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))? {
+            return Ok(());
+        }
+        let command = access.command(Tool::RbdNbd, Class::Change).outliving();
+        let command = command.args(["attach", "--try-netlink", "--cookie", &connected.cookie]);
+        let command = if connected.read_only { command.arg("--read-only") } else { command };
+        let command = command.arg("--device").arg(&path).arg(image.to_string());
+        let attached = self.runner.run(call, &command);
+        attached
+            .map(drop)
+            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))
+    }
+}
+
+/// rbd-nbd ends with 1 whatever went wrong, and says it in words or, for an image that it cannot open, not at all.
+fn explain(error: Error, image: &Image<'_>) -> Error {
+    let says = |words: &str| error.message().contains(words);
+    let kind = match () {
+        () if says("No such file") => Kind::NotFound,
+        () if says("Operation not permitted") || says("Permission denied") => Kind::Unauthenticated,
+        () if says("Connection timed out") => Kind::Unavailable,
+        () => error.kind(),
+    };
+    let hint = if says("no message") { format!(" (`rbd info {image}` as the same user tells why)") } else { String::new() };
+    error.with_kind(kind).context(format_args!("map {image}{hint}"))
+}

@@ -1,0 +1,305 @@
+//! Tests of `node`, on directories that look like sysfs and /proc. The kernel and the tools are tried in the virtual machine.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clusters::{Credentials, Monitor};
+use crate::error::Kind;
+use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::secrets::Secret;
+
+const FSID: &str = "9fe80cc8-5ab8-4f68-acd1-df900f7b4b22";
+const COOKIE: &str = "cephlet/main/vms/n1/web/1081c73c7e97";
+
+struct Node {
+    dir: tempfile::TempDir,
+    helper: Arc<FakeHelper>,
+    runner: Arc<FakeRunner>,
+    mapper: Mapper,
+    access: Access,
+    call: Call,
+}
+
+impl Node {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["sys/bus/rbd/devices", "sys/block", "proc"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
+        fs::write(dir.path().join("sys/bus/rbd/supported_features"), "0x1bf\n").unwrap();
+        let (helper, runner) = (Arc::new(FakeHelper::default()), Arc::new(FakeRunner::default()));
+        let sysfs = dir.path().join("sys");
+        let mapper = Mapper {
+            kernel: Kernel::new(helper.clone()),
+            runner: runner.clone(),
+            bus: Bus::at(&sysfs),
+            table: Table::at(&sysfs, dir.path().join("proc")),
+        };
+        Self { dir, helper, runner, mapper, access: access(&[Some("10.0.0.1:6789")]), call: Call::internal("test") }
+    }
+
+    fn image(&self) -> Image<'_> {
+        let cluster = &self.access.cluster;
+        Image { cluster, fsid: None, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
+    }
+
+    fn map(&self, options: &MapOptions) -> Result<Mapping> {
+        self.mapper.map(&self.call, &self.access, &self.image(), options)
+    }
+
+    fn write(&self, path: &str, values: &[(&str, &str)]) {
+        let directory = self.dir.path().join(path);
+        fs::create_dir_all(&directory).unwrap();
+        values.iter().for_each(|(name, value)| fs::write(directory.join(name), format!("{value}\n")).unwrap());
+    }
+
+    /// As the kernel shows an image it has mapped. There is no such device on the machine of the test.
+    fn kernel_maps(&self, number: u32, name: &str, id: &str) {
+        let device = format!("sys/bus/rbd/devices/{number}");
+        self.write(&device, &[("pool", "vms"), ("pool_ns", "n1"), ("name", name), ("image_id", id), ("current_snap", "-")]);
+        let config = ("config_info", "10.0.0.1:6789 name=csi,key=client.csi vms web -");
+        self.write(&device, &[("cluster_fsid", FSID), ("client_id", "client7"), config]);
+        self.write(&format!("sys/block/rbd{number}"), &[("ro", "0"), ("size", "2048"), ("dev", "254:0")]);
+    }
+
+    fn nbd_connects(&self, number: u32, cookie: &str) {
+        let values = [("pid", "40"), ("backend", cookie), ("ro", "0"), ("size", "2048"), ("dev", "43:0")];
+        self.write(&format!("sys/block/nbd{number}"), &values);
+    }
+
+    fn runs(&self, process: u32, arguments: &[&str]) {
+        self.write(&format!("proc/{process}"), &[]);
+        fs::write(self.dir.path().join(format!("proc/{process}/cmdline")), arguments.join("\0") + "\0").unwrap();
+    }
+
+    /// Next the helper is asked to map with these monitors and options, and fails with `errno`.
+    fn expect_map(&self, monitors: &str, options: &[&str], errno: i32) {
+        let image = json!({
+            "monitors": monitors, "user": "csi", "key": "AQBkey==", "options": options, "pool": "vms", "namespace": "n1",
+            "name": "web", "image_id": "1081c73c7e97", "fsid": Value::Null, "read_only": false,
+        });
+        let reply = json!({"Failed": {"action": "map it", "errno": errno, "text": ""}}).to_string();
+        self.helper.expect(in_order(&image), reply);
+    }
+}
+
+/// The request as the helper gets it: fields in the order of the struct, which a JSON map does not keep.
+fn in_order(image: &Value) -> Vec<u8> {
+    let fields = ["monitors", "user", "key", "options", "pool", "namespace", "name", "image_id", "fsid", "read_only"]
+        .map(|field| format!("\"{field}\":{}", image[field]));
+    format!("{{\"Rbd\":{{\"Map\":{{\"image\":{{{}}}}}}}}}", fields.join(",")).into_bytes()
+}
+
+/// A cluster with one monitor for each of these addresses of version 1; all offer version 2.
+fn access(v1: &[Option<&str>]) -> Access {
+    let monitor = |v1: &Option<&str>| Monitor { v2: Some("10.0.0.1:3300".into()), v1: v1.map(Into::into) };
+    let cluster = Cluster { monitors: v1.iter().map(monitor).collect(), ..Cluster::named("main") };
+    Access { cluster: Arc::new(cluster), credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) } }
+}
+
+fn options(mounter: Mounter) -> MapOptions {
+    MapOptions { mounter, options: Vec::new(), read_only: false, features: BTreeSet::new() }
+}
+
+/// The words by which the cluster is reached, after the tool's name.
+fn reaching(access: &Access, tool: crate::exec::Tool) -> Vec<String> {
+    let command = access.command(tool, crate::exec::Class::Change).to_string();
+    command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
+}
+
+fn expect_tool(node: &Node, tool: crate::exec::Tool, words: &[&str], status: i32, stderr: &str) {
+    let mut argv = reaching(&node.access, tool);
+    argv.extend(words.iter().map(ToString::to_string));
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    node.runner.expect_failure(&argv, status, stderr);
+}
+
+#[test]
+fn what_is_mapped_is_found_without_asking_anybody() {
+    let node = Node::new();
+    assert_eq!(node.mapper.find(&node.image()).unwrap(), None);
+    node.kernel_maps(4, "name before", "1081c73c7e97");
+    node.kernel_maps(3, "web", "another");
+    for mounter in [Mounter::Kernel, Mounter::Tool, Mounter::Nbd] {
+        let mapping = node.map(&options(mounter)).unwrap();
+        assert_eq!((mapping.device.path.as_path(), mapping.image_id()), (Path::new("/dev/rbd4"), "1081c73c7e97"));
+    }
+}
+
+#[test]
+fn without_an_id_the_name_and_the_cluster_tell() {
+    let node = Node::new();
+    node.kernel_maps(3, "web", "another");
+    let by_name = |fsid, access: &Access| {
+        let image = Image { cluster: &access.cluster, fsid, id: None, ..node.image() };
+        node.mapper.find(&image).unwrap().map(|mapping| mapping.image_id().to_owned())
+    };
+    assert_eq!(by_name(None, &node.access).as_deref(), Some("another"));
+    assert_eq!(by_name(None, &access(&[Some("10.9.9.9:6789")])), None);
+    assert_eq!(by_name(Some(FSID), &access(&[Some("10.9.9.9:6789")])).as_deref(), Some("another"), "its monitors have moved");
+    assert_eq!(by_name(Some("f"), &node.access), None);
+}
+
+#[test]
+fn an_image_keeps_its_device_when_the_monitors_move() {
+    let node = Node::new();
+    node.kernel_maps(3, "web", "1081c73c7e97");
+    let moved = access(&[Some("10.9.9.9:6789")]);
+    let image = Image { cluster: &moved.cluster, ..node.image() };
+    assert!(node.mapper.find(&image).unwrap().is_some());
+    assert!(node.mapper.find(&Image { fsid: Some("f"), ..image }).unwrap().is_none(), "the same id in another cluster");
+}
+
+#[test]
+fn the_kernel_is_asked_with_the_monitors_it_can_speak_to() {
+    let mut node = Node::new();
+    node.expect_map("10.0.0.1:6789", &["queue_depth=64"], libc::EIO);
+    let deep = MapOptions { options: vec!["queue_depth=64".into()], ..options(Mounter::Kernel) };
+    assert_eq!(node.map(&deep).unwrap_err().kind(), Kind::Unavailable);
+    node.access = access(&[None]);
+    node.expect_map("10.0.0.1:3300", &["ms_mode=prefer-crc"], libc::EIO);
+    node.map(&options(Mounter::Kernel)).unwrap_err();
+    node.expect_map("10.0.0.1:3300", &["ms_mode=secure"], libc::EIO);
+    node.map(&MapOptions { options: vec!["ms_mode=secure".into()], ..options(Mounter::Kernel) }).unwrap_err();
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused_before_anybody_is_asked() {
+    let mut node = Node::new();
+    let smuggled = MapOptions { options: vec!["secret=x".into()], ..options(Mounter::Kernel) };
+    assert_eq!(node.map(&smuggled).unwrap_err().kind(), Kind::InvalidArgument);
+    let journaling = MapOptions { features: ["journaling".to_owned()].into(), ..options(Mounter::Kernel) };
+    let error = node.map(&journaling).unwrap_err();
+    assert!(error.message().contains("`rbd feature disable vms/n1/web journaling`"), "{error}");
+    node.access.credentials.key = None;
+    let error = node.map(&options(Mounter::Kernel)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unauthenticated);
+    assert!(error.message().contains("CEPHLET_CEPH_KEYRING"), "{error}");
+}
+
+#[test]
+fn a_kernel_without_the_driver_says_so() {
+    let node = Node::new();
+    fs::remove_dir_all(node.dir.path().join("sys/bus/rbd")).unwrap();
+    node.runner.expect_failure(&["modprobe", "rbd"], 1, "modprobe: FATAL: Module rbd not found");
+    let error = node.map(&options(Mounter::Kernel)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Precondition);
+    assert!(error.message().contains("Module rbd not found") && error.message().contains("mounter=rbd-nbd"), "{error}");
+}
+
+#[test]
+fn the_tool_does_not_wait_for_udev() {
+    let node = Node::new();
+    let words = ["device", "map", "--options", "noudev,notrim", "--read-only", "vms/n1/web"];
+    expect_tool(&node, crate::exec::Tool::Rbd, &words, 2, "rbd: map failed: (2) No such file or directory");
+    let options = MapOptions { options: vec!["notrim".into()], read_only: true, ..options(Mounter::Tool) };
+    assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
+fn a_tool_that_maps_another_image_is_corrected() {
+    let node = Node::new();
+    node.kernel_maps(5, "web", "newer");
+    let words = ["device", "map", "--options", "noudev", "vms/n1/web"];
+    let mut argv = reaching(&node.access, crate::exec::Tool::Rbd);
+    argv.extend(words.iter().map(ToString::to_string));
+    node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");
+    let other = serde_json::to_string(&node.mapper.bus.read(5).unwrap().unwrap()).unwrap();
+    let request = format!("{{\"Rbd\":{{\"Unmap\":{{\"image\":{other}}}}}}}");
+    node.helper.expect(request, br#"{"Rbd":{"Unmapped":true}}"#.as_slice());
+    assert_eq!(node.map(&options(Mounter::Tool)).unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
+fn a_device_of_rbd_nbd_bears_what_it_is() {
+    let node = Node::new();
+    let words = ["map", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
+    expect_tool(&node, crate::exec::Tool::RbdNbd, &words, 1, "rbd-nbd: failed to open image: (2) No such file or directory");
+    let options = MapOptions { options: vec!["io-timeout=60".into()], ..options(Mounter::Nbd) };
+    assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
+    assert!(!format!("{:?}", node.runner.ran()).contains("AQBkey"));
+
+    node.nbd_connects(2, COOKIE);
+    node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+    let mapping = node.map(&options).unwrap();
+    assert_eq!((mapping.device.path.as_path(), mapping.image_id()), (Path::new("/dev/nbd2"), "1081c73c7e97"));
+    assert_eq!(node.mapper.condition(&mapping), None);
+    let by_name = Image { id: None, ..node.image() };
+    assert_eq!(node.mapper.find(&by_name).unwrap(), Some(mapping));
+    let newer = Image { id: Some("newer"), ..node.image() };
+    assert_eq!(node.mapper.find(&newer).unwrap(), None);
+}
+
+#[test]
+fn a_device_that_has_lost_its_process_gets_another() {
+    let node = Node::new();
+    node.nbd_connects(2, COOKIE);
+    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/nbd2 has lost its rbd-nbd process"));
+    let words = ["attach", "--try-netlink", "--cookie", COOKIE, "--device", "/dev/nbd2", "vms/n1/web"];
+    expect_tool(&node, crate::exec::Tool::RbdNbd, &words, 1, "rbd-nbd: attach failed");
+    let error = node.map(&options(Mounter::Nbd)).unwrap_err();
+    assert!(error.message().contains("/dev/nbd2 has lost its process"), "{error}");
+}
+
+#[test]
+fn rbd_nbd_unmaps_only_what_nobody_has_open() {
+    let node = Node::new();
+    node.nbd_connects(2, COOKIE);
+    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":7,"name":"qemu"}]}"#.as_slice());
+    let error = node.mapper.unmap(&node.call, &mapping).unwrap_err();
+    assert_eq!(error.kind(), Kind::Precondition);
+    node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
+    node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
+    node.mapper.unmap(&node.call, &mapping).unwrap();
+
+    node.nbd_connects(2, "cephlet/main/vms/n1/other/1");
+    node.mapper.unmap(&node.call, &mapping).unwrap();
+}
+
+#[test]
+fn what_is_not_mapped_is_unmapped() {
+    let node = Node::new();
+    node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap();
+}
+
+#[test]
+fn what_is_still_being_mapped_is_not() {
+    let node = Node::new();
+    let _other = node.mapper.bus.lock(lock_key("vms", "n1", "1081c73c7e97")).unwrap();
+    let error = node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+}
+
+#[test]
+fn a_device_without_its_watch_is_in_bad_condition() {
+    let node = Node::new();
+    node.kernel_maps(3, "web", "1081c73c7e97");
+    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    assert_eq!(node.mapper.condition(&mapping), None, "without debugfs nothing is known");
+    node.write(&format!("sys/kernel/debug/ceph/{FSID}.client7"), &[("osdc", "REQUESTS 0 homeless 0\nLINGER REQUESTS\nBACKOFFS")]);
+    assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/rbd3"));
+    let watch = "LINGER REQUESTS\n1\tosd0\t1.1\t1.4\t[0]/0\t[0]/0\te13\tn1/rbd_header.1081c73c7e97\t0x20\t0\tWC/0\nBACKOFFS";
+    node.write(&format!("sys/kernel/debug/ceph/{FSID}.client7"), &[("osdc", watch)]);
+    assert_eq!(node.mapper.condition(&mapping), None);
+}
+
+#[test]
+fn a_read_only_device_is_not_for_writing() {
+    let node = Node::new();
+    node.kernel_maps(3, "web", "1081c73c7e97");
+    node.write("sys/block/rbd3", &[("ro", "1")]);
+    let error = node.map(&options(Mounter::Kernel)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Precondition);
+    assert!(error.message().contains("/dev/rbd3"), "{error}");
+    assert!(node.map(&MapOptions { read_only: true, ..options(Mounter::Kernel) }).unwrap().device.read_only);
+}

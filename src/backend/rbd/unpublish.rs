@@ -1,0 +1,50 @@
+//! Taking volumes back from nodes. Whether a node still has the image mapped is not asked: the orchestrator gives up nodes that are
+//! lost, and who is given the volume next is refused as long as a watcher is there.
+
+use super::Rbd;
+use super::grant::{By, Grant};
+use super::tool::{Image, Lockable, Spot};
+use crate::call::Call;
+use crate::error::Result;
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+impl Rbd {
+    pub(super) fn unpublish_volume(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()> {
+        let spot = self.spot(&id.place, secrets)?;
+        self.take_back(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))
+    }
+
+    /// Takes back what [`Rbd::publish_here`] gave to this node.
+    pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        let spot = self.spot(&id.place, &Secrets::default())?;
+        self.take_back(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node)
+    }
+
+    fn take_back(&self, call: &Call, spot: &Spot, id: &VolumeId, is_meant: impl Fn(&Grant) -> bool) -> Result<()> {
+        let image = match (self.look_up(call, spot, id)?, &id.incarnation) {
+            (Some(info), _) => info.id,
+            (None, None) => return Ok(()),
+            (None, Some(gone)) if self.remove_stray(call, spot, gone)? => return Ok(()),
+            // Under another name, as an image whose snapshots outlive it.
+            (None, Some(renamed)) => renamed.clone(),
+        };
+        let header = Lockable::Header(&image);
+        for holder in self.tool.holders(call, spot, header)? {
+            if Grant::of(&holder).is_some_and(|grant| is_meant(&grant)) {
+                self.tool.unlock(call, spot, header, &holder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a lock on the header of an image left behind that was deleted meanwhile. Ids are never given again, so what is
+    /// absent stays so. False: the image is there.
+    pub(super) fn remove_stray(&self, call: &Call, spot: &Spot, image: &str) -> Result<bool> {
+        if self.tool.info(call, spot, Image::Id(image))?.is_some() {
+            return Ok(false);
+        }
+        self.tool.remove_lockable(call, spot, Lockable::Header(image))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,80 @@
+#![allow(clippy::unwrap_used)]
+
+use super::super::keys::tests::KEY;
+use super::*;
+use std::fs;
+
+/// Reads one cluster with these settings, from a file beside a key, a keyring, a conf and a credential.
+fn read(settings: &str) -> Result<Cluster, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("key"), KEY).unwrap();
+    fs::write(path("keyring"), format!("[client.web]\nkey = {KEY}\n")).unwrap();
+    fs::write(path("x.conf"), "[global]\nfsid = of-conf\nmon host = 10.0.0.7:6789\nkeyring = /nonexistent/keyring\n").unwrap();
+    let text = format!("[cluster.main]\n{}\n", settings.replace("DIR", &dir.path().display().to_string()));
+    fs::write(path("clusters.toml"), text).unwrap();
+    let source = Source::File { path: path("clusters.toml"), credentials: Some(dir.path().to_path_buf()) };
+    source.load().0.unwrap().remove("main").unwrap()
+}
+
+#[test]
+fn a_cluster_is_described_by_monitors() {
+    let settings = "monitors = ['10.0.0.1', 'v1:10.0.0.2:6789']\nuser = 'web'\nkey_file = 'DIR/key'\npools = ['a', 'b']\n\
+                    namespaces = ['', 'n']\nfsid = 'f'";
+    let cluster = read(settings).unwrap();
+    assert_eq!(cluster.monitors_text(), "[v2:10.0.0.1:3300,v1:10.0.0.1:6789],v1:10.0.0.2:6789");
+    assert_eq!((cluster.pools, cluster.namespaces), (vec!["a".into(), "b".into()], vec![String::new(), "n".into()]));
+    assert_eq!((cluster.fsid.as_deref(), cluster.conf), (Some("f"), None));
+    assert_eq!(cluster.credentials.unwrap().key.unwrap().reveal(), KEY);
+}
+
+#[test]
+fn a_cluster_is_described_by_a_conf() {
+    let cluster = read("conf = 'DIR/x.conf'\nuser = 'web'\nkeyring = 'DIR/keyring'").unwrap();
+    assert_eq!((cluster.monitors_text().as_str(), cluster.fsid.as_deref()), ("v1:10.0.0.7:6789", Some("of-conf")));
+    assert!(cluster.conf.is_some() && cluster.credentials.unwrap().key.is_some());
+    let reduced = read("conf = 'DIR/x.conf'\nuser = 'web'").unwrap();
+    assert_eq!((reduced.credentials, reduced.key_from.as_str()), (None, "no key for client.web in /nonexistent/keyring"));
+    assert!(read("conf = 'DIR/x.conf'").unwrap().credentials.is_none());
+}
+
+#[test]
+fn a_key_may_be_a_credential_of_the_service() {
+    let cluster = read("monitors = 'a'\nuser = 'web'\ncredential = 'key'").unwrap();
+    assert_eq!(cluster.credentials.unwrap().key.unwrap().reveal(), KEY);
+    assert!(read("monitors = 'a'\nuser = 'web'\ncredential = '../key'").unwrap_err().contains("is a name"));
+}
+
+#[test]
+fn every_mistake_is_named() {
+    let cases = [
+        ("monitor = 'a'", "\"monitor\" is not known; did you mean \"monitors\"?"),
+        ("user = 'x'", "set one of 'monitors' and 'conf'"),
+        ("monitors = 'a'\nconf = '/x'", "set one of 'monitors' and 'conf'"),
+        ("monitors = 'a!'", "\"a!\" is not the address of a monitor"),
+        ("monitors = []", "no monitor is named"),
+        ("monitors = 'a'\nuser = 'x'", "user \"x\" needs one of 'key_file'"),
+        ("monitors = 'a'\nkey_file = '/x'", "it has a key but no 'user'"),
+        ("monitors = 'a'\nuser = 'client.x'\nkey_file = '/x'", "user: allowed is the name of a Ceph user"),
+        ("monitors = 'a'\nuser = 'web'\nkey_file = 'DIR/key'\nkeyring = '/x'", "set only one of 'key_file'"),
+        ("monitors = 'a'\nuser = 'web'\nkey_file = 'key'", "\"key_file\" must be an absolute path"),
+        ("monitors = 'a'\nuser = 'web'\nkey_file = 'DIR/keyring'", "keyring: the key is not valid base64"),
+        ("monitors = 'a'\nuser = 'other'\nkeyring = 'DIR/keyring'", "has no key for client.other"),
+        ("monitors = 'a'\npools = 'x'", "\"pools\" must be a list of texts"),
+        ("monitors = 'a'\nuser = 5", "\"user\" must be a text"),
+        ("conf = '/nonexistent/c'", "/nonexistent/c: No such file"),
+    ];
+    for (settings, what) in cases {
+        let error = read(settings).unwrap_err();
+        assert!(error.contains("clusters.toml: cluster \"main\": ") && error.contains(what), "{settings}: {error}");
+        assert!(!error.contains(KEY), "{error}");
+    }
+}
+
+#[test]
+fn names_must_fit_into_ids() {
+    let new = |name: &str| Entry::new(name, Value::Object(Map::new())).is_ok();
+    assert!(new("main-1.a_b") && new(&"x".repeat(MAX_NAME)));
+    assert!(!new("") && !new("a:b") && !new("a b") && !new(&"x".repeat(MAX_NAME + 1)));
+    assert!(Entry::new("a", Value::Null).is_err());
+}

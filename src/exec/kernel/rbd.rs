@@ -1,0 +1,330 @@
+//! RBD images mapped by the kernel, through its own files: no tool, no Ceph package, and no secret in any command line or attribute.
+//!
+//! The helper holds the image's lock from before it looks until the device is there, so one image gets one device, also when a
+//! helper whose daemon is gone is still at it. Killed, a helper leaves no device, or one that the next look finds.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+use super::serve::{Answer, During};
+use super::{Class, Failure, Kernel, Reply as AnyReply, Request as AnyRequest, hint, unexpected};
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::secrets::Secret;
+use crate::sys::block::Device;
+use crate::sys::keyring::{add_ceph_key, parse_base64};
+use crate::sys::rbd::{Bus, MappedImage, add_line};
+
+/// How often and how long to look whether the node of a new device is there, which somebody else may have to make.
+const LOOKS: u32 = 100;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A client of the kernel that the cluster has shut out (EBLOCKLISTED): it never recovers, and other mappings share it.
+const SHUT_OUT: i32 = libc::ESHUTDOWN;
+
+/// An image to map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageToMap {
+    /// `10.0.0.1:6789,10.0.0.2:6789`
+    pub monitors: String,
+    /// Who maps, without `client.`.
+    pub user: String,
+    /// The user's key, in base64.
+    #[serde(serialize_with = "write_secret", deserialize_with = "read_secret")]
+    pub key: Secret,
+    /// Further options of the driver.
+    pub options: Vec<String>,
+    /// The pool.
+    pub pool: String,
+    /// The namespace; empty for the default one.
+    pub namespace: String,
+    /// The image's name.
+    pub name: String,
+    /// The image's id.
+    pub image_id: String,
+    /// The cluster, where it is known: an image of the same id in another one is another image.
+    pub fsid: Option<String>,
+    /// Whether nothing may be written.
+    pub read_only: bool,
+}
+
+fn write_secret<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.reveal())
+}
+
+fn read_secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+    String::deserialize(deserializer).map(Secret::new)
+}
+
+impl ImageToMap {
+    fn is(&self, mapped: &MappedImage) -> bool {
+        mapped.image_id == self.image_id
+            && (&mapped.pool, &mapped.namespace) == (&self.pool, &self.namespace)
+            && mapped.snapshot == "-"
+            && self.fsid.as_ref().is_none_or(|fsid| mapped.fsid.is_empty() || *fsid == mapped.fsid)
+    }
+
+    /// With everything but the key itself.
+    fn line(&self, options: &[&str]) -> Result<String, String> {
+        let mut all = vec![format!("name={}", self.user), format!("key=client.{}", self.user)];
+        if !self.namespace.is_empty() {
+            all.push(format!("_pool_ns={}", self.namespace));
+        }
+        if self.read_only {
+            all.push("ro".into());
+        }
+        all.extend(self.options.iter().cloned().chain(options.iter().map(ToString::to_string)));
+        add_line(&self.monitors, &all, &self.pool, &self.name)
+    }
+}
+
+impl fmt::Display for ImageToMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.pool)?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// The number that the lock of an image's mapping goes by; different images share one about never, and then only wait.
+pub fn lock_key(pool: &str, namespace: &str, image_id: &str) -> u64 {
+    let digest = Sha256::digest([pool, namespace, image_id].join("\0"));
+    digest.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Request {
+    Map { image: ImageToMap },
+    Unmap { image: MappedImage },
+    Refresh { image: MappedImage },
+}
+
+/// What comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reply {
+    Mapped(MappedImage),
+    /// False: somebody has it open.
+    Unmapped(bool),
+    Bytes(u64),
+}
+
+impl Kernel {
+    /// Maps an image, or finds the device it is mapped as, whatever that one's options are.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no such image; [`Kind::Unauthenticated`] when the cluster refuses the key;
+    /// [`Kind::Unavailable`] when it does not answer; [`Kind::InvalidArgument`] for an option that the driver does not know;
+    /// [`Kind::Precondition`] for a feature that it does not.
+    pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
+        let step = format!("map {image}");
+        let mapped = self.ask_rbd(call, &step, Request::Map { image: image.clone() });
+        match mapped.map_err(|error| explain_map(error, image))? {
+            Reply::Mapped(mapped) => Ok(mapped),
+            other => Err(unexpected(&step, &AnyReply::Rbd(other))),
+        }
+    }
+
+    /// Removes a device if it still is this image. False while somebody has it open.
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn unmap_rbd(&self, call: &Call, image: &MappedImage) -> Result<bool> {
+        let step = format!("unmap {}", image.path().display());
+        match self.ask_rbd(call, &step, Request::Unmap { image: image.clone() })? {
+            Reply::Unmapped(gone) => Ok(gone),
+            other => Err(unexpected(&step, &AnyReply::Rbd(other))),
+        }
+    }
+
+    /// Has the kernel look at the image's size, and returns that of the device in bytes.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when the device is gone, or another image by now.
+    pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
+        let step = format!("refresh the size of {}", image.path().display());
+        match self.ask_rbd(call, &step, Request::Refresh { image: image.clone() })? {
+            Reply::Bytes(bytes) => Ok(bytes),
+            other => Err(unexpected(&step, &AnyReply::Rbd(other))),
+        }
+    }
+
+    fn ask_rbd(&self, call: &Call, step: &str, request: Request) -> Result<Reply> {
+        match self.ask(call, step, Class::Change, &AnyRequest::Rbd(request))? {
+            AnyReply::Rbd(reply) => Ok(reply),
+            other => Err(unexpected(step, &other)),
+        }
+    }
+}
+
+fn explain_map(error: Error, image: &ImageToMap) -> Error {
+    let with = |kind, text: String| hint(&error, kind, text);
+    let user = &image.user;
+    match error.errno() {
+        Some(libc::ENOENT) => with(Kind::NotFound, "there is no such image, pool or namespace".into()),
+        Some(libc::EPERM | libc::EACCES) => with(
+            Kind::Unauthenticated,
+            format!("the cluster refuses client.{user}: check its key, and that its capabilities are `profile rbd` on this pool"),
+        ),
+        Some(libc::ENOKEY | libc::EKEYREJECTED | libc::EKEYEXPIRED | libc::EKEYREVOKED) => {
+            with(Kind::Unauthenticated, format!("the key of client.{user} is refused: `ceph auth get client.{user}` shows it"))
+        }
+        Some(libc::EINVAL) => {
+            with(Kind::InvalidArgument, format!("the driver takes no such option ({}): see `dmesg`", image.options.join(", ")))
+        }
+        Some(libc::ENXIO) => with(Kind::Precondition, "the image has features that this kernel cannot do (`dmesg` has their bits): `rbd feature disable` them, or use mounter=rbd-nbd".into()),
+        Some(libc::EROFS) => with(Kind::Precondition, "it can only be mapped read-only".into()),
+        Some(libc::EBUSY | libc::EDEADLK) => with(Kind::Precondition, "another client has it exclusively".into()),
+        Some(libc::EIO | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ECONNREFUSED | libc::ENETUNREACH) => {
+            with(Kind::Unavailable, format!("the cluster does not answer at {}", image.monitors))
+        }
+        Some(SHUT_OUT) => {
+            with(Kind::Unavailable, "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when".into())
+        }
+        _ => error,
+    }
+}
+
+/// Serves one request.
+pub(super) fn serve(request: &Request) -> Answer<Reply> {
+    let bus = Bus::default();
+    match request {
+        Request::Map { image } => map(&bus, image).map(Reply::Mapped),
+        Request::Unmap { image } => unmap(&bus, image).map(Reply::Unmapped),
+        Request::Refresh { image } => refresh(&bus, image).map(Reply::Bytes).during(|| format!("refresh {}", named(image))),
+    }
+}
+
+fn named(image: &MappedImage) -> String {
+    format!("{} ({}/{})", image.path().display(), image.pool, image.name)
+}
+
+fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
+    let _lock = bus.lock(lock_key(&image.pool, &image.namespace, &image.image_id)).during(|| format!("lock {image}"))?;
+    if let Some(mapped) = find(bus, image).during(|| format!("look for {image}"))? {
+        return Ok(mapped);
+    }
+    add_key(&image.user, &image.key).during(|| format!("give the kernel the key of client.{}", image.user))?;
+    let mapped = add_and_find(bus, image)?;
+    match await_node(bus, &mapped) {
+        Ok(()) => Ok(mapped),
+        Err(error) => {
+            let removed = bus.remove(mapped.number).during(|| format!("take back {}", named(&mapped)));
+            Err(error).during(|| node_is_missing(&mapped)).or_else(|failure| removed.and(Err(failure)))
+        }
+    }
+}
+
+/// What is no key, or none of Ceph's, is a matter of the key: the driver's EINVAL is one of its options.
+fn add_key(user: &str, key: &Secret) -> io::Result<()> {
+    let refused = || io::Error::from_raw_os_error(libc::EKEYREJECTED);
+    let key = parse_base64(key.reveal()).ok_or_else(refused)?;
+    match add_ceph_key(&format!("client.{user}"), &key) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(refused()),
+        added => added,
+    }
+}
+
+fn add_and_find(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
+    let former = numbers(bus).during(|| format!("look for {image}"))?;
+    match add(bus, image, &[]) {
+        // Another mapping's client was shut out. This mapping is new and gets a client of its own.
+        Err(failure) if failure.errno == Some(SHUT_OUT) => add(bus, image, &["noshare"])?,
+        added => added?,
+    }
+    match find(bus, image).during(|| format!("look for {image}"))? {
+        Some(mapped) => Ok(mapped),
+        None => take_back(bus, image, &former).and_then(|()| Err(another_image(image))),
+    }
+}
+
+fn numbers(bus: &Bus) -> io::Result<Vec<u32>> {
+    Ok(bus.mapped()?.iter().map(|mapped| mapped.number).collect())
+}
+
+/// Unmaps what came to be under the image's name but is another one. What others mapped at the same time stays if they use it.
+fn take_back(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
+    let ours = |mapped: &MappedImage| {
+        !former.contains(&mapped.number)
+            && (&mapped.pool, &mapped.namespace, &mapped.name) == (&image.pool, &image.namespace, &image.name)
+    };
+    let mapped = bus.mapped().during(|| format!("look for {image}"))?;
+    mapped.iter().filter(|mapped| ours(mapped)).try_for_each(|mapped| match bus.remove(mapped.number) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENOENT)) => Ok(()),
+        removed => removed.during(|| format!("take back {}", named(mapped))),
+    })
+}
+
+fn add(bus: &Bus, image: &ImageToMap, options: &[&str]) -> Answer<()> {
+    let line = image.line(options).map_err(|word| Failure {
+        action: format!("map {image}: the kernel cannot be told the word {word:?}"),
+        errno: Some(libc::EINVAL),
+        text: String::new(),
+    })?;
+    bus.add(&line).during(|| format!("map {image} of the cluster at {} as client.{}", image.monitors, image.user))
+}
+
+/// The lowest device of the image.
+fn find(bus: &Bus, image: &ImageToMap) -> io::Result<Option<MappedImage>> {
+    Ok(bus.mapped()?.into_iter().find(|mapped| image.is(mapped)))
+}
+
+fn another_image(image: &ImageToMap) -> Failure {
+    let text = format!("another image than {} has this name now", image.image_id);
+    Failure { action: format!("map {image}: {text}"), errno: Some(libc::ENOENT), text }
+}
+
+fn node_is_missing(mapped: &MappedImage) -> String {
+    let path = mapped.path();
+    format!("wait for {} (does this container have the host's /dev?)", path.display())
+}
+
+/// Waits until the node of the device is there and is its node, not one left from another device.
+fn await_node(bus: &Bus, mapped: &MappedImage) -> io::Result<()> {
+    let number = bus.device_number(mapped.number)?;
+    let look = || Device::at(&mapped.path()).is_ok_and(|node| node.number == number);
+    for _ in 0..LOOKS {
+        if look() {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Err(io::Error::from_raw_os_error(libc::ENODEV))
+}
+
+/// Whether the device is still the mapping that was found: numbers are used again.
+fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
+    let same = |now: MappedImage| (&now.image_id, &now.client, &now.fsid) == (&image.image_id, &image.client, &image.fsid);
+    Ok(bus.read(image.number)?.is_some_and(same))
+}
+
+fn unmap(bus: &Bus, image: &MappedImage) -> Answer<bool> {
+    let key = lock_key(&image.pool, &image.namespace, &image.image_id);
+    let _lock = bus.lock(key).during(|| format!("lock {}", named(image)))?;
+    if !is_still(bus, image).during(|| format!("look at {}", named(image)))? {
+        return Ok(true);
+    }
+    match bus.remove(image.number) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(true),
+        removed => removed.map(|()| true).during(|| format!("unmap {}", named(image))),
+    }
+}
+
+fn refresh(bus: &Bus, image: &MappedImage) -> io::Result<u64> {
+    if !is_still(bus, image)? {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    bus.refresh(image.number)?;
+    bus.device_size(image.number)
+}
+
+#[cfg(test)]
+#[path = "rbd_tests.rs"]
+mod tests;

@@ -1,0 +1,131 @@
+//! Tests of `rbd`: what is asked and answered. The kernel's part is tried in the virtual machine.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use super::*;
+use crate::exec::fake::FakeHelper;
+
+fn image() -> ImageToMap {
+    ImageToMap {
+        monitors: "10.0.0.1:6789".into(),
+        user: "csi".into(),
+        key: Secret::new("AQBkey=="),
+        options: vec!["queue_depth=64".into()],
+        pool: "vms".into(),
+        namespace: "n1".into(),
+        name: "web".into(),
+        image_id: "10309e725270".into(),
+        fsid: None,
+        read_only: false,
+    }
+}
+
+fn mapped() -> MappedImage {
+    MappedImage {
+        number: 3,
+        pool: "vms".into(),
+        namespace: "n1".into(),
+        name: "old name".into(),
+        image_id: "10309e725270".into(),
+        snapshot: "-".into(),
+        fsid: "f".into(),
+        client: "client1".into(),
+        config: String::new(),
+        read_only: false,
+    }
+}
+
+fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap()
+}
+
+fn answering(request: Request, reply: &AnyReply) -> (Arc<FakeHelper>, Kernel) {
+    let helper = Arc::new(FakeHelper::default());
+    helper.expect(bytes(&AnyRequest::Rbd(request)), bytes(reply));
+    (helper.clone(), Kernel::new(helper))
+}
+
+fn failing_with(errno: i32) -> Error {
+    let failure = Failure { action: "map vms/n1/web".into(), errno: Some(errno), text: String::new() };
+    let (_helper, kernel) = answering(Request::Map { image: image() }, &AnyReply::Failed(failure));
+    kernel.map_rbd(&Call::internal("test"), &image()).unwrap_err()
+}
+
+#[test]
+fn the_key_travels_but_is_not_shown() {
+    let request = AnyRequest::Rbd(Request::Map { image: image() });
+    assert!(String::from_utf8(bytes(&request)).unwrap().contains("AQBkey=="));
+    assert_eq!(serde_json::from_slice::<AnyRequest>(&bytes(&request)).unwrap(), request);
+    assert!(!format!("{request:?}").contains("AQBkey"));
+    assert!(!image().line(&[]).unwrap().contains("AQBkey"));
+}
+
+#[test]
+fn the_kernel_is_told_where_to_find_the_key() {
+    let line = image().line(&["noshare"]).unwrap();
+    assert_eq!(line, "10.0.0.1:6789 name=csi,key=client.csi,_pool_ns=n1,queue_depth=64,noshare vms web -");
+    let plain = ImageToMap { namespace: String::new(), options: Vec::new(), read_only: true, ..image() };
+    assert_eq!(plain.line(&[]).unwrap(), "10.0.0.1:6789 name=csi,key=client.csi,ro vms web -");
+}
+
+#[test]
+fn an_image_is_known_by_its_id() {
+    let other = |change: fn(&mut MappedImage)| {
+        let mut mapped = mapped();
+        change(&mut mapped);
+        mapped
+    };
+    assert!(image().is(&mapped()), "it was renamed, or its monitors have moved");
+    assert!(!image().is(&other(|mapped| mapped.image_id = "1".into())));
+    assert!(!image().is(&other(|mapped| mapped.pool = "rbd".into())));
+    assert!(!image().is(&other(|mapped| mapped.namespace = String::new())));
+    assert!(!image().is(&other(|mapped| mapped.snapshot = "s".into())));
+    let known = ImageToMap { fsid: Some("f".into()), ..image() };
+    assert!(known.is(&mapped()));
+    assert!(known.is(&other(|mapped| mapped.fsid = String::new())), "an older kernel");
+    assert!(!known.is(&other(|mapped| mapped.fsid = "g".into())));
+}
+
+#[test]
+fn requests_and_replies_fit() {
+    let call = Call::internal("test");
+    let (helper, kernel) = answering(Request::Map { image: image() }, &AnyReply::Rbd(Reply::Mapped(mapped())));
+    assert_eq!(kernel.map_rbd(&call, &image()).unwrap(), mapped());
+    assert_eq!(helper.asked(), [("map vms/n1/web".to_owned(), Class::Change)]);
+    let (_helper, kernel) = answering(Request::Unmap { image: mapped() }, &AnyReply::Rbd(Reply::Unmapped(false)));
+    assert!(!kernel.unmap_rbd(&call, &mapped()).unwrap());
+    let (_helper, kernel) = answering(Request::Refresh { image: mapped() }, &AnyReply::Rbd(Reply::Bytes(5)));
+    assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);
+    let (_helper, kernel) = answering(Request::Refresh { image: mapped() }, &AnyReply::Done);
+    assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap_err().kind(), Kind::Internal);
+}
+
+#[test]
+fn what_the_kernel_answers_is_said_in_words() {
+    let expected = [
+        (libc::ENOENT, Kind::NotFound, "no such image"),
+        (libc::EPERM, Kind::Unauthenticated, "client.csi"),
+        (libc::EACCES, Kind::Unauthenticated, "profile rbd"),
+        (libc::ENOKEY, Kind::Unauthenticated, "ceph auth get client.csi"),
+        (libc::EKEYREJECTED, Kind::Unauthenticated, "ceph auth get client.csi"),
+        (libc::EINVAL, Kind::InvalidArgument, "queue_depth=64"),
+        (libc::ENXIO, Kind::Precondition, "features"),
+        (libc::ETIMEDOUT, Kind::Unavailable, "10.0.0.1:6789"),
+        (libc::EIO, Kind::Unavailable, "10.0.0.1:6789"),
+        (libc::ESHUTDOWN, Kind::Unavailable, "blocklist"),
+    ];
+    for (errno, kind, words) in expected {
+        let error = failing_with(errno);
+        assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
+        assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
+    }
+}
+
+#[test]
+fn different_images_have_different_locks() {
+    let keys = [lock_key("a", "", "1"), lock_key("a", "1", ""), lock_key("a1", "", ""), lock_key("a", "", "2")];
+    let different: std::collections::BTreeSet<_> = keys.iter().collect();
+    assert_eq!(different.len(), keys.len());
+}

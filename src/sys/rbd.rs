@@ -1,0 +1,288 @@
+//! The kernel's RBD driver: `/sys/bus/rbd`, Documentation/ABI/testing/sysfs-bus-rbd.
+//!
+//! Reading attributes waits for nobody. Writing `add`, `remove` and `refresh` waits for the cluster, for ever if it does not answer:
+//! only for helpers.
+//!
+//! The attribute `name` is the name under which the image was mapped; a rename does not change it. The kernel itself maps an image
+//! any number of times, so who maps takes a [`MapLock`] first and looks again under it.
+
+#![expect(unsafe_code, reason = "rustix has no locks of byte ranges")]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::block::DeviceNumber;
+use super::changing;
+
+/// Where sysfs is mounted.
+const SYSFS: &str = "/sys";
+
+/// The driver's door, below a root: `/sys`, or a directory that looks like it.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    root: PathBuf,
+}
+
+/// An image the kernel has mapped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedImage {
+    /// N of `/dev/rbdN`.
+    pub number: u32,
+    /// The pool's name at the time it was mapped.
+    pub pool: String,
+    /// The namespace; empty for the default one.
+    pub namespace: String,
+    /// The image's name at the time it was mapped.
+    pub name: String,
+    /// The image's id.
+    pub image_id: String,
+    /// The snapshot, `-` for the image itself.
+    pub snapshot: String,
+    /// The cluster; empty where the kernel does not tell (before Linux 4.9).
+    pub fsid: String,
+    /// The kernel's client of that cluster, as in `client4135`.
+    pub client: String,
+    /// What was written to map it: monitors, options, names.
+    pub config: String,
+    /// Nothing can be written through it.
+    pub read_only: bool,
+}
+
+impl MappedImage {
+    /// The monitors it was mapped with.
+    pub fn monitors(&self) -> impl Iterator<Item = &str> {
+        self.config.split(' ').next().unwrap_or_default().split(',')
+    }
+
+    /// Its node, where devtmpfs or udev puts it.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/rbd{}", self.number))
+    }
+}
+
+/// Held while an image is looked for and mapped; goes with the process.
+#[derive(Debug)]
+pub struct MapLock(#[allow(dead_code, reason = "its end is what matters")] File);
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self::at(SYSFS)
+    }
+}
+
+impl Bus {
+    /// The driver as seen below `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn bus(&self, file: &str) -> PathBuf {
+        self.root.join("bus/rbd").join(file)
+    }
+
+    fn attribute(&self, number: u32, attribute: &str) -> PathBuf {
+        self.root.join(format!("bus/rbd/devices/{number}/{attribute}"))
+    }
+
+    /// Whether the driver is loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.bus("devices").is_dir()
+    }
+
+    /// Every mapped image, in the order of the devices. Those that come or go meanwhile may be missing.
+    ///
+    /// # Errors
+    /// Those of reading sysfs; a driver that is not loaded has mapped nothing.
+    pub fn mapped(&self) -> io::Result<Vec<MappedImage>> {
+        let entries = match fs::read_dir(self.bus("devices")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            found.extend(self.read(number)?);
+        }
+        found.sort_unstable_by_key(|image: &MappedImage| image.number);
+        Ok(found)
+    }
+
+    /// The image mapped as device `number`, if there is one.
+    ///
+    /// # Errors
+    /// Those of reading sysfs.
+    pub fn read(&self, number: u32) -> io::Result<Option<MappedImage>> {
+        match self.read_all(number) {
+            // ENODEV: the device goes while its attribute is read.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
+            image => image.map(Some),
+        }
+    }
+
+    fn read_all(&self, number: u32) -> io::Result<MappedImage> {
+        let must = |attribute| line(&self.attribute(number, attribute));
+        // Attributes that older kernels do not have.
+        let may = |attribute| match line(&self.attribute(number, attribute)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        };
+        Ok(MappedImage {
+            number,
+            pool: must("pool")?,
+            namespace: may("pool_ns")?,
+            name: must("name")?,
+            image_id: must("image_id")?,
+            snapshot: must("current_snap")?,
+            fsid: may("cluster_fsid")?,
+            client: must("client_id")?,
+            config: may("config_info")?,
+            read_only: line(&self.root.join(format!("block/rbd{number}/ro")))? != "0",
+        })
+    }
+
+    /// Major and minor number of a mapped device. Without `single_major` the minor number is always 0 and not told.
+    ///
+    /// # Errors
+    /// Those of reading sysfs: ENOENT when the device is gone.
+    pub fn device_number(&self, number: u32) -> io::Result<DeviceNumber> {
+        let text = line(&self.root.join(format!("block/rbd{number}/dev")))?;
+        let numbers = text.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        let (major, minor) = numbers.ok_or_else(|| io::Error::other(format!("{text:?} is no device number")))?;
+        Ok(DeviceNumber { major, minor })
+    }
+
+    /// The size of a mapped device in bytes.
+    ///
+    /// # Errors
+    /// Those of reading sysfs: ENOENT when the device is gone.
+    pub fn device_size(&self, number: u32) -> io::Result<u64> {
+        let sectors: u64 = line(&self.root.join(format!("block/rbd{number}/size")))?.parse().map_err(io::Error::other)?;
+        Ok(sectors * 512)
+    }
+
+    /// The features this kernel can do, as bits; None where it does not tell (before Linux 4.11).
+    ///
+    /// # Errors
+    /// Those of reading sysfs.
+    pub fn supported_features(&self) -> io::Result<Option<u64>> {
+        let text = match line(&self.bus("supported_features")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        u64::from_str_radix(text.trim_start_matches("0x"), 16).map(Some).map_err(io::Error::other)
+    }
+
+    /// What the kernel's client of an image has under way and watches (`osdc` of debugfs); None where debugfs does not show it.
+    pub fn watches(&self, image: &MappedImage) -> Option<String> {
+        fs::read_to_string(self.root.join(format!("kernel/debug/ceph/{}.{}/osdc", image.fsid, image.client))).ok()
+    }
+
+    /// Maps what `line` says ([`add_line`]). Waits for the cluster.
+    ///
+    /// # Errors
+    /// What the kernel answers; it has mapped nothing then.
+    pub fn add(&self, line: &str) -> io::Result<()> {
+        changing("map an image", || self.write("add", line))
+    }
+
+    /// Removes a device. Waits for the cluster.
+    ///
+    /// # Errors
+    /// EBUSY while somebody has it open, ENOENT when there is no such device.
+    pub fn remove(&self, number: u32) -> io::Result<()> {
+        changing("unmap an image", || self.write("remove", &number.to_string()))
+    }
+
+    /// Has the kernel look at the image again, for a new size. Waits for the cluster.
+    ///
+    /// # Errors
+    /// What the kernel answers: ENOENT when the device is gone.
+    pub fn refresh(&self, number: u32) -> io::Result<()> {
+        write_once(&self.attribute(number, "refresh"), "1")
+    }
+
+    /// With the module's parameter `single_major` (the default) the plain files refuse, and without it there are no others.
+    fn write(&self, action: &str, line: &str) -> io::Result<()> {
+        match write_once(&self.bus(&format!("{action}_single_major")), line) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.has_single_major() => {
+                write_once(&self.bus(action), line)
+            }
+            written => written,
+        }
+    }
+
+    fn has_single_major(&self) -> bool {
+        self.bus("add_single_major").exists()
+    }
+
+    /// Waits until nobody else maps the image that `key` stands for.
+    ///
+    /// A lock of one byte of the driver's own file: there is nothing to make or to clean up, every process of the machine meets
+    /// there, and it goes with a process that is killed. (fcntl(2), "Open file description locks".)
+    ///
+    /// # Errors
+    /// Those of open(2) and fcntl(2).
+    pub fn lock(&self, key: u64) -> io::Result<MapLock> {
+        let file = self.open_lock()?;
+        lock_byte(&file, libc::F_OFD_SETLKW, key)?;
+        Ok(MapLock(file))
+    }
+
+    /// Whether somebody maps the image that `key` stands for at this moment. Does not wait.
+    ///
+    /// # Errors
+    /// Those of open(2) and fcntl(2); a driver that is not loaded maps nothing.
+    pub fn is_locked(&self, key: u64) -> io::Result<bool> {
+        let file = match self.open_lock() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?,
+        };
+        Ok(lock_byte(&file, libc::F_OFD_GETLK, key)?.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
+    fn open_lock(&self) -> io::Result<File> {
+        File::options().write(true).open(self.bus("add"))
+    }
+}
+
+fn lock_byte(file: &File, command: libc::c_int, key: u64) -> io::Result<libc::flock> {
+    // SAFETY: struct flock is integers only, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = (key >> 2).cast_signed();
+    lock.l_len = 1;
+    // SAFETY: the descriptor is open and the structure outlives the call, which reads and writes nothing else.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(lock) }
+}
+
+/// One write(2): the driver takes each for a request of its own.
+fn write_once(path: &Path, text: &str) -> io::Result<()> {
+    File::options().write(true).open(path)?.write(text.as_bytes()).map(drop)
+}
+
+fn line(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim_end_matches('\n').to_owned())
+}
+
+/// What is written to map an image: monitors, options, pool, image, and `-` for no snapshot.
+///
+/// # Errors
+/// The offending word, if it is empty or has a character that parts words or options.
+pub fn add_line(monitors: &str, options: &[String], pool: &str, name: &str) -> Result<String, String> {
+    let parts = |word: &str, more: &[char]| word.is_empty() || word.contains(|c: char| c.is_whitespace() || more.contains(&c));
+    let offending = options.iter().map(String::as_str).find(|option| parts(option, &[',']));
+    match offending.or_else(|| [monitors, pool, name].into_iter().find(|word| parts(word, &[]))) {
+        Some(word) => Err(word.to_owned()),
+        None => Ok(format!("{monitors} {} {pool} {name} -", options.join(","))),
+    }
+}
+
+#[cfg(test)]
+#[path = "rbd_tests.rs"]
+mod tests;

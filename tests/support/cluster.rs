@@ -1,0 +1,204 @@
+//! A real Ceph cluster, by `tests/cluster`: on loopback, one for the calling test or one for all tests of a binary. In the VM it is
+//! the one beside the VM, whatever was asked for. It is gone when the test process is, however that ends.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use super::Setup;
+use super::machine::{run, text};
+
+/// Where `tests/vm/run` tells the directory of its cluster, and who stops and continues the daemons of it.
+const DIRECTORY: &str = "CLUSTER_DIR";
+const CONTROL: &str = "CLUSTER_CONTROL";
+
+/// A cluster; see `tests/cluster` for what is in it.
+pub struct Cluster {
+    dir: PathBuf,
+    /// Started by this process, and ended when this value is dropped.
+    own: bool,
+}
+
+/// The cluster that all tests of this binary share.
+pub fn cluster() -> &'static Cluster {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    SHARED.get_or_init(Cluster::start)
+}
+
+impl Cluster {
+    /// A cluster of one's own.
+    #[track_caller]
+    pub fn start() -> Self {
+        if let Some(dir) = std::env::var_os(DIRECTORY) {
+            return Self { dir: dir.into(), own: false };
+        }
+        // What keeps watch over the cluster removes the directory.
+        let dir = tempfile::Builder::new().prefix("cl-ceph-").tempdir().expect("a directory").keep();
+        run(script(), &["up", text(&dir)]);
+        Self { dir, own: true }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A path in its directory, as text.
+    fn path(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    /// The clients' ceph.conf, which names no keyring.
+    pub fn conf(&self) -> PathBuf {
+        self.dir.join("ceph.conf")
+    }
+
+    /// The value of a line of ceph.conf.
+    fn configured(&self, key: &str) -> String {
+        let conf = fs::read_to_string(self.conf()).expect("the cluster's ceph.conf");
+        let line = conf.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        line.unwrap_or_else(|| panic!("no '{key}' in {conf}")).to_string()
+    }
+
+    pub fn fsid(&self) -> String {
+        self.configured("fsid")
+    }
+
+    /// The monitor as `[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]`.
+    pub fn mon_vector(&self) -> String {
+        self.configured("mon host")
+    }
+
+    /// The monitor as `127.0.0.1:6789`, protocol v1.
+    pub fn mon_host(&self) -> String {
+        self.mon_of_protocol("v1:")
+    }
+
+    /// The monitor as `127.0.0.1:3300`, protocol v2.
+    pub fn mon_host_v2(&self) -> String {
+        self.mon_of_protocol("v2:")
+    }
+
+    fn mon_of_protocol(&self, protocol: &str) -> String {
+        let vector = self.mon_vector();
+        let (_, address) = vector.split_once(protocol).expect("the monitor speaks both protocols");
+        address.split('/').next().unwrap_or_default().to_string()
+    }
+
+    /// A user's key. The users are `admin`, `cephlet` (controller), `cephlet-node` and `reader`.
+    pub fn key(&self, user: &str) -> String {
+        fs::read_to_string(self.path(&format!("{user}.key"))).expect("the user's key")
+    }
+
+    /// A user's keyring.
+    pub fn keyring(&self, user: &str) -> PathBuf {
+        self.dir.join(format!("ceph.client.{user}.keyring"))
+    }
+
+    /// The settings of a daemon that serves this cluster as this user.
+    pub fn settings(&self, user: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("CEPHLET_BACKENDS", "rbd".to_string()),
+            ("CEPHLET_CEPH_CONF", self.path("ceph.conf")),
+            ("CEPHLET_CEPH_USER", user.to_string()),
+            ("CEPHLET_CEPH_KEYRING", text(&self.keyring(user)).to_string()),
+        ]
+    }
+
+    /// Runs `rbd` as admin; gives what it printed.
+    #[track_caller]
+    pub fn rbd(&self, arguments: &[&str]) -> String {
+        self.must("rbd", arguments)
+    }
+
+    /// Runs `ceph` as admin; gives what it printed.
+    #[track_caller]
+    pub fn ceph(&self, arguments: &[&str]) -> String {
+        self.must("ceph", arguments)
+    }
+
+    /// Runs `rados` as admin; gives what it printed.
+    #[track_caller]
+    pub fn rados(&self, arguments: &[&str]) -> String {
+        self.must("rados", arguments)
+    }
+
+    #[track_caller]
+    fn must(&self, tool: &str, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.attempt(tool, arguments);
+        assert!(status.success(), "{tool} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8_lossy(&stdout).trim().to_string()
+    }
+
+    /// Runs a tool of Ceph as admin, which may fail. One that hangs is killed after a minute.
+    pub fn attempt(&self, tool: &str, arguments: &[&str]) -> Output {
+        self.command(tool).args(arguments).output().expect(tool)
+    }
+
+    /// A tool of Ceph, to be run as admin.
+    pub fn command(&self, tool: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "60", tool]).env("CEPH_CONF", self.path("admin.conf")).env_remove("CEPH_ARGS");
+        command
+    }
+
+    /// Stops a daemon, `mon`, `osd` or `mgr`, until the guard is dropped.
+    #[track_caller]
+    pub fn pause<'a>(&'a self, daemon: &'a str) -> Paused<'a> {
+        self.signal("STOP", daemon);
+        Paused { cluster: self, daemon }
+    }
+
+    /// Kills a daemon for good.
+    #[track_caller]
+    pub fn kill(&self, daemon: &str) {
+        self.signal("KILL", daemon);
+    }
+
+    #[track_caller]
+    fn signal(&self, signal: &str, daemon: &str) {
+        let Ok(control) = std::env::var(CONTROL) else {
+            let pid = fs::read_to_string(self.path(&format!("run/{daemon}.pid"))).expect("the daemon runs");
+            run("kill", &["-s", signal, pid.trim()]);
+            return;
+        };
+        let mut control = TcpStream::connect(control).expect("the one that started the VM");
+        writeln!(control, "{signal} {daemon}").expect("ask it");
+        let mut answer = String::new();
+        BufReader::new(control).read_line(&mut answer).expect("its answer");
+        assert_eq!(answer.trim(), "done", "{signal} {daemon}");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.own {
+            let _ = Command::new(script()).arg("down").arg(&self.dir).status();
+        }
+    }
+}
+
+/// A daemon of the cluster that stands still until this is dropped.
+pub struct Paused<'a> {
+    cluster: &'a Cluster,
+    daemon: &'a str,
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.cluster.signal("CONT", self.daemon);
+    }
+}
+
+impl Setup {
+    /// Has the daemon serve a cluster as one of its users.
+    pub fn on(self, cluster: &Cluster, user: &str) -> Self {
+        cluster.settings(user).into_iter().fold(self, |setup, (key, value)| setup.set(key, value))
+    }
+}
+
+fn script() -> &'static str {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster")
+}
