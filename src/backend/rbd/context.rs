@@ -43,12 +43,16 @@ impl PublishContext {
 
     /// As text. What is not said is left out.
     pub fn to_map(&self) -> Map {
-        let joined = |list: &mut dyn Iterator<Item = &String>| list.map(String::as_str).collect::<Vec<_>>().join(",");
+        let features: Vec<&str> = self.features.iter().map(String::as_str).collect();
+        let options = match self.map_options.as_slice() {
+            [] => String::new(),
+            options => format!("{}:{}", self.mounter.prefix(), options.join(",")),
+        };
         let pairs = [
             (IMAGE_ID, self.image_id.clone()),
-            (IMAGE_FEATURES, joined(&mut self.features.iter())),
+            (IMAGE_FEATURES, features.join(",")),
             (MOUNTER, self.mounter.name().to_string()),
-            (MAP_OPTIONS, joined(&mut self.map_options.iter())),
+            (MAP_OPTIONS, options),
             (CONTEXT_KEY, self.fs_type.clone().unwrap_or_default()),
             (READ_ONLY, if self.read_only { "true".to_string() } else { String::new() }),
         ];

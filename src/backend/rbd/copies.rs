@@ -52,7 +52,7 @@ struct Original {
 
 /// How an attempt ended.
 enum Outcome {
-    Made(Info),
+    Made(Box<Info>),
     /// Image or snapshot are not there under the names they had.
     NoSource,
     /// Somebody else came in between.
@@ -88,7 +88,7 @@ impl Rbd {
                 begin()?;
             }
             match self.attempt(call, wanted, &original)? {
-                Outcome::Made(info) => return Ok(info),
+                Outcome::Made(info) => return Ok(*info),
                 Outcome::NoSource => missed = Some(original.image),
                 Outcome::Disturbed => missed = None,
             }
@@ -280,7 +280,7 @@ impl Rbd {
                 Renamed::Done => {
                     self.records.remember(&wanted.key(), &info.id, record);
                     self.flattening.look_at(spot, &info);
-                    return Ok(Outcome::Made(Info { name: name.clone(), ..info }));
+                    return Ok(Outcome::Made(Box::new(Info { name: name.clone(), ..info })));
                 }
                 Renamed::Absent => return Ok(Outcome::Disturbed),
                 Renamed::Taken => {}
@@ -288,7 +288,7 @@ impl Rbd {
             match self.tool.info(call, spot, Image::Named(name))? {
                 Some(winner) => {
                     self.remove_temporary(call, spot, &temporary)?;
-                    return self.same_volume(call, wanted, winner).map(Outcome::Made);
+                    return self.same_volume(call, wanted, winner).map(|info| Outcome::Made(Box::new(info)));
                 }
                 // Deleted between the two looks; or, the second time, a name that a killed creation left without an image.
                 None if taken_by_nothing => drop(self.tool.remove(call, spot, name)?),
@@ -318,10 +318,12 @@ fn changed_limits<'a>(inherited: &'a BTreeMap<String, String>, asked: &[(&'a str
     surplus.map(|key| (key, 0)).chain(missing).collect()
 }
 
-/// Why a clone is not one of the original, if it is not.
+/// Why a clone is not one of the original, if it is not. A passing snapshot has no other of its name beside it, and by now it is in
+/// the trash, where it goes by another.
 fn not_of(info: &Info, original: &Original) -> Option<Outcome> {
     match &info.parent {
         None => Some(Outcome::Disturbed),
+        Some(parent) if original.passing && parent.id.as_ref() == Some(&original.id) => None,
         Some(parent) if parent.id.as_ref() != Some(&original.id) || parent.snapshot != original.snapshot => {
             Some(Outcome::NoSource)
         }

@@ -90,6 +90,16 @@ impl Flattening {
     }
 }
 
+#[cfg(test)]
+impl Flattening {
+    /// Does now what the thread would do.
+    pub fn work_off(&self) {
+        let mut jobs: Vec<Job> = std::mem::take(&mut self.0.queue.lock().waiting).into();
+        jobs.append(&mut self.0.queue.lock().later);
+        jobs.into_iter().for_each(|job| self.0.work(job));
+    }
+}
+
 impl Drop for Flattening {
     fn drop(&mut self) {
         self.0.queue.lock().stopped = true;

@@ -1,23 +1,22 @@
 //! Lists of volumes: one question for each pool and namespace, in the order of the volumes' keys, and no more of them than a page
 //! takes.
 
+use std::collections::BTreeSet;
+use std::time::UNIX_EPOCH;
+
 use super::tool::{Entry, Info, Parent, Spot};
 use super::volumes::Found;
-use super::{Rbd, pools};
+use super::{Rbd, names, pools};
 use crate::backend::{Part, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::terms::Source;
 
-/// How the names of volumes begin, and what follows.
+/// How the names of volumes begin, and how many digits follow.
 const VOLUME: (&str, usize) = ("csi-vol-", 32);
 /// The same of snapshots that were asked for.
-const SNAPSHOT: (&str, usize) = ("csi-snap-", 16);
-/// How the names of snapshots begin that a copy of a volume was made from.
-const COPY: &str = "csi-copy-";
-/// How the names of volumes begin that were deleted while their snapshots live on; their ids follow.
-const HELD: &str = "csi-held-";
+const SNAPSHOT: (&str, usize) = (names::SNAPSHOT, 16);
 
 /// The digits of a name of ours.
 fn digits<'a>(name: &'a str, (prefix, length): (&str, usize)) -> Option<&'a str> {
@@ -101,8 +100,8 @@ fn info(entry: &Entry) -> Info {
         id: entry.id.clone(),
         size: entry.size,
         snapshots: entry.snapshots.len() as u64,
-        features: std::collections::BTreeSet::new(),
-        created: std::time::UNIX_EPOCH,
+        features: BTreeSet::new(),
+        created: UNIX_EPOCH,
         parent: entry.parent.clone(),
     }
 }
@@ -112,7 +111,7 @@ fn source(place: &Place, parent: &Parent, list: &[Entry]) -> Option<Source> {
     if (&parent.pool, &parent.namespace) != (&place.pool, &place.namespace) {
         return None;
     }
-    let id = match parent.image.strip_prefix(HELD) {
+    let id = match parent.image.strip_prefix(names::HELD) {
         Some(id) => id,
         None => &list.iter().find(|entry| entry.name == parent.image)?.id,
     };
@@ -120,7 +119,7 @@ fn source(place: &Place, parent: &Parent, list: &[Entry]) -> Option<Source> {
         let snapshot = SnapshotId { place: place.clone(), source: id.to_string(), snapshot: digits.to_string() };
         return Some(Source::Snapshot(snapshot.to_string()));
     }
-    let is_volume = parent.snapshot.starts_with(COPY) && digits(&parent.image, VOLUME).is_some();
+    let is_volume = parent.snapshot.starts_with(names::COPY) && digits(&parent.image, VOLUME).is_some();
     let volume = VolumeId { place: place.clone(), object: parent.image.clone(), incarnation: Some(id.to_string()) };
     is_volume.then(|| Source::Volume(volume.to_string()))
 }

@@ -88,11 +88,11 @@ pub struct Rbd {
     /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
     tag: String,
     records: Records,
+    pools: Pools,
+    recent: Recent,
     gone: Gone,
     temporaries: InProgress,
     chores: Arc<Chores>,
-    pools: Pools,
-    recent: Recent,
     shots: Shots,
     flattening: Flattening,
     /// How long another controller's claim to a name is watched before it counts as dead.
@@ -117,11 +117,11 @@ impl Rbd {
             node: node.to_string(),
             tag: tag.to_string(),
             records: Records::default(),
+            pools: Pools::default(),
+            recent: Recent::default(),
             gone: Gone::default(),
             temporaries: InProgress::default(),
             chores: Arc::default(),
-            pools: Pools::default(),
-            recent: Recent::default(),
             shots: Shots::default(),
             patience: PATIENCE,
         }

@@ -27,6 +27,12 @@ pub(super) fn snapshot(digits: &str) -> String {
     format!("{SNAPSHOT}{digits}")
 }
 
+/// The digits of a snapshot that was asked for; None for others, even where they are called alike.
+pub(super) fn snapshot_digits(name: &str) -> Option<&str> {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.strip_prefix(SNAPSHOT).filter(|digits| digits.len() == 16 && digits.bytes().all(is_digit))
+}
+
 /// The digits of a volume's name.
 fn digits(object: &str) -> &str {
     object.rsplit('-').next().unwrap_or(object)

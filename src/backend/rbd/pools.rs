@@ -13,7 +13,7 @@ use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::clusters::Cluster;
 use crate::error::Result;
-use crate::ids::Place;
+use crate::ids::{self, Place};
 use crate::secrets::Secrets;
 
 /// So long pools and namespaces of a cluster are remembered.
@@ -21,11 +21,13 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// A pool and a namespace.
 type Pair = (String, String);
+/// What a cluster told, and when.
+type Told = (Instant, Arc<BTreeSet<Pair>>);
 
 /// What is remembered of clusters, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    told: Mutex<HashMap<String, (Instant, Arc<BTreeSet<Pair>>)>>,
+    told: Mutex<HashMap<String, Told>>,
     /// Where this daemon itself has made volumes, whatever the cluster tells.
     used: Mutex<BTreeSet<(String, Pair)>>,
 }
@@ -81,10 +83,7 @@ impl Rbd {
     pub(super) fn spots_after(&self, call: &Call, after: &str) -> Result<Vec<Spot>> {
         let mut spots = BTreeMap::new();
         for cluster in self.clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
-            let all =
-                Place { backend: NAME.into(), cluster: cluster.name.clone(), pool: String::new(), namespace: String::new() };
-            // `rbd:CLUSTER:`, with which all keys of the cluster begin.
-            if is_over(prefix(&all).trim_end_matches(':'), after) {
+            if is_over(&format!("{NAME}:{}:", ids::encode(&cluster.name)), after) {
                 continue;
             }
             let found =

@@ -126,7 +126,9 @@ impl Claim<'_> {
     /// # Errors
     /// If that does not admit this claim.
     fn grants(&self) -> Result<Vec<Grant>> {
-        let holders = self.rbd.tool.holders(self.call, self.spot, self.header())?;
+        let mut holders = self.rbd.tool.holders(self.call, self.spot, self.header())?;
+        // What is given says more than what somebody only asks for.
+        holders.sort_by_key(|holder| Grant::of(holder).is_none_or(|grant| grant.stage == Stage::Asking));
         let read = |holder| {
             Grant::of(holder).ok_or_else(|| {
                 Error::unavailable(format!(

@@ -19,14 +19,8 @@ struct Seen {
     size: u64,
 }
 
-/// What is done to list one image's snapshots.
-enum Listed {
-    Told(Snapshot),
-    Gone,
-}
-
 impl Rbd {
-    /// A page of snapshots, in the order of their IDs.
+    /// A page of snapshots, in the order of their IDs. A page may have fewer entries than asked for and still not be the last.
     pub(super) fn snapshots_after(
         &self,
         call: &Call,
@@ -51,9 +45,7 @@ impl Rbd {
             }
             let known = self.shots.of(&it.id.source, &it.id.snapshot).is_some();
             looked += usize::from(!known);
-            if let Listed::Told(snapshot) = self.tell(call, it)? {
-                entries.push(snapshot);
-            }
+            entries.extend(self.tell(call, it)?);
             last = Some(it.id.to_string());
         }
         Ok(Part { entries, next: None })
@@ -65,12 +57,12 @@ impl Rbd {
         for spot in self.spots_to_list(call)? {
             let place = self.place_of(&spot);
             for entry in self.tool.list(call, &spot)? {
-                let ours = entry.snapshots.iter().filter_map(|(name, size)| Some((name.strip_prefix(names::SNAPSHOT)?, *size)));
-                let of_image = ours.filter_map(|(digits, size)| {
-                    // Only what an ID can name: others may call theirs alike.
-                    let text = SnapshotId { place: place.clone(), source: entry.id.clone(), snapshot: digits.into() }.to_string();
-                    let id = SnapshotId::parse(&text)?;
-                    Some(Seen { spot: spot.clone(), id, image: entry.name.clone(), size })
+                let ours = entry.snapshots.iter().filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
+                let of_image = ours.map(|(digits, size)| Seen {
+                    spot: spot.clone(),
+                    id: SnapshotId { place: place.clone(), source: entry.id.clone(), snapshot: digits.to_string() },
+                    image: entry.name.clone(),
+                    size,
                 });
                 seen.extend(of_image);
             }
@@ -78,16 +70,16 @@ impl Rbd {
         Ok(seen)
     }
 
-    fn tell(&self, call: &Call, seen: &Seen) -> Result<Listed> {
+    /// The snapshot; None if it was deleted since its pool was looked at.
+    fn tell(&self, call: &Call, seen: &Seen) -> Result<Option<Snapshot>> {
         let Seen { spot, id, image, size } = seen;
         if self.shots.of(&id.source, &id.snapshot).is_none() {
             let snaps = self.tool.snapshots(call, spot, Image::Id(&id.source))?.unwrap_or_default();
             self.remember_all(&id.source, &snaps);
         }
-        // Deleted since its pool was looked at.
-        let Some(shot) = self.shots.of(&id.source, &id.snapshot) else { return Ok(Listed::Gone) };
+        let Some(shot) = self.shots.of(&id.source, &id.snapshot) else { return Ok(None) };
         let source = self.volume_of(call, spot, image, &id.source)?;
-        Ok(Listed::Told(Snapshot { id: id.clone(), source, size: *size, created: shot.created }))
+        Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: shot.created }))
     }
 
     fn remember_all(&self, image: &str, snaps: &[Snap]) {
@@ -140,7 +132,7 @@ impl Rbd {
 
 /// The snapshots that were asked for and are not deleted, with their digits.
 fn ours(snaps: &[Snap]) -> impl Iterator<Item = (&str, &Snap)> {
-    snaps.iter().filter(|snap| !snap.trashed).filter_map(|snap| Some((snap.name.strip_prefix(names::SNAPSHOT)?, snap)))
+    snaps.iter().filter(|snap| !snap.trashed).filter_map(|snap| Some((names::snapshot_digits(&snap.name)?, snap)))
 }
 
 /// The part of a sorted list that follows `after`.

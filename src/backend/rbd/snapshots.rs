@@ -5,8 +5,8 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::claims::{Claim, Claimed};
-use super::tool::{Image, Info, Made, Removed, Snap, Spot};
+use super::claims::{Claim, Claimed, NameState};
+use super::tool::{Image, Info, Lockable, Made, Removed, Snap, Spot};
 use super::{Rbd, names};
 use crate::backend::{Begin, Deleted, NewSnapshot, Snapshot};
 use crate::call::Call;
@@ -89,7 +89,7 @@ impl Rbd {
             }
             (Some(Made::New), Claimed::Before(holder)) => {
                 // It may be given back at this moment, by one who deleted the former snapshot of this name.
-                self.tool.unlock(call, spot, super::tool::Lockable::SnapshotName(&new.digits), holder)?;
+                self.tool.unlock(call, spot, Lockable::SnapshotName(&new.digits), holder)?;
                 self.claim(call, &claim)?;
             }
             (Some(made), _) => self.check_claim(call, &claim, since, made)?,
@@ -103,7 +103,7 @@ impl Rbd {
         if !self.may_have_lost(since) {
             return Ok(());
         }
-        if let super::claims::NameState::Ours(_) = self.claim_of(call, claim.spot, claim.digits, claim.image)? {
+        if let NameState::Ours(_) = self.claim_of(call, claim.spot, claim.digits, claim.image)? {
             return Ok(());
         }
         if made == Made::New {

@@ -146,7 +146,7 @@ pub struct Parent {
     pub image: String,
     /// The parent's id; lists do not tell it.
     pub id: Option<String>,
-    /// The snapshot's name.
+    /// The snapshot's name; random digits once the snapshot is in its image's trash.
     pub snapshot: String,
 }
 

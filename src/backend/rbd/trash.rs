@@ -21,7 +21,7 @@ impl Rbd {
         match (self.purge_soon(call, spot, &info.id)?, moved) {
             // Also if it was moved before, by an attempt that died.
             (true, _) => Ok(()),
-            (false, Changed::Done) => self.restore_other(call, spot, &info.name, &info.id),
+            (false, Changed::Done) => self.restore_moved(call, spot, &info.name, &info.id),
             (false, Changed::Absent) => {
                 Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name)))
             }
@@ -50,7 +50,7 @@ impl Rbd {
     }
 
     /// Restores what was moved to the trash in place of the image `meant`.
-    fn restore_other(&self, call: &Call, spot: &Spot, name: &str, meant: &str) -> Result<()> {
+    fn restore_moved(&self, call: &Call, spot: &Spot, name: &str, meant: &str) -> Result<()> {
         let trash = self.tool.trash(call, spot)?;
         let Some(wrong) = trash.iter().find(|it| it.name == name && it.id != meant && !it.by_clones) else { return Ok(()) };
         let restored = self.tool.restore_from_trash(call, spot, &wrong.id, name)?;

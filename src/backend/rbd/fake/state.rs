@@ -275,6 +275,19 @@ impl State {
         })
     }
 
+    /// What a clone says of its parent: a snapshot in the trash goes by another name there.
+    pub(super) fn told_parent(&self, disk: &Disk) -> Option<Parent> {
+        let link = disk.parent.as_ref()?;
+        let shots = &self.images.get(&link.image)?.snapshots;
+        let trashed = shots.iter().any(|shot| shot.number == link.snapshot && shot.snap.trashed);
+        let parent = self.parent(disk)?;
+        Some(if trashed {
+            Parent { snapshot: format!("7945f682-5b21-4746-b3c7-{:012x}", link.snapshot), ..parent }
+        } else {
+            parent
+        })
+    }
+
     /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
     pub(super) fn info(&self, disk: &Disk) -> Info {
         let mut features = disk.features.clone();
@@ -289,7 +302,7 @@ impl State {
             snapshots: disk.snapshots.len() as u64,
             features,
             created: disk.created,
-            parent: self.parent(disk),
+            parent: self.told_parent(disk),
         }
     }
 }

@@ -73,7 +73,8 @@ impl Mounter {
         }
     }
 
-    fn prefix(self) -> &'static str {
+    /// What stands before its options in a text that may have those of others, too.
+    pub fn prefix(self) -> &'static str {
         match self {
             Self::Kernel | Self::Tool => "krbd",
             Self::Nbd => "nbd",

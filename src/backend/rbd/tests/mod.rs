@@ -7,6 +7,10 @@ mod delete;
 mod delete_crashes;
 mod delete_races;
 mod flatten;
+mod inspect;
+mod lists;
+mod publish;
+mod publish_races;
 mod snapshots;
 mod sweep;
 
@@ -35,12 +39,16 @@ pub(super) fn call() -> Call {
     Call::internal("test")
 }
 
+/// The node's side, which maps nothing.
+pub(super) fn mapper() -> Mapper {
+    Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()))
+}
+
 /// A controller of the cluster, just started: it remembers nothing.
 pub(super) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
     let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
     let ceph = Cluster { credentials, ..Cluster::named("ceph") };
-    let mapper = Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()));
-    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper, "node7", tag);
+    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag);
     rbd.patience = Duration::from_millis(300);
     rbd
 }

@@ -43,6 +43,8 @@ fn a_purge_is_never_broken_off() {
     // As it was seen: the log came between the words.
     it.fails(rm, 2, "rbd: remove error: librbd::api::Trash: remove: error getting …\n\n(2) No such file or directory\n");
     assert_eq!(go().unwrap(), Removed::Absent);
+    it.fails(rm, 117, "rbd: error: image not fully moved to trash.\n");
+    assert_eq!(go().unwrap(), Removed::Absent);
     it.fails(rm, 16, "rbd: error: image still has watchers\n");
     assert_eq!(go().unwrap(), Removed::Watched);
     it.fails(rm, 39, "rbd: image has snapshots - these must be deleted …\n");
@@ -57,7 +59,7 @@ fn the_manager_purges_where_it_takes_tasks() {
     it.prints(task, "{\"sequence\": 1}\n");
     assert_eq!(go().unwrap(), Handed::Over);
     it.fails(task, 2, "Error ENOENT: [errno 2] RBD image not found (error retrieving image from trash)\n");
-    assert_eq!(go().unwrap(), Handed::Absent);
+    assert_eq!(go().unwrap(), Handed::Absent, "it is purged already");
     it.fails(task, 13, "Error EACCES: access denied: does your client key have mgr caps? See http://docs.ceph.com/…\n");
     assert_eq!(go().unwrap(), Handed::NoManager);
     it.fails(task, 22, "no valid command found; 10 closest matches:\nError EINVAL: invalid command\n");

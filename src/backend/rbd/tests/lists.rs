@@ -1,0 +1,201 @@
+//! Lists: complete, stable, and cheap.
+
+use super::publish::refused;
+use super::*;
+use crate::backend::Part;
+use crate::backend::rbd::fake::Fault;
+use crate::backend::rbd::tool::{NewImage, RbdTool, Room};
+use crate::error::Kind;
+
+/// Clusters: name, pools, namespaces, with a key of their own.
+type Configured<'a> = (&'a str, &'a [&'a str], &'a [&'a str], bool);
+
+/// A controller of clusters that all are the one in memory.
+fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
+    let texts = |list: &[&str]| list.iter().map(|it| it.to_string()).collect::<Vec<_>>();
+    let make = |(name, pools, namespaces, own): &Configured<'_>| Cluster {
+        credentials: own.then(|| Credentials { user: "csi".into(), key: Some(Secret::new("c2VjcmV0")) }),
+        pools: texts(pools),
+        namespaces: texts(namespaces),
+        ..Cluster::named(name)
+    };
+    let clusters: Vec<Cluster> = configured.iter().map(make).collect();
+    Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper(), "node7", ONE)
+}
+
+fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Volume {
+    let place = Place { backend: "rbd".into(), cluster: cluster.into(), pool: pool.into(), namespace: namespace.into() };
+    create(rbd, &NewVolume { place, ..wanted(name, GIB, None) }).unwrap()
+}
+
+fn list(rbd: &Rbd, after: &str, limit: usize) -> Part<Volume> {
+    rbd.list(&call(), after, limit).unwrap()
+}
+
+fn ids(part: &Part<Volume>) -> Vec<String> {
+    part.entries.iter().map(|volume| volume.id.to_string()).collect()
+}
+
+/// All pages of `limit` entries, with something that happens after each.
+fn pages(rbd: &Rbd, limit: usize, mut between: impl FnMut()) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let part = list(rbd, &after, limit);
+        assert!(part.entries.len() <= limit);
+        all.extend(ids(&part));
+        match part.next {
+            Some(next) => after = next,
+            None => return all,
+        }
+        between();
+    }
+}
+
+#[test]
+fn everything_of_all_clusters_pools_and_namespaces_is_listed_once_and_in_order() {
+    let cluster = FakeCluster::new();
+    cluster.add_pool("p-1");
+    cluster.add_namespace("p-1", "team");
+    let rbd = controller_of(&cluster, &[("a-b", &["rbd"], &[""], true), ("a", &["p-1"], &[], true), ("b", &[], &[], false)]);
+    for name in ["one", "two", "three"] {
+        add(&rbd, "a", "p-1", "", name);
+        add(&rbd, "a", "p-1", "team", name);
+        add(&rbd, "a-b", "rbd", "", name);
+    }
+    let all = ids(&list(&rbd, "", 0));
+    assert_eq!(all.len(), 9);
+    let keys: Vec<String> = list(&rbd, "", 0).entries.iter().map(|volume| volume.id.key()).collect();
+    assert!(keys.is_sorted(), "{keys:?}");
+    for limit in 1..=10 {
+        assert_eq!(pages(&rbd, limit, || ()), all, "pages of {limit}");
+    }
+}
+
+#[test]
+fn only_volumes_are_listed() {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    let volume = add(&rbd, "ceph", "rbd", "", "a");
+    let digits = "0".repeat(32);
+    for name in [
+        format!("csi-tmp-{digits}-0000aaaa"),
+        "csi-held-1".into(),
+        "web".into(),
+        "csi-vol-1".into(),
+        format!("csi-vol-{digits}x"),
+    ] {
+        let image = NewImage { name: &name, size: GIB, layout: &Default::default(), metadata: &[] };
+        cluster.create(&call(), &cluster.spot(), &image).unwrap();
+    }
+    let part = list(&rbd, "", 0);
+    assert_eq!(ids(&part), [volume.id.to_string()]);
+    assert_eq!((part.entries[0].size, &part.entries[0].condition, part.next), (GIB, &None, None));
+}
+
+#[test]
+fn pages_are_stable_while_volumes_come_and_go() {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    let all: Vec<Volume> = (0..20).map(|k| add(&rbd, "ceph", "rbd", "", &format!("v{k}"))).collect();
+    let (gone, staying) = all.split_at(8);
+    let mut gone = gone.iter();
+    let mut fresh = 100..;
+    let told = pages(&rbd, 3, || {
+        if let Some(volume) = gone.next() {
+            cluster.remove(&call(), &cluster.spot(), &volume.id.object).unwrap();
+        }
+        add(&rbd, "ceph", "rbd", "", &format!("v{}", fresh.next().unwrap()));
+    });
+    for volume in staying {
+        assert_eq!(told.iter().filter(|id| **id == volume.id.to_string()).count(), 1, "{}", volume.id);
+    }
+    let mut once = told.clone();
+    once.dedup();
+    assert_eq!(told, once);
+}
+
+#[test]
+fn a_page_costs_one_process_a_pool_and_asks_no_more_pools_than_it_needs() {
+    let cluster = FakeCluster::new();
+    cluster.add_pool("other");
+    let rbd = controller(&cluster, ONE);
+    for k in 0..4 {
+        add(&rbd, "ceph", "rbd", "", &format!("v{k}"));
+        add(&rbd, "ceph", "other", "", &format!("v{k}"));
+    }
+    cluster.forget_steps();
+    list(&rbd, "", 0);
+    assert_eq!(cluster.steps(), ["pools", "namespaces other", "namespaces rbd", "list", "list"]);
+    cluster.forget_steps();
+    let first = list(&rbd, "", 3);
+    assert_eq!(cluster.steps(), ["list"]);
+    let second = list(&rbd, &first.next.unwrap(), 3);
+    assert_eq!(cluster.steps().len(), 3, "the second page has the last of one pool and the first of the next");
+    cluster.forget_steps();
+    list(&rbd, &second.next.unwrap(), 3);
+    assert_eq!(cluster.steps(), ["list"], "the first pool is over");
+    cluster.forget_steps();
+    let named = controller_of(&cluster, &[("ceph", &["rbd"], &[""], true)]);
+    assert_eq!(list(&named, "", 0).entries.len(), 4);
+    assert_eq!(cluster.steps(), ["list"]);
+}
+
+#[test]
+fn a_pool_that_was_used_is_listed_before_the_cluster_tells_of_it_and_forgotten_when_it_is_gone() {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    assert_eq!(list(&rbd, "", 0).entries.len(), 0);
+    cluster.add_pool("fresh");
+    add(&rbd, "ceph", "fresh", "", "a");
+    assert_eq!(list(&rbd, "", 0).entries.len(), 1);
+}
+
+#[test]
+fn what_cannot_be_listed_fails_the_list_and_names_cluster_and_pool() {
+    let cluster = FakeCluster::new();
+    let rbd = controller_of(&cluster, &[("main", &["rbd", "nope"], &[""], true)]);
+    refused(rbd.list(&call(), "", 0), Kind::Precondition, &["\"main\"", "\"nope\""]);
+    let rbd = controller_of(&cluster, &[("main", &["rbd"], &[""], true)]);
+    cluster.fail_at(1, Fault::Before);
+    refused(rbd.list(&call(), "", 0), Kind::Timeout, &["\"main\"", "\"rbd\""]);
+    let rbd = controller_of(&cluster, &[("main", &[], &[], true)]);
+    cluster.fail_at(1, Fault::Before);
+    refused(rbd.list(&call(), "", 0), Kind::Timeout, &["\"main\""]);
+    assert_eq!(list(&rbd, "", 0).entries.len(), 0);
+}
+
+#[test]
+fn a_list_tells_the_source_of_copies_also_when_no_record_is_remembered() {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    let parent = add(&rbd, "ceph", "rbd", "", "parent");
+    let shot = snapshot(&rbd, &parent.id, "s").unwrap();
+    let of_snapshot = create(&rbd, &wanted("one", GIB, Some(Origin::Snapshot(shot.id.clone())))).unwrap();
+    let of_volume = create(&rbd, &wanted("two", GIB, Some(Origin::Volume(parent.id.clone())))).unwrap();
+    for rbd in [rbd, controller(&cluster, TWO)] {
+        let entries = list(&rbd, "", 0).entries;
+        let source = |id: &VolumeId| entries.iter().find(|it| it.id == *id).unwrap().source.clone();
+        assert_eq!(source(&parent.id), None);
+        assert_eq!(source(&of_snapshot.id), Some(Source::Snapshot(shot.id.to_string())));
+        assert_eq!(source(&of_volume.id), Some(Source::Volume(parent.id.to_string())));
+    }
+}
+
+#[test]
+fn room_is_that_of_the_pool_that_takes_the_data() {
+    let cluster = FakeCluster::new();
+    cluster.add_pool("ec");
+    cluster.set_room("ec", Room { available: 5000, full: false });
+    let rbd = controller(&cluster, ONE);
+    let room = |pairs: &[(&str, &str)]| {
+        let parameters = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        rbd.capacity(&call(), &parameters)
+    };
+    let plain = room(&[]).unwrap();
+    assert_eq!((plain.available, plain.largest, plain.smallest), (1 << 40, 1 << 40, 4096));
+    let of_data = room(&[("dataPool", "ec")]).unwrap();
+    assert_eq!((of_data.available, of_data.largest), (5000, 4096));
+    cluster.set_room("ec", Room { available: 5000, full: true });
+    assert_eq!(room(&[("pool", "ec")]).unwrap().available, 0);
+    refused(room(&[("poool", "x")]), Kind::InvalidArgument, &["poool"]);
+}
