@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod daemon;
 pub mod log;
 pub mod machine;
+pub mod namespace;
 pub mod notify;
 pub mod raw;
 pub mod requests;
@@ -20,6 +21,7 @@ pub use client::{Client, Failure, refused};
 pub use cluster::{Cluster, cluster};
 pub use daemon::{Daemon, Setup};
 pub use grpcio::RpcStatusCode as Code;
+pub use namespace::Namespace;
 pub use scratch::Scratch;
 pub use volume::TestVolume;
 
