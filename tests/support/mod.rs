@@ -9,6 +9,7 @@ pub mod corner;
 pub mod daemon;
 pub mod log;
 pub mod machine;
+pub mod namespace;
 pub mod notify;
 pub mod raw;
 pub mod requests;
@@ -22,6 +23,7 @@ pub use cluster::{Cluster, cluster};
 pub use corner::{Corner, await_that, object_of};
 pub use daemon::{Daemon, Setup};
 pub use grpcio::RpcStatusCode as Code;
+pub use namespace::Namespace;
 pub use scratch::Scratch;
 pub use volume::TestVolume;
 
