@@ -139,6 +139,8 @@ fn memory(cluster: &Cluster) {
 /// The processes of each rpc, on a cluster with one pool.
 fn commands(cluster: &Cluster) -> Vec<Started> {
     let daemon = daemon_of_one_pool(cluster, "second");
+    // The last word of the sweep that every start begins with.
+    daemon.log.await_lines(" trash ls ", 1);
     let client = daemon.client();
     let mut found = Vec::new();
     let mut count = |name: &'static str, rpc: &mut dyn FnMut()| found.push(started_by(&daemon, name, rpc));
@@ -167,10 +169,11 @@ fn commands(cluster: &Cluster) -> Vec<Started> {
     count("ListVolumes", &mut || drop(client.list_volumes(&requests::page(0, "")).unwrap()));
     count("ListSnapshots", &mut || drop(client.list_snapshots(&requests::snapshot_page(0, "")).unwrap()));
     count("GetCapacity", &mut || drop(client.get_capacity(&Default::default()).unwrap()));
-    count("DeleteVolume of the copy", &mut || drop(client.delete_volume(&requests::delete(&copy)).unwrap()));
+    count("DeleteVolume that was copied from", &mut || drop(client.delete_volume(&requests::delete(&copy)).unwrap()));
     count("DeleteSnapshot", &mut || drop(client.delete_snapshot(&requests::delete_snapshot(&snapshot)).unwrap()));
-    count("DeleteVolume", &mut || drop(client.delete_volume(&requests::delete(&volume)).unwrap()));
-    count("DeleteVolume, again", &mut || drop(client.delete_volume(&requests::delete(&volume)).unwrap()));
+    let plain = create(&client, "plain");
+    count("DeleteVolume", &mut || drop(client.delete_volume(&requests::delete(&plain)).unwrap()));
+    count("DeleteVolume, again", &mut || drop(client.delete_volume(&requests::delete(&plain)).unwrap()));
     let large = client.create(&requests::volume_as("large", 8192 * MIB, requests::mount("ext4"))).unwrap().volume_id;
     count("DeleteVolume of 8 GiB", &mut || drop(client.delete_volume(&requests::delete(&large)).unwrap()));
     found
