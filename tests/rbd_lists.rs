@@ -153,7 +153,8 @@ fn a_quota_counts_and_a_full_pool_shows() {
     assert!(room(&client, "rbd") > 1 << 30);
     let object = id.split(':').nth(4).expect("the object");
     cluster.rbd(&["bench", "--io-type", "write", "--io-size", "1M", "--io-total", "20M", &format!("small/{object}")]);
-    let said = await_that("the full pool shows", || trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into()));
+    let said =
+        await_that("the full pool shows", || trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into()));
     assert!(said.contains("\"small\"") && said.contains("quota"), "{said}");
     assert_eq!(room(&client, "small"), 0);
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
@@ -171,7 +172,8 @@ fn a_quota_counts_and_a_full_pool_shows() {
 fn full_pool_refuses(client: &Client, id: &str) {
     std::thread::scope(|scope| {
         let made = scope.spawn(|| {
-            let request = wire::CreateVolumeRequest { parameters: map(&[("pool", "small")]), ..volume_as("more", 8 * MIB, block()) };
+            let request =
+                wire::CreateVolumeRequest { parameters: map(&[("pool", "small")]), ..volume_as("more", 8 * MIB, block()) };
             client.create(&request).map(drop)
         });
         let deleted = scope.spawn(|| client.delete_volume(&delete(id)).map(drop));
