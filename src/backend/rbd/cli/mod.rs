@@ -27,8 +27,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::tool::{
-    Changed, Entry, Handed, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool, Removed, Renamed, Room, Snap,
-    Spot, Taken, Trashed, Watcher,
+    Changed, Entry, Handed, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool, Removed, Renamed,
+    Room, Snap, Spot, Taken, Trashed, Watcher,
 };
 use crate::backend::ceph::Access;
 use crate::call::Call;
