@@ -113,19 +113,6 @@ fn a_volume_that_is_gone_is_not_found_and_a_well_one_is_well() {
     refused(client.controller_get_volume(&get(&id)), Code::NOT_FOUND, &[&id]);
 }
 
-#[test]
-fn a_client_that_was_shut_out_shows() {
-    let corner = Corner::new();
-    let daemon = corner.start();
-    let client = daemon.client();
-    let id = client.create(&corner.volume("one", 8)).expect("create").volume_id;
-    let holder = corner.hold_open(&id);
-    corner.cluster.ceph(&["osd", "blocklist", "add", holder.address()]);
-    let said = await_that("the blocklist shows", || trouble(&client, &id).ok_or_else(|| corner.status(&id).to_string()));
-    assert!(said.contains(holder.address()) && said.contains("blocklist"), "{said}");
-    corner.cluster.ceph(&["osd", "blocklist", "rm", holder.address()]);
-}
-
 /// A pool of its own with a quota of this many bytes, and a volume in it.
 fn with_quota(daemon: &Daemon, pool: &str, bytes: &str) -> String {
     let cluster = cluster();
