@@ -6,11 +6,13 @@
 mod support;
 
 mod crash {
+    pub mod rbd;
     pub mod scene;
     pub mod trial;
 
     mod controller;
     mod node;
+    mod rbd_controller;
     mod start;
     mod storm;
 }

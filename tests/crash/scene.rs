@@ -163,17 +163,17 @@ impl Scene {
         assert!(!self.path("target").exists(), "the target was made and not removed");
         self.daemon.assert_well();
         assert!(self.daemon.terminate().success());
-        self.assert_journal_is_empty();
+        assert_journal_is_empty(&self.daemon);
     }
+}
 
-    /// Asserts that the journal of a daemon that has ended remembers nothing.
-    #[track_caller]
-    pub fn assert_journal_is_empty(&self) {
-        let disk = RealDisk::open(&self.path("state/journal")).expect("open the journal's directory");
-        let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
-        for table in [Table::Intents, Table::Node, Table::Formats] {
-            let keys: Vec<String> = journal.entries(table).into_iter().map(|(key, _)| key).collect();
-            assert!(keys.is_empty(), "{table:?}: {keys:?}");
-        }
+/// Asserts that the journal of a daemon that has ended remembers nothing.
+#[track_caller]
+pub fn assert_journal_is_empty(daemon: &Daemon) {
+    let disk = RealDisk::open(&daemon.path("state/journal")).expect("open the journal's directory");
+    let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
+    for table in [Table::Intents, Table::Node, Table::Formats] {
+        let keys: Vec<String> = journal.entries(table).into_iter().map(|(key, _)| key).collect();
+        assert!(keys.is_empty(), "{table:?}: {keys:?}");
     }
 }

@@ -20,6 +20,11 @@ impl Told {
         Self { exact: format!("{exact:?}"), alike: format!("{alike:?}") }
     }
 
+    /// Whether both say the same of objects that need not be the same.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.alike == other.alike
+    }
+
     /// An answer without names or times in it.
     pub fn plain(answer: &impl std::fmt::Debug) -> Self {
         Self::new(answer, answer)

@@ -34,6 +34,16 @@ impl Log {
         self.0.0.lock().expect("no reader panicked").join("\n")
     }
 
+    /// How many lines there are so far.
+    pub fn len(&self) -> usize {
+        self.0.0.lock().expect("no reader panicked").len()
+    }
+
+    /// The lines behind the first `count`.
+    pub fn after(&self, count: usize) -> Vec<String> {
+        self.0.0.lock().expect("no reader panicked")[count..].to_vec()
+    }
+
     /// All lines so far that contain `part`.
     pub fn lines_with(&self, part: &str) -> Vec<String> {
         self.0.0.lock().expect("no reader panicked").iter().filter(|line| line.contains(part)).cloned().collect()

@@ -5,9 +5,11 @@
 
 pub mod client;
 pub mod cluster;
+pub mod corner;
 pub mod daemon;
 pub mod log;
 pub mod machine;
+pub mod namespace;
 pub mod notify;
 pub mod raw;
 pub mod requests;
@@ -18,8 +20,10 @@ pub mod volume;
 
 pub use client::{Client, Failure, refused};
 pub use cluster::{Cluster, cluster};
+pub use corner::{Corner, await_that, object_of};
 pub use daemon::{Daemon, Setup};
 pub use grpcio::RpcStatusCode as Code;
+pub use namespace::Namespace;
 pub use scratch::Scratch;
 pub use volume::TestVolume;
 

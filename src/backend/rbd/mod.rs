@@ -50,6 +50,8 @@ pub mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use self::parameters::{LIMITS, PARAMETERS};
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,224 @@
+//! A request about RBD volumes, on a real cluster: the daemon is killed at every step of it and started again at once, while what
+//! it had started goes on. Once it finds its state directory as it was, once it finds nothing.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::scene::assert_journal_is_empty;
+use super::trial::Told;
+use crate::support::client::Answer;
+use crate::support::requests::*;
+use crate::support::{Client, Code, Daemon, MIB, Namespace, PATIENCE, Scratch, Setup, cluster};
+
+/// Points before which nothing has changed since the point in front of them. That the journal was synced matters only where the
+/// machine dies too.
+const UNCHANGED: [&str; 4] = ["start a process", "write to the journal", "sync the journal", "journal synced"];
+/// The client that takes a dead one's lock waits for 30 s.
+const CONVERGENCE: Duration = Duration::from_secs(45);
+
+/// A daemon that serves a namespace, and what it has made there.
+pub struct Scene {
+    pub daemon: Daemon,
+    pub space: Namespace<'static>,
+    pub volumes: Vec<String>,
+    pub snapshots: Vec<String>,
+}
+
+impl Scene {
+    pub fn client(&self) -> Client {
+        self.daemon.client()
+    }
+
+    /// The first volume.
+    pub fn id(&self) -> &str {
+        &self.volumes[0]
+    }
+
+    /// Makes a volume of 8 MiB.
+    #[track_caller]
+    pub fn have(&mut self, name: &str) {
+        self.have_sized(name, 8 * MIB);
+    }
+
+    #[track_caller]
+    pub fn have_sized(&mut self, name: &str, size: i64) {
+        let request = in_space(volume_as(name, size, block()), &self.space);
+        self.volumes.push(self.client().create(&request).expect("create").volume_id);
+    }
+
+    /// Makes one with content.
+    #[track_caller]
+    pub fn have_filled(&mut self, name: &str) {
+        self.have(name);
+        self.space.fill(object(self.volumes.last().expect("a volume")));
+    }
+
+    #[track_caller]
+    pub fn have_snapshot(&mut self, name: &str) {
+        let reply = self.client().create_snapshot(&snapshot(name, self.id())).expect("snapshot");
+        self.snapshots.push(reply.snapshot.snapshot_id.clone());
+    }
+
+    /// Ends it and starts it anew with nothing, to die at this point; gives the lines that are in its log before. Returns when
+    /// what it does of its own accord is done.
+    #[track_caller]
+    fn start_anew(&mut self, point: usize) -> usize {
+        assert!(self.daemon.terminate().success(), "{}", self.daemon.log.text());
+        self.forget();
+        let before = self.daemon.log.len();
+        assert!(self.daemon.start_to_crash(point), "not that soon");
+        let until = Instant::now() + PATIENCE;
+        while !has_swept(&self.daemon.log.after(before)) {
+            assert!(Instant::now() < until, "it has not swept:\n{}", self.daemon.log.after(before).join("\n"));
+            thread::sleep(Duration::from_millis(2));
+        }
+        before
+    }
+
+    /// Takes the state directory of a daemon that has ended away.
+    fn forget(&self) {
+        fs::remove_dir_all(self.daemon.path("state")).expect("remove the state directory");
+    }
+
+    /// Deletes everything; nothing is left, nor a word in the journal.
+    #[track_caller]
+    fn clear(&mut self) {
+        let client = self.client();
+        for id in std::mem::take(&mut self.volumes) {
+            client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("unpublish");
+            client.delete_volume(&delete(&id)).expect("delete");
+        }
+        for id in std::mem::take(&mut self.snapshots) {
+            client.delete_snapshot(&delete_snapshot(&id)).expect("delete the snapshot");
+        }
+        self.space.await_shape(&[]);
+        self.daemon.assert_well();
+    }
+}
+
+/// The same request, for this namespace.
+pub fn in_space(
+    mut request: cephlet::grpc::proto::csi_v1::CreateVolumeRequest,
+    space: &Namespace<'_>,
+) -> cephlet::grpc::proto::csi_v1::CreateVolumeRequest {
+    request.parameters = map(&[("namespace", &space.name)]);
+    request
+}
+
+/// The image's name in a volume's ID.
+pub fn object(id: &str) -> &str {
+    id.split(':').nth(4).expect("the ID names the object")
+}
+
+/// Whether a life of the daemon has swept the cluster and does nothing else.
+fn has_swept(life: &[String]) -> bool {
+    let count = |part: &str| life.iter().filter(|line| line.ends_with(part)).count();
+    let swept = life.iter().any(|line| line.contains(" trash ls ") && line.contains("` took "));
+    swept && count("crash point: process started") == count("crash point: a process has ended")
+}
+
+fn points(life: &[String]) -> Vec<String> {
+    life.iter().filter_map(|line| line.strip_prefix("crash point: ")).map(String::from).collect()
+}
+
+/// A request to be tried.
+pub struct Trial {
+    /// Of the namespace.
+    pub name: &'static str,
+    /// Makes what is there before.
+    pub have: fn(&mut Scene),
+    pub ask: fn(&mut Scene) -> Answer<Told>,
+    /// What must be true when it was told that all is well.
+    pub check: fn(&mut Scene),
+}
+
+/// What an undisturbed request comes to.
+struct Rehearsal {
+    told: Told,
+    shape: Vec<String>,
+    /// The points at which to kill, counted from the start of the daemon.
+    points: Vec<usize>,
+}
+
+impl Trial {
+    #[track_caller]
+    pub fn run(&self) {
+        let space = Namespace::new(cluster(), self.name);
+        let setup = Setup::within(std::sync::Arc::new(Scratch::in_memory())).in_own_session().in_namespace(&space, "cephlet");
+        let mut scene = Scene { daemon: setup.start(), space, volumes: Vec::new(), snapshots: Vec::new() };
+        let rehearsal = self.rehearse(&mut scene);
+        let mut crashes = 0;
+        for kept in [true, false] {
+            for point in &rehearsal.points {
+                crashes += usize::from(self.crash_at(&mut scene, *point, kept, &rehearsal));
+            }
+        }
+        // The last points may be those of work in the background, which begins when the request is answered.
+        let all = 2 * rehearsal.points.len();
+        assert!(crashes + 4 >= all, "only {crashes} of {all}");
+        assert!(scene.daemon.terminate().success());
+        assert_journal_is_empty(&scene.daemon);
+    }
+
+    #[track_caller]
+    fn rehearse(&self, scene: &mut Scene) -> Rehearsal {
+        (self.have)(scene);
+        let from = scene.start_anew(usize::MAX);
+        let before = points(&scene.daemon.log.after(from)).len();
+        let told = (self.ask)(scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
+        let heard = points(&scene.daemon.log.after(from));
+        let worth = |at: &usize| *at == before || !UNCHANGED.contains(&heard[*at].as_str());
+        let points: Vec<usize> = (before..heard.len()).filter(worth).map(|at| at + 1).collect();
+        assert!(points.len() > 3, "{:?}", &heard[before..]);
+        (self.check)(scene);
+        let shape = scene.space.shape();
+        scene.clear();
+        Rehearsal { told, shape, points }
+    }
+
+    /// One trial; false if the request was answered before the daemon came to this point.
+    #[track_caller]
+    fn crash_at(&self, scene: &mut Scene, point: usize, kept: bool, rehearsal: &Rehearsal) -> bool {
+        (self.have)(scene);
+        let from = scene.start_anew(point);
+        let crashed = (self.ask)(scene).is_err_and(|failure| {
+            let status = scene.daemon.wait();
+            assert_eq!(status.signal(), Some(9), "{status} after {failure:?}\n{}", scene.daemon.log.after(from).join("\n"));
+            true
+        });
+        if !crashed {
+            scene.daemon.kill9();
+        }
+        if !kept {
+            scene.forget();
+        }
+        scene.daemon.restart();
+        let first = self.insist(scene, from);
+        let second = self.insist(scene, from);
+        assert_eq!(first, second);
+        assert!(first.is_like(&rehearsal.told), "{first:?}, undisturbed {:?}", rehearsal.told);
+        scene.daemon.await_leftovers();
+        (self.check)(scene);
+        scene.space.await_shape(&rehearsal.shape);
+        scene.clear();
+        crashed
+    }
+
+    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may still be at it.
+    #[track_caller]
+    fn insist(&self, scene: &mut Scene, from: usize) -> Told {
+        let until = Instant::now() + CONVERGENCE;
+        loop {
+            let failure = match (self.ask)(scene) {
+                Ok(told) => return told,
+                Err(failure) => failure,
+            };
+            let for_now =
+                matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE) || failure.message.contains("forgotten after 30 s");
+            assert!(for_now && Instant::now() < until, "{failure:?}\n{}", scene.daemon.log.after(from).join("\n"));
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
