@@ -90,7 +90,7 @@ impl Rbd {
                 _ => return Ok(()),
             };
         }
-        Err(Error::unavailable("its snapshots change at this moment: try again"))
+        Err(Error::unavailable("others change it at this moment: try again"))
     }
 
     /// False if the image is not what `info` says any more.
@@ -113,7 +113,7 @@ impl Rbd {
         self.remove_rightly(call, spot, &info.name, &info.id, right)
     }
 
-    /// False if it has snapshots after all.
+    /// False if it has snapshots after all, or was in use for a moment only.
     fn remove_rightly(&self, call: &Call, spot: &Spot, name: &str, image: &str, right: Right) -> Result<bool> {
         right.check()?;
         match self.tool.remove(call, spot, name)? {
@@ -125,8 +125,8 @@ impl Rbd {
             },
             Removed::HasSnapshots => Ok(false),
             Removed::Watched => {
-                let watchers = self.tool.watchers(call, spot, name)?.unwrap_or_default();
-                Err(in_use(name, &watchers))
+                let watchers = self.staying_watchers(call, spot, name)?;
+                if watchers.is_empty() { Ok(false) } else { Err(in_use(name, &watchers)) }
             }
         }
     }
@@ -154,7 +154,10 @@ impl Rbd {
                 Ok(Deleted::Absent)
             }
             // On its way to the trash. As long as it is, nobody can make another image of the name.
-            (Removed::Absent, Some(_)) => self.remove_rightly(call, spot, name, image, right).map(|_| Deleted::Gone),
+            (Removed::Absent, Some(_)) => match self.remove_rightly(call, spot, name, image, right)? {
+                true => Ok(Deleted::Gone),
+                false => Err(Error::unavailable("others change it at this moment: try again")),
+            },
             (Removed::HasSnapshots, _) => {
                 // Kept for its clones, with the last of which it goes.
                 self.give_right_back(call, spot, image);

@@ -1,15 +1,22 @@
 //! Deleted volumes whose snapshots live on. Snapshots cannot be used while their image is in the trash, so the image keeps
 //! existing under another name, `csi-held-<id>`, until the last of them is deleted.
 
+use std::thread;
+use std::time::Duration;
+
 use super::Rbd;
 use super::delete::in_use;
 use super::names::COPY;
 use super::right::Right;
 use super::snapshots::OBJECT;
 use super::temporaries::held_name;
-use super::tool::{Image, Info, Renamed, Spot};
+use super::tool::{Image, Info, Renamed, Spot, Watcher};
 use crate::call::Call;
 use crate::error::{Error, Result};
+
+/// How often a watcher must be seen again, and with what pause, to count.
+const LOOKS: usize = 2;
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 700 });
 
 impl Rbd {
     /// Gives an image with snapshots the name of a held one. The name is looked up again afterwards: rename takes what has the
@@ -56,9 +63,22 @@ impl Rbd {
     }
 
     pub(super) fn refuse_watched(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
-        match self.tool.watchers(call, spot, name)? {
-            Some(watchers) if !watchers.is_empty() => Err(in_use(name, &watchers)),
-            _ => Ok(()),
+        let watchers = self.staying_watchers(call, spot, name)?;
+        if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
+    }
+
+    /// Who has the image open for longer than a command does: another controller that reads the record of the image or takes a
+    /// snapshot counts as a watcher too, for a moment.
+    pub(super) fn staying_watchers(&self, call: &Call, spot: &Spot, name: &str) -> Result<Vec<Watcher>> {
+        let mut staying = self.tool.watchers(call, spot, name)?.unwrap_or_default();
+        for _ in 0..LOOKS {
+            if staying.is_empty() || call.expired() {
+                break;
+            }
+            thread::sleep(PAUSE);
+            let now = self.tool.watchers(call, spot, name)?.unwrap_or_default();
+            staying.retain(|watcher| now.iter().any(|it| it.address == watcher.address));
         }
+        Ok(staying)
     }
 }

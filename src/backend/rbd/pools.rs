@@ -12,7 +12,7 @@ use super::{NAME, Rbd};
 use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::clusters::Cluster;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::ids::{self, Place};
 use crate::secrets::Secrets;
 
@@ -108,18 +108,31 @@ impl Rbd {
     /// The pools that were named, else all; with the namespaces that are there and allowed.
     fn ask_for_pools(&self, call: &Call, access: &Access) -> Result<BTreeSet<Pair>> {
         let cluster = &access.cluster;
-        let pools = if cluster.pools.is_empty() { self.tool.pools(call, access)? } else { cluster.pools.clone() };
-        let mut pairs = BTreeSet::new();
+        let named = !cluster.pools.is_empty();
+        let pools = if named { cluster.pools.clone() } else { self.tool.pools(call, access)? };
+        let (mut pairs, mut refusal) = (BTreeSet::new(), None);
         for pool in pools {
             let spot = Spot { access: access.clone(), pool, namespace: String::new() };
             // Only the default one: nothing to ask for.
             let others = match cluster.namespaces.as_slice() {
-                [only] if only.is_empty() => Vec::new(),
-                _ => self.tool.namespaces(call, &spot)?,
+                [only] if only.is_empty() && named => Vec::new(),
+                _ => match self.tool.namespaces(call, &spot) {
+                    // One that this user may not look into, and that nobody named, has no volumes of ours.
+                    Err(error) if !named && error.kind() == Kind::Precondition => {
+                        log::debug!("pool {:?} of cluster {:?} is passed over: {error}", spot.pool, cluster.name);
+                        refusal = Some(error);
+                        continue;
+                    }
+                    others => others?,
+                },
             };
             pairs.extend(others.into_iter().chain([String::new()]).map(|namespace| (spot.pool.clone(), namespace)));
         }
-        Ok(pairs)
+        // A user who may look into none at all is set up wrongly.
+        match refusal {
+            Some(refusal) if pairs.is_empty() => Err(refusal),
+            _ => Ok(pairs),
+        }
     }
 }
 

@@ -159,7 +159,7 @@ impl Claim<'_> {
     }
 
     fn refuse_watchers(&self) -> Result<()> {
-        let watchers = self.rbd.tool.watchers(self.call, self.spot, &self.id.object)?.unwrap_or_default();
+        let watchers = self.rbd.staying_watchers(self.call, self.spot, &self.id.object)?;
         if watchers.is_empty() {
             return Ok(());
         }
