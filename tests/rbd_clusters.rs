@@ -18,7 +18,7 @@ fn start(file: &str) -> Daemon {
     let scratch = Arc::new(Scratch::new());
     let path = scratch.path("clusters.toml");
     fs::write(&path, file).expect("write the file");
-    Setup::within(scratch).set("CEPHLET_CLUSTERS", path.display()).set("CEPHLET_TOOL_TIMEOUT", "10s").start()
+    Setup::within(scratch).set("CEPHLET_CLUSTERS", path.display()).set("CEPHLET_TOOL_TIMEOUT", "5s").start()
 }
 
 fn volume_in(name: &str, cluster: &str) -> wire::CreateVolumeRequest {

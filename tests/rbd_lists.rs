@@ -113,19 +113,6 @@ fn a_volume_that_is_gone_is_not_found_and_a_well_one_is_well() {
     refused(client.controller_get_volume(&get(&id)), Code::NOT_FOUND, &[&id]);
 }
 
-#[test]
-fn a_client_that_was_shut_out_shows() {
-    let corner = Corner::new();
-    let daemon = corner.start();
-    let client = daemon.client();
-    let id = client.create(&corner.volume("one", 8)).expect("create").volume_id;
-    let holder = corner.hold_open(&id);
-    corner.cluster.ceph(&["osd", "blocklist", "add", holder.address()]);
-    let said = await_that("the blocklist shows", || trouble(&client, &id).ok_or_else(|| corner.status(&id).to_string()));
-    assert!(said.contains(holder.address()) && said.contains("blocklist"), "{said}");
-    corner.cluster.ceph(&["osd", "blocklist", "rm", holder.address()]);
-}
-
 /// A pool of its own with a quota of this many bytes, and a volume in it.
 fn with_quota(daemon: &Daemon, pool: &str, bytes: &str) -> String {
     let cluster = cluster();
@@ -153,7 +140,8 @@ fn a_quota_counts_and_a_full_pool_shows() {
     assert!(room(&client, "rbd") > 1 << 30);
     let object = id.split(':').nth(4).expect("the object");
     cluster.rbd(&["bench", "--io-type", "write", "--io-size", "1M", "--io-total", "20M", &format!("small/{object}")]);
-    let said = await_that("the full pool shows", || trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into()));
+    let said =
+        await_that("the full pool shows", || trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into()));
     assert!(said.contains("\"small\"") && said.contains("quota"), "{said}");
     assert_eq!(room(&client, "small"), 0);
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
@@ -171,7 +159,8 @@ fn a_quota_counts_and_a_full_pool_shows() {
 fn full_pool_refuses(client: &Client, id: &str) {
     std::thread::scope(|scope| {
         let made = scope.spawn(|| {
-            let request = wire::CreateVolumeRequest { parameters: map(&[("pool", "small")]), ..volume_as("more", 8 * MIB, block()) };
+            let request =
+                wire::CreateVolumeRequest { parameters: map(&[("pool", "small")]), ..volume_as("more", 8 * MIB, block()) };
             client.create(&request).map(drop)
         });
         let deleted = scope.spawn(|| client.delete_volume(&delete(id)).map(drop));

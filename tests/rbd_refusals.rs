@@ -93,7 +93,7 @@ fn wrong_secrets_are_refused_and_right_ones_help() {
     let said = refused(with(&[("userID", "cephlet")]), Code::INVALID_ARGUMENT, &["userKey"]);
     assert!(said.contains("\"ceph\""), "{said}");
     refused(with(&[("userID", "cephlet"), ("userKey", "no key")]), Code::INVALID_ARGUMENT, &["userKey", "base64"]);
-    refused(with(&[("userID", "cephlet"), ("userKey", WRONG_KEY)]), Code::UNAUTHENTICATED, &["the secret userKey"]);
+    refused(with(&[("userID", "cephlet"), ("userKey", &cluster.key("admin"))]), Code::UNAUTHENTICATED, &["the secret userKey"]);
     refused(with(&[("userID", "nobody"), ("userKey", WRONG_KEY)]), Code::UNAUTHENTICATED, &["client.nobody"]);
     with(&[("userID", "client.cephlet"), ("userKey", &cluster.key("cephlet"))]).expect("secrets win over the cluster's own key");
 }
@@ -105,7 +105,8 @@ fn a_user_who_may_only_read_is_told_what_he_lacks() {
     let client = daemon.client();
     for (what, answer) in every_call(&client, &id) {
         match (what, answer) {
-            ("get" | "list" | "capacity", answer) => answer.unwrap_or_else(|error| panic!("{what}: {error:?}")),
+            ("list" | "capacity", answer) => answer.unwrap_or_else(|error| panic!("{what}: {error:?}")),
+            // A volume's record too: `rbd image-meta get` opens the image for writing.
             (_, answer) => {
                 let parts = ["client.reader", "ceph auth caps", "profile rbd"];
                 let failure = answer.expect_err(what);

@@ -151,6 +151,10 @@ impl Backend for Rbd {
         !matches!(self.clusters.find(&place.cluster), Ok(None))
     }
 
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+
     fn supports(&self, capability: &Capability) -> Result<()> {
         match &capability.access {
             Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => Err(

@@ -103,7 +103,7 @@ impl Layout {
     fn check(&self) -> Result<()> {
         let Some((unit, _)) = self.striping else { return Ok(()) };
         let object = self.object_size.unwrap_or(4 << 20);
-        if object % unit == 0 {
+        if object.is_multiple_of(unit) {
             return Ok(());
         }
         Err(Error::invalid(format!("the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object}")))
