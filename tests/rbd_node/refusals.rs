@@ -70,7 +70,8 @@ fn a_node_that_was_shut_out_is_told_so_and_can_come_back() {
     scene.cluster().ceph(&["osd", "blocklist", "add", address]);
     let said = loop {
         // Any I/O tells the kernel's client.
-        let _ = fs::write(scene.path("target/other"), "lost").and_then(|()| fs::File::open(scene.path("target/other"))?.sync_all());
+        let _ =
+            fs::write(scene.path("target/other"), "lost").and_then(|()| fs::File::open(scene.path("target/other"))?.sync_all());
         let stats = scene.stats(&volume, "target").expect("stats");
         if stats.volume_condition.abnormal {
             break stats.volume_condition.message.clone();

@@ -98,7 +98,8 @@ impl Scene {
     /// Creates a volume of `mib` MiB and gives it to the node.
     #[track_caller]
     pub fn give(&self, name: &str, mib: i64, capability: wire::VolumeCapability, parameters: &[(&str, &str)]) -> Volume {
-        let volume = self.make(wire::CreateVolumeRequest { parameters: map(parameters), ..volume_as(name, mib * MIB, capability) });
+        let volume =
+            self.make(wire::CreateVolumeRequest { parameters: map(parameters), ..volume_as(name, mib * MIB, capability) });
         self.publish_to_node(volume, false)
     }
 
@@ -147,8 +148,7 @@ impl Scene {
     }
 
     pub fn publish_read_only(&self, volume: &Volume, staging: &str, target: &str) -> Answer<()> {
-        let request =
-            wire::NodePublishVolumeRequest { readonly: true, ..self.publish_request(volume, staging, target) };
+        let request = wire::NodePublishVolumeRequest { readonly: true, ..self.publish_request(volume, staging, target) };
         self.node.client().node_publish_volume(&request).map(drop)
     }
 
@@ -216,9 +216,8 @@ fn shared() -> Turn {
 /// The devices that the kernel's driver has mapped the volume as.
 pub fn devices(volume: &Volume) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/bus/rbd/devices").expect("the driver").flatten();
-    let is_it = |entry: &fs::DirEntry| {
-        fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim_end() == volume.image())
-    };
+    let is_it =
+        |entry: &fs::DirEntry| fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim_end() == volume.image());
     entries.filter(is_it).map(|entry| Path::new("/dev").join(format!("rbd{}", entry.file_name().display()))).collect()
 }
 

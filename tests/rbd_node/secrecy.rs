@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 
 use cephlet::grpc::proto::csi_v1 as wire;
@@ -40,7 +40,8 @@ impl Watch {
 
 fn shown() -> Vec<PathBuf> {
     let list = |path: &str| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let of_processes = list("/proc").filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit()));
+    let of_processes =
+        list("/proc").filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit()));
     let of_processes = of_processes.flat_map(|path| [path.join("cmdline"), path.join("environ")]);
     of_processes.chain(list("/sys/bus/rbd/devices").map(|path| path.join("config_info"))).collect()
 }
