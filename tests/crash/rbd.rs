@@ -24,6 +24,15 @@ pub struct Scene {
     pub space: Namespace<'static>,
     pub volumes: Vec<String>,
     pub snapshots: Vec<String>,
+    stock: Stock,
+}
+
+/// What stays for all trials: so many volumes and snapshots, and the objects that they are made of.
+#[derive(Default)]
+struct Stock {
+    volumes: usize,
+    snapshots: usize,
+    objects: Vec<String>,
 }
 
 impl Scene {
@@ -82,18 +91,23 @@ impl Scene {
         fs::remove_dir_all(self.daemon.path("state")).expect("remove the state directory");
     }
 
-    /// Deletes everything; nothing is left, nor a word in the journal.
+    /// What is there now is there for all trials.
+    #[track_caller]
+    fn take_stock(&mut self) {
+        self.stock = Stock { volumes: self.volumes.len(), snapshots: self.snapshots.len(), objects: self.space.objects() };
+    }
+
+    /// Deletes everything but the stock; nothing else is left.
     #[track_caller]
     fn clear(&mut self) {
         let client = self.client();
-        for id in std::mem::take(&mut self.volumes) {
-            client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("unpublish");
+        for id in self.volumes.drain(self.stock.volumes..) {
             client.delete_volume(&delete(&id)).expect("delete");
         }
-        for id in std::mem::take(&mut self.snapshots) {
+        for id in self.snapshots.drain(self.stock.snapshots..) {
             client.delete_snapshot(&delete_snapshot(&id)).expect("delete the snapshot");
         }
-        self.space.await_shape(&[]);
+        self.space.await_objects(&self.stock.objects);
         self.daemon.assert_well();
     }
 }
@@ -127,7 +141,9 @@ fn points(life: &[String]) -> Vec<String> {
 pub struct Trial {
     /// Of the namespace.
     pub name: &'static str,
-    /// Makes what is there before.
+    /// Makes what is there before and afterwards.
+    pub stock: fn(&mut Scene),
+    /// Makes what is there before, each time.
     pub have: fn(&mut Scene),
     pub ask: fn(&mut Scene) -> Answer<Told>,
     /// What must be true when it was told that all is well.
@@ -138,8 +154,8 @@ pub struct Trial {
 struct Rehearsal {
     told: Told,
     shape: Vec<String>,
-    /// The points at which to kill, counted from the start of the daemon.
-    points: Vec<usize>,
+    /// The points at which to kill, counted from the start of the daemon, and what they are.
+    points: Vec<(usize, String)>,
 }
 
 impl Trial {
@@ -147,17 +163,26 @@ impl Trial {
     pub fn run(&self) {
         let space = Namespace::new(cluster(), self.name);
         let setup = Setup::within(std::sync::Arc::new(Scratch::in_memory())).in_own_session().in_namespace(&space, "cephlet");
-        let mut scene = Scene { daemon: setup.start(), space, volumes: Vec::new(), snapshots: Vec::new() };
+        let mut scene = Scene { daemon: setup.start(), space, volumes: Vec::new(), snapshots: Vec::new(), stock: Stock::default() };
+        (self.stock)(&mut scene);
+        scene.take_stock();
         let rehearsal = self.rehearse(&mut scene);
         let mut crashes = 0;
-        for kept in [true, false] {
-            for point in &rehearsal.points {
-                crashes += usize::from(self.crash_at(&mut scene, *point, kept, &rehearsal));
+        for (point, what) in &rehearsal.points {
+            crashes += usize::from(self.crash_at(&mut scene, *point, true, &rehearsal));
+            // What is lost with the directory does not depend on whether a process still runs.
+            if what != "process started" {
+                self.crash_at(&mut scene, *point, false, &rehearsal);
             }
         }
         // The last points may be those of work in the background, which begins when the request is answered.
-        let all = 2 * rehearsal.points.len();
-        assert!(crashes + 4 >= all, "only {crashes} of {all}");
+        let all = rehearsal.points.len();
+        assert!(crashes + 2 >= all, "only {crashes} of {all}");
+        for id in &scene.volumes {
+            scene.client().controller_unpublish_volume(&unpublish_from(id, "")).expect("unpublish");
+        }
+        scene.stock = Stock::default();
+        scene.clear();
         assert!(scene.daemon.terminate().success());
         assert_journal_is_empty(&scene.daemon);
     }
@@ -170,7 +195,7 @@ impl Trial {
         let told = (self.ask)(scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         let heard = points(&scene.daemon.log.after(from));
         let worth = |at: &usize| *at == before || !UNCHANGED.contains(&heard[*at].as_str());
-        let points: Vec<usize> = (before..heard.len()).filter(worth).map(|at| at + 1).collect();
+        let points: Vec<_> = (before..heard.len()).filter(worth).map(|at| (at + 1, heard[at].clone())).collect();
         assert!(points.len() > 3, "{:?}", &heard[before..]);
         (self.check)(scene);
         let shape = scene.space.shape();

@@ -8,6 +8,8 @@ use crate::support::MIB;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 
+const NOTHING: fn(&mut Scene) = |_| ();
+
 /// Creates a volume; it is taken back in the end.
 fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Told> {
     let request = in_space(request, &scene.space);
@@ -24,6 +26,10 @@ fn take_snapshot(scene: &mut Scene) -> Answer<Told> {
     assert_eq!(taken.source_volume_id, scene.id());
     scene.snapshots = vec![taken.snapshot_id.clone()];
     Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
+}
+
+fn delete_last(scene: &mut Scene) -> Answer<Told> {
+    scene.client().delete_volume(&delete(scene.volumes.last().expect("a volume"))).map(|reply| Told::plain(&reply))
 }
 
 fn delete_first(scene: &mut Scene) -> Answer<Told> {
@@ -58,12 +64,12 @@ fn assert_one_volume(scene: &mut Scene) {
 #[test]
 fn an_image_is_created() {
     let ask = |scene: &mut Scene| create(scene, volume_as("new", 8 * MIB, block()));
-    Trial { name: "create", have: |_| (), ask, check: assert_one_volume }.run();
+    Trial { name: "create", stock: NOTHING, have: NOTHING, ask, check: assert_one_volume }.run();
 }
 
 #[test]
 fn an_image_is_cloned_from_a_snapshot() {
-    let have = |scene: &mut Scene| {
+    let stock = |scene: &mut Scene| {
         scene.have_filled("old");
         scene.have_snapshot("snap");
     };
@@ -71,7 +77,7 @@ fn an_image_is_cloned_from_a_snapshot() {
         let request = from_snapshot(volume_as("new", 16 * MIB, block()), &scene.snapshots[0]);
         create(scene, request)
     };
-    Trial { name: "clone-snapshot", have, ask, check: assert_copied }.run();
+    Trial { name: "clone-snapshot", stock, have: NOTHING, ask, check: assert_copied }.run();
 }
 
 #[test]
@@ -80,26 +86,23 @@ fn an_image_is_cloned_from_a_volume() {
         let request = from_volume(volume_as("new", 8 * MIB, block()), scene.id());
         create(scene, request)
     };
-    Trial { name: "clone-volume", have: |scene| scene.have_filled("old"), ask, check: assert_copied }.run();
+    Trial { name: "clone-volume", stock: |scene| scene.have_filled("old"), have: NOTHING, ask, check: assert_copied }.run();
 }
 
 #[test]
 fn a_snapshot_of_an_image_is_taken() {
-    Trial { name: "snapshot", have: |scene| scene.have("old"), ask: take_snapshot, check: |_| () }.run();
+    Trial { name: "snapshot", stock: |scene| scene.have("old"), have: NOTHING, ask: take_snapshot, check: NOTHING }.run();
 }
 
 #[test]
 fn an_image_is_deleted() {
-    let have = |scene: &mut Scene| {
-        scene.have("old");
-        scene.have("other");
-    };
-    Trial { name: "delete", have, ask: delete_first, check: |_| () }.run();
+    let stock = |scene: &mut Scene| scene.have("other");
+    Trial { name: "delete", stock, have: |scene| scene.have("old"), ask: delete_last, check: NOTHING }.run();
 }
 
 #[test]
 fn an_image_with_a_snapshot_is_deleted() {
-    Trial { name: "delete-held", have: have_snapshot, ask: delete_first, check: |_| () }.run();
+    Trial { name: "delete-held", stock: NOTHING, have: have_snapshot, ask: delete_first, check: NOTHING }.run();
 }
 
 #[test]
@@ -107,17 +110,17 @@ fn an_image_with_a_clone_is_deleted() {
     let check = |scene: &mut Scene| {
         scene.client().controller_get_volume(&get(&scene.volumes[1])).expect("the clone");
     };
-    Trial { name: "delete-parent", have: have_copy, ask: delete_first, check }.run();
+    Trial { name: "delete-parent", stock: NOTHING, have: have_copy, ask: delete_first, check }.run();
 }
 
 #[test]
 fn a_large_image_is_deleted() {
-    Trial { name: "delete-large", have: |scene| scene.have_sized("old", 5 << 30), ask: delete_first, check: |_| () }.run();
+    Trial { name: "delete-large", stock: NOTHING, have: |scene| scene.have_sized("old", 5 << 30), ask: delete_first, check: NOTHING }.run();
 }
 
 #[test]
 fn a_snapshot_of_an_image_is_deleted() {
-    Trial { name: "delete-snapshot", have: have_snapshot, ask: delete_first_snapshot, check: assert_one_volume }.run();
+    Trial { name: "delete-snapshot", stock: |scene| scene.have("old"), have: |scene| scene.have_snapshot("snap"), ask: delete_first_snapshot, check: assert_one_volume }.run();
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn the_last_snapshot_of_a_deleted_image_is_deleted() {
         have_snapshot(scene);
         delete_first(scene).expect("delete");
     };
-    Trial { name: "release", have, ask: delete_first_snapshot, check: |_| () }.run();
+    Trial { name: "release", stock: NOTHING, have, ask: delete_first_snapshot, check: NOTHING }.run();
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn an_image_is_expanded() {
         let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");
         assert_eq!(got.volume.capacity_bytes, 16 * MIB);
     };
-    Trial { name: "expand", have: |scene| scene.have("old"), ask, check }.run();
+    Trial { name: "expand", stock: NOTHING, have: |scene| scene.have("old"), ask, check }.run();
 }
 
 /// The nodes that the first volume is published to.
@@ -156,21 +159,21 @@ fn publish_to_node(scene: &mut Scene) -> Answer<Told> {
     scene.client().controller_publish_volume(&request).map(|reply| Told::new(&reply, &reply.publish_context.len()))
 }
 
+fn unpublish_from_node(scene: &mut Scene) -> Answer<Told> {
+    let request = unpublish_from(scene.id(), "node-1");
+    scene.client().controller_unpublish_volume(&request).map(|reply| Told::plain(&reply))
+}
+
 #[test]
 fn an_image_is_given_to_its_node() {
     let check = |scene: &mut Scene| assert_eq!(published(scene), ["node-1"]);
-    Trial { name: "publish", have: |scene| scene.have("old"), ask: publish_to_node, check }.run();
+    let have = |scene: &mut Scene| drop(unpublish_from_node(scene).expect("unpublish"));
+    Trial { name: "publish", stock: |scene| scene.have("old"), have, ask: publish_to_node, check }.run();
 }
 
 #[test]
 fn an_image_is_taken_back_from_its_node() {
-    let have = |scene: &mut Scene| {
-        scene.have("old");
-        publish_to_node(scene).expect("publish");
-    };
-    let ask = |scene: &mut Scene| {
-        let request = unpublish_from(scene.id(), "node-1");
-        scene.client().controller_unpublish_volume(&request).map(|reply| Told::plain(&reply))
-    };
-    Trial { name: "unpublish", have, ask, check: |scene| assert!(published(scene).is_empty()) }.run();
+    let have = |scene: &mut Scene| drop(publish_to_node(scene).expect("publish"));
+    let check = |scene: &mut Scene| assert!(published(scene).is_empty());
+    Trial { name: "unpublish", stock: |scene| scene.have("old"), have, ask: unpublish_from_node, check }.run();
 }

@@ -100,15 +100,28 @@ impl<'a> Namespace<'a> {
     #[track_caller]
     pub fn objects(&self) -> Vec<String> {
         let all = self.cluster.rados(&["--pool=rbd", &format!("--namespace={}", self.name), "ls"]);
-        all.lines().filter(|name| !FIXTURES.contains(name)).map(String::from).collect()
+        let mut names: Vec<String> = all.lines().filter(|name| !FIXTURES.contains(name)).map(String::from).collect();
+        names.sort();
+        names
     }
 
     /// Waits until this is what is in it: what was deleted may be purged in the background.
     #[track_caller]
     pub fn await_shape(&self, wanted: &[String]) {
+        self.await_that(wanted, || self.shape());
+    }
+
+    /// Waits until there are these objects and no other, neither of what was forgotten nor of what is in the trash.
+    #[track_caller]
+    pub fn await_objects(&self, wanted: &[String]) {
+        self.await_that(wanted, || self.objects());
+    }
+
+    #[track_caller]
+    fn await_that(&self, wanted: &[String], look: impl Fn() -> Vec<String>) {
         let until = Instant::now() + CALM;
         loop {
-            let is = self.shape();
+            let is = look();
             if is == wanted {
                 return;
             }
