@@ -221,7 +221,7 @@ fn backends(
     Ok(Backends::new(backends))
 }
 
-fn recover(config: &Config, volumes: &Volumes) -> Result<()> {
+fn recover(config: &Config, volumes: &Arc<Volumes>) -> Result<()> {
     if config.services.controller {
         volumes.recover_controller()?;
     }

@@ -105,8 +105,8 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
         assert!(directives["DeviceAllow"].iter().any(|allowed| allowed == device), "{device}");
     }
     // systemd passes over a device that is missing when the unit starts.
-    for order in ["Wants", "After"] {
-        assert!(directives[order].join(" ").contains("modprobe@loop.service"), "{order}");
+    for (order, module) in ["Wants", "After"].iter().flat_map(|order| ["loop", "rbd"].map(|module| (*order, module))) {
+        assert!(directives[order].join(" ").contains(&format!("modprobe@{module}.service")), "{order} {module}");
     }
     let calls = directives["SystemCallFilter"].join(" ");
     assert!(calls.contains("@mount") && calls.contains("@system-service"), "{calls}");

@@ -185,6 +185,11 @@ pub trait Backend: Send + Sync {
     /// Whether an ID of this backend could be one of this set-up's objects; others do not exist.
     fn knows(&self, place: &Place) -> bool;
 
+    /// Whether the storage is reached through a network, and so may not answer for a while.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// The node whose controller serves objects at `place`, if that is not this one.
     fn home(&self, _place: &Place) -> Option<String> {
         None

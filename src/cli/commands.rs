@@ -4,6 +4,7 @@ use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
 use crate::cli::{identity, publish, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
+const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
 const BLOCK: Opt = flag("block", "as a block device instead of a file system");
 const FILE_SYSTEM: Opt = option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
 const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
@@ -90,6 +91,7 @@ pub static COMMANDS: &[Command] = &[
             BLOCK,
             MODE,
             repeated("parameter", "KEY=VALUE", "a setting of the storage; may be repeated"),
+            MUTABLE,
             option("from-snapshot", "ID", "begin as a copy of this snapshot"),
             option("from-volume", "ID", "begin as a copy of this volume"),
             SECRETS,
@@ -121,6 +123,15 @@ pub static COMMANDS: &[Command] = &[
         notes: &[SIZES, "Where the volume is published nowhere here, device and file system follow when it is staged next."],
         json: "id, size_bytes, expanded_at (the path where the node has followed) or null",
         action: Action::Ask(volume::expand),
+    },
+    Command {
+        name: "volume modify",
+        about: "change settings of a volume, also while it is used",
+        words: &["ID"],
+        options: &[MUTABLE, SECRETS],
+        notes: &["For RBD these are limits: iops, readIops, writeIops, bps, readBps, writeBps; 0 takes one away."],
+        json: "id",
+        action: Action::Ask(volume::modify),
     },
     Command {
         name: "volume publish",

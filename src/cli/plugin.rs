@@ -50,6 +50,7 @@ rpcs! {
     controller.list_snapshots(ListSnapshotsRequest) -> ListSnapshotsResponse;
     controller.get_snapshot(GetSnapshotRequest) -> GetSnapshotResponse;
     controller.controller_expand_volume(ControllerExpandVolumeRequest) -> ControllerExpandVolumeResponse;
+    controller.controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
     controller.controller_get_volume(ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
     node.node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse;
     node.node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;

@@ -33,14 +33,14 @@ struct Pair<'a> {
 pub fn publish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let (pair, capability) = (Pair::new(session, given)?, volume::capability(given)?);
     let before = pair.held.read()?;
-    let (node_id, found) = (node_id(session)?, find(session, &pair.volume_id)?);
+    let (node_id, found) = (node_id(session)?, if_told(find(session, &pair.volume_id))?);
     let read_only = given.has("read-only");
     let record = pair.with_target(before.clone(), &node_id, read_only);
     pair.held.write(&record)?;
-    let context = found.volume.unwrap_or_default().volume_context;
+    // Whoever gave it to this node before takes it back himself.
+    let give_back = found.as_ref().is_some_and(|found| !found.status.get_or_default().published_node_ids.contains(&node_id));
+    let context = found.unwrap_or_default().volume.unwrap_or_default().volume_context;
     if let Err(error) = pair.attach(&record, read_only, &capability, context) {
-        // Whoever gave it to this node before takes it back himself.
-        let give_back = !found.status.unwrap_or_default().published_node_ids.contains(&node_id);
         return Err(pair.take_back(before, &record, give_back, error).into());
     }
     let json = json!({"id": pair.volume_id, "node_id": node_id, "staging_path": pair.staging, "target_path": pair.target});
@@ -63,6 +63,23 @@ fn find(session: &Session<'_>, volume_id: &str) -> Result<wire::ControllerGetVol
     session
         .plugin
         .controller_get_volume(&wire::ControllerGetVolumeRequest { volume_id: volume_id.to_string(), ..Default::default() })
+}
+
+/// The answer, or nothing where the daemon serves the node alone: then the node does the controller's part.
+fn if_offered<T: Default>(reply: Result<T>) -> Result<T> {
+    match reply {
+        Err(error) if error.kind() == Kind::Unimplemented => Ok(T::default()),
+        reply => reply,
+    }
+}
+
+/// A daemon may serve the node alone, and may need the secrets that this question cannot bring: the calls that follow tell what
+/// there is to know.
+fn if_told<T>(reply: Result<T>) -> Result<Option<T>> {
+    match reply {
+        Err(error) if matches!(error.kind(), Kind::Unimplemented | Kind::Unauthenticated) => Ok(None),
+        reply => reply.map(Some),
+    }
 }
 
 fn node_id(session: &Session<'_>) -> Result<String> {
@@ -93,7 +110,7 @@ impl<'a> Pair<'a> {
     /// Controller publish, node stage, node publish.
     fn attach(&self, record: &Publication, read_only: bool, capability: &wire::VolumeCapability, context: Map) -> Result<()> {
         let plugin = self.session.plugin;
-        let given = plugin.controller_publish_volume(&wire::ControllerPublishVolumeRequest {
+        let given = if_offered(plugin.controller_publish_volume(&wire::ControllerPublishVolumeRequest {
             volume_id: self.volume_id.clone(),
             node_id: record.node_id.clone(),
             volume_capability: MessageField::some(capability.clone()),
@@ -102,7 +119,7 @@ impl<'a> Pair<'a> {
             secrets: self.secrets.clone(),
             volume_context: context.clone(),
             ..Default::default()
-        })?;
+        }))?;
         plugin.node_stage_volume(&wire::NodeStageVolumeRequest {
             volume_id: self.volume_id.clone(),
             publish_context: given.publish_context.clone(),
@@ -171,7 +188,7 @@ impl<'a> Pair<'a> {
             self.give_back(&node_id)?;
         }
         let stays = match find(self.session, &self.volume_id) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => false,
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented | Kind::Unauthenticated) => false,
             found => found?.status.unwrap_or_default().published_node_ids.contains(&node_id),
         };
         let note =
@@ -195,7 +212,7 @@ impl<'a> Pair<'a> {
     fn give_back(&self, node_id: &str) -> Result<()> {
         let (volume_id, node_id, secrets) = (self.volume_id.clone(), node_id.to_string(), self.secrets.clone());
         let request = wire::ControllerUnpublishVolumeRequest { volume_id, node_id, secrets, ..Default::default() };
-        self.session.plugin.controller_unpublish_volume(&request).map(|_| ())
+        if_offered(self.session.plugin.controller_unpublish_volume(&request)).map(|_| ())
     }
 }
 

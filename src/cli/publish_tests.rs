@@ -181,3 +181,32 @@ fn without_a_record_the_node_keeps_the_volume_unless_told_otherwise() {
     assert_eq!((report.notes.len(), &report.json["detached"]), (0, &json!(true)));
     assert!(targets(runtime.path()).is_empty());
 }
+
+#[test]
+fn a_daemon_without_a_controller_has_the_node_do_it_all() {
+    let (runtime, absent) = (tempfile::tempdir().unwrap(), || Error::unimplemented("not served here"));
+    let node = ["controller_get_volume", "controller_publish_volume", "controller_unpublish_volume"]
+        .into_iter()
+        .fold(daemon(&[]), |fake, rpc| fake.refuses(rpc, absent()));
+    run_in(runtime.path(), &node, "volume publish v1 /mnt/a").unwrap();
+    let stage: wire::NodeStageVolumeRequest = node.request("node_stage_volume");
+    assert!(stage.publish_context.is_empty() && stage.volume_context.is_empty());
+    run_in(runtime.path(), &node, "volume unpublish v1 /mnt/a").unwrap();
+    assert!(targets(runtime.path()).is_empty());
+}
+
+#[test]
+fn a_volume_that_only_secrets_open_is_published_with_them() {
+    let secrets = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secrets.path(), "userKey=hidden\n").unwrap();
+    let line = format!("volume publish v1 /mnt/a --secrets {}", secrets.path().display());
+    let locked = || daemon(&[]).refuses("controller_get_volume", Error::unauthenticated("no key"));
+    let (runtime, fake) = (tempfile::tempdir().unwrap(), locked());
+    run_in(runtime.path(), &fake, &line).unwrap();
+    let stage: wire::NodeStageVolumeRequest = fake.request("node_stage_volume");
+    assert_eq!((stage.secrets["userKey"].as_str(), stage.publish_context["device"].as_str()), ("hidden", "7"));
+    // Who had it before is not known, so it is not taken from the node.
+    let (runtime, fake) = (tempfile::tempdir().unwrap(), locked().refuses("node_stage_volume", Error::no_space("full")));
+    run_in(runtime.path(), &fake, &line).unwrap_err();
+    assert_eq!(fake.asked()[4..], RELEASE[..2]);
+}

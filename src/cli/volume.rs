@@ -171,6 +171,7 @@ pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
         capacity_range: capacity_range(given)?,
         volume_capabilities: vec![capability(given)?],
         parameters: parameters(given)?,
+        mutable_parameters: values::pairs(given, "mutable")?,
         volume_content_source: content_source(given)?,
         secrets: values::secrets(given)?,
         ..Default::default()
@@ -265,6 +266,22 @@ fn expand_on_node(session: &Session<'_>, id: &str, path: &str, size: i64) -> Res
     };
     let expanded = session.plugin.node_expand_volume(&request);
     expanded.map(|_| ()).map_err(|error| error.context(format!("the volume is larger now, but not at {path}")))
+}
+
+/// Changes settings of a volume that can be changed.
+pub fn modify(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+    let (id, mutable_parameters) = (given.word(0), values::pairs(given, "mutable")?);
+    if mutable_parameters.is_empty() {
+        return Err(Failure::usage("--mutable is missing; see cephlet volume modify --help"));
+    }
+    let request = wire::ControllerModifyVolumeRequest {
+        volume_id: id.to_string(),
+        mutable_parameters,
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    session.plugin.controller_modify_volume(&request)?;
+    Ok(Report::new("", &json!({"id": id})))
 }
 
 /// Deletes a volume.

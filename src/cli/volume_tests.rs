@@ -203,3 +203,18 @@ fn a_deletion_is_silent() {
     assert_eq!((report.text.as_str(), report.json), ("", json!({"id": "v1"})));
     assert_eq!(fake.request::<wire::DeleteVolumeRequest>("delete_volume").volume_id, "v1");
 }
+
+#[test]
+fn settings_that_can_be_changed_are_given_at_creation_and_later() {
+    let fake = Fake::default();
+    run(&fake, "volume create web --mutable iops=500 --mutable bps=0").unwrap();
+    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    assert_eq!((request.mutable_parameters["iops"].as_str(), request.mutable_parameters.len()), ("500", 2));
+    assert!(request.parameters.is_empty());
+    assert_eq!(run(&fake, "volume modify v1 --mutable iops=0").unwrap().json, json!({"id": "v1"}));
+    let request: wire::ControllerModifyVolumeRequest = fake.request("controller_modify_volume");
+    assert_eq!((request.volume_id.as_str(), request.mutable_parameters["iops"].as_str()), ("v1", "0"));
+    let idle = Fake::default();
+    assert_eq!(run(&idle, "volume modify v1").unwrap_err().exit_code(), 2);
+    assert!(idle.asked().is_empty());
+}

@@ -16,13 +16,18 @@ pub fn create(client: &Client, name: &str) {
 pub fn all_at_once(daemon: &Daemon, callers: usize, names: &[String], ask: impl Fn(&Client, &str) + Sync) -> f64 {
     let clients: Vec<Client> = (0..callers).map(|_| daemon.client()).collect();
     clients.iter().for_each(|client| drop(client.probe(&Default::default()).unwrap()));
+    share(&clients, names, ask)
+}
+
+/// Has the callers do every name once, each on a thread of its own; gives the seconds it took.
+pub fn share<C: Sync>(callers: &[C], names: &[String], ask: impl Fn(&C, &str) + Sync) -> f64 {
     let next = AtomicUsize::new(0);
     let started = Instant::now();
     thread::scope(|scope| {
-        for client in &clients {
+        for caller in callers {
             scope.spawn(|| {
                 while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    ask(client, name);
+                    ask(caller, name);
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! The figures that count, measured on this machine in this run. They are printed beside what they should be, never asserted:
 //! machines differ.
 //!
-//! `packaging/cargo test --test bench`
+//! `packaging/cargo test --test bench`, or one part of it: `packaging/cargo test --test bench -- rbd`
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on ends")]
 
@@ -10,11 +10,12 @@ mod support;
 
 mod load;
 mod process;
+mod rbd;
 
 use std::time::Instant;
 
 use load::{all_at_once, create, percentile, timed};
-use process::{HangingTools, commands_by_rpc, fdatasync_seconds, megabytes, resident};
+use process::{HangingTools, Started, commands_by_rpc, fdatasync_seconds, megabytes, resident};
 use support::{Daemon, MIB, Setup, requests};
 
 /// How many callers there are where the figure says "16 callers".
@@ -27,11 +28,27 @@ fn figure(name: &str, value: impl std::fmt::Display, wanted: &str) {
 
 fn main() {
     println!("{:<58} {:>14}   {}", "figure", "measured", "should be");
+    let part = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let wanted = |name: &str| part.as_ref().is_none_or(|part| part == name);
+    if wanted("local") {
+        local();
+    }
+    if wanted("rbd") {
+        rbd::measure();
+    }
+}
+
+fn local() {
     binary();
     memory_and_creates();
     many_volumes();
-    commands();
+    show(&commands_by_rpc());
     probe_under_load();
+}
+
+/// Names to ask for.
+fn names(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{what}-{number}")).collect()
 }
 
 /// A daemon that logs what a daemon in production logs.
@@ -41,7 +58,7 @@ fn daemon() -> Daemon {
 
 fn binary() {
     let bytes = std::fs::metadata(env!("CARGO_BIN_EXE_cephlet")).unwrap().len();
-    figure("binary", format!("{:.2} MB", bytes as f64 / 1e6), "≤ 6 MB");
+    figure("binary, as tests link it; packaging/build's is smaller", format!("{:.2} MB", bytes as f64 / 1e6), "≤ 6 MB");
 }
 
 fn memory_and_creates() {
@@ -52,7 +69,7 @@ fn memory_and_creates() {
     figure("resident, idle", megabytes(resident(&daemon)), "≤ 6 MB");
 
     let sync = fdatasync_seconds(daemon.scratch().path("sync").as_path());
-    let names: Vec<String> = (0..1000).map(|number| format!("volume-{number}")).collect();
+    let names = names("volume", 1000);
     let seconds = all_at_once(&daemon, CALLERS, &names, create);
     let rate = names.len() as f64 / seconds;
     figure("CreateVolume, 16 callers, durable", format!("{rate:.0} /s"), "≥ 1000 /s");
@@ -71,7 +88,7 @@ fn memory_and_creates() {
 fn many_volumes() {
     const VOLUMES: usize = 100_000;
     let mut daemon = Setup::new().set("CEPHLET_LOG", "warn").start();
-    let names: Vec<String> = (0..VOLUMES).map(|number| format!("volume-{number}")).collect();
+    let names = names("volume", VOLUMES);
     let seconds = all_at_once(&daemon, CALLERS, &names, |client, name| {
         client.create(&requests::volume_as(name, MIB, requests::block())).unwrap();
     });
@@ -89,9 +106,10 @@ fn many_volumes() {
     figure("GetCapacity with 100 000 volumes, median", format!("{:.0} ms", percentile(&capacity, 50) * 1e3), "");
 }
 
-fn commands() {
+/// Prints what each rpc starts.
+fn show(started: &[Started]) {
     println!("\n{:<58} {:>14}   {}", "processes per rpc", "foreign", "own helpers");
-    for (rpc, tools, helpers) in commands_by_rpc() {
+    for (rpc, tools, helpers) in started {
         println!("{rpc:<58} {tools:>14}   {helpers}");
     }
     println!();

@@ -9,9 +9,28 @@ use crate::support::{Client, Daemon, MIB, Scratch, Setup, requests, stub};
 
 /// Resident memory in bytes (proc_pid_status(5), VmRSS).
 pub fn resident(daemon: &Daemon) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    memory(daemon.pid(), "VmRSS:").unwrap()
+}
+
+/// The most it ever was (VmHWM).
+pub fn resident_at_most(daemon: &Daemon) -> u64 {
+    memory(daemon.pid(), "VmHWM:").unwrap()
+}
+
+/// A line of proc_pid_status(5); None if the process is gone.
+fn memory(pid: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+}
+
+/// Resident memory of a process and everything below it, together. Pages that they share count for each.
+pub fn resident_with_children(pid: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let below =
+        children.map(|text| text.split_whitespace().filter_map(|it| it.parse().ok()).map(resident_with_children).sum::<u64>());
+    memory(pid, "VmRSS:").unwrap_or(0) + below.sum::<u64>()
 }
 
 /// Bytes as megabytes.
@@ -32,24 +51,27 @@ pub fn fdatasync_seconds(path: &Path) -> f64 {
 }
 
 /// How the log names foreign programs.
-const TOOLS: [&str; 5] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs"];
+const TOOLS: [&str; 8] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs", "`rbd", "`rados", "`ceph"];
 
-/// An rpc, and what the daemon starts for it.
+/// An rpc, and what the daemon starts for it: foreign programs, and its own helpers.
 pub type Started = (&'static str, usize, usize);
+
+/// What the daemon, which logs all it does, starts while this runs.
+pub fn started_by(daemon: &Daemon, name: &'static str, rpc: impl FnOnce()) -> Started {
+    let before = daemon.log.text().lines().count();
+    rpc();
+    let text = daemon.log.text();
+    let new: Vec<&str> = text.lines().skip(before).filter(|line| line.contains("` took ")).collect();
+    let tools = new.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
+    (name, tools, new.len() - tools)
+}
 
 /// The processes of each rpc of a volume's life.
 pub fn commands_by_rpc() -> Vec<Started> {
     let daemon = Daemon::start();
     let client = daemon.client();
     let mut found = Vec::new();
-    let mut count = |name: &'static str, rpc: &dyn Fn(&Client)| {
-        let before = daemon.log.text().lines().count();
-        rpc(&client);
-        let text = daemon.log.text();
-        let new: Vec<&str> = text.lines().skip(before).filter(|line| line.contains("` took ")).collect();
-        let tools = new.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
-        found.push((name, tools, new.len() - tools));
-    };
+    let mut count = |name: &'static str, rpc: &dyn Fn(&Client)| found.push(started_by(&daemon, name, || rpc(&client)));
     let request = requests::volume_as("life", 320 * MIB, requests::mount("xfs"));
     let volume = client.create(&request).unwrap().volume_id;
     let (stage, target) = (daemon.text("stage"), daemon.text("target"));

@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod corner;
 pub mod daemon;
 pub mod log;
 pub mod machine;
@@ -19,6 +20,7 @@ pub mod volume;
 
 pub use client::{Client, Failure, refused};
 pub use cluster::{Cluster, cluster};
+pub use corner::{Corner, await_that, object_of};
 pub use daemon::{Daemon, Setup};
 pub use grpcio::RpcStatusCode as Code;
 pub use namespace::Namespace;

@@ -13,7 +13,7 @@ use super::machine::{run, text};
 use super::notify::timeout;
 
 /// The fixed list of the daemon, behind the stubs.
-const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A tool that says on a FIFO that it was started, and waits on another one until it is let go; then it becomes the real tool.
 pub struct Hanging {

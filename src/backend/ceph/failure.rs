@@ -74,6 +74,14 @@ impl Failure {
         Self(Box::new(Inner { access: access.clone(), error }))
     }
 
+    /// What it wrote all the same, before it failed.
+    pub fn stdout(&self) -> &[u8] {
+        match &self.0.error {
+            CommandError::Failed { stdout, .. } => stdout,
+            _ => &[],
+        }
+    }
+
     /// The exit status, if the tool ended by itself with one.
     pub fn status(&self) -> Option<i32> {
         self.0.error.status()

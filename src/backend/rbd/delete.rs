@@ -84,8 +84,9 @@ impl Rbd {
             if removed {
                 return Ok(());
             }
-            info = match self.tool.info(call, spot, Image::Id(&info.id))? {
-                Some(now) if now.name == info.name => now,
+            // By the name that may be removed: the id would also find it in the trash, when the name means another.
+            info = match self.tool.info(call, spot, Image::Named(&info.name))? {
+                Some(now) if now.id == info.id => now,
                 _ => return Ok(()),
             };
         }
@@ -109,14 +110,19 @@ impl Rbd {
         } else if info.size > super::trash::LARGE {
             return self.move_aside(call, spot, info, right).map(|()| true);
         }
-        self.remove_rightly(call, spot, &info.name, right)
+        self.remove_rightly(call, spot, &info.name, &info.id, right)
     }
 
     /// False if it has snapshots after all.
-    fn remove_rightly(&self, call: &Call, spot: &Spot, name: &str, right: Right) -> Result<bool> {
+    fn remove_rightly(&self, call: &Call, spot: &Spot, name: &str, image: &str, right: Right) -> Result<bool> {
         right.check()?;
         match self.tool.remove(call, spot, name)? {
-            Removed::Gone | Removed::Absent => Ok(true),
+            Removed::Gone => Ok(true),
+            // A removal that its daemon did not survive was still under way, and may have ended half way.
+            Removed::Absent => match self.tool.purge(call, spot, image)? {
+                Removed::Watched => Err(broken_off()),
+                _ => Ok(true),
+            },
             Removed::HasSnapshots => Ok(false),
             Removed::Watched => {
                 let watchers = self.tool.watchers(call, spot, name)?.unwrap_or_default();
@@ -148,15 +154,13 @@ impl Rbd {
                 Ok(Deleted::Absent)
             }
             // On its way to the trash. As long as it is, nobody can make another image of the name.
-            (Removed::Absent, Some(_)) => self.remove_rightly(call, spot, name, right).map(|_| Deleted::Gone),
+            (Removed::Absent, Some(_)) => self.remove_rightly(call, spot, name, image, right).map(|_| Deleted::Gone),
             (Removed::HasSnapshots, _) => {
                 // Kept for its clones, with the last of which it goes.
                 self.give_right_back(call, spot, image);
                 Ok(Deleted::Absent)
             }
-            (Removed::Watched, _) => Err(Error::unavailable(
-                "its removal was broken off a moment ago: try again, half a minute from now at the latest",
-            )),
+            (Removed::Watched, _) => Err(broken_off()),
         }
     }
 
@@ -182,6 +186,10 @@ impl Rbd {
             names.join(", ")
         )))
     }
+}
+
+fn broken_off() -> Error {
+    Error::unavailable("its removal was broken off a moment ago: try again, it can go on half a minute from now at the latest")
 }
 
 /// What came of an attempt.

@@ -106,20 +106,16 @@ fn info(entry: &Entry) -> Info {
     }
 }
 
-/// What a volume whose record is not known was copied from, as far as the list tells it.
+/// What a volume whose record is not known was copied from, as far as the list tells it: the snapshot, while that is there. One that
+/// was deleted since, as the passing one that a volume is copied through, goes by a random name.
 fn source(place: &Place, parent: &Parent, list: &[Entry]) -> Option<Source> {
     if (&parent.pool, &parent.namespace) != (&place.pool, &place.namespace) {
         return None;
     }
-    let id = match parent.image.strip_prefix(names::HELD) {
-        Some(id) => id,
-        None => &list.iter().find(|entry| entry.name == parent.image)?.id,
+    let snapshot = digits(&parent.snapshot, SNAPSHOT)?.to_string();
+    let source = match parent.image.strip_prefix(names::HELD) {
+        Some(id) => id.to_string(),
+        None => list.iter().find(|entry| entry.name == parent.image)?.id.clone(),
     };
-    if let Some(digits) = digits(&parent.snapshot, SNAPSHOT) {
-        let snapshot = SnapshotId { place: place.clone(), source: id.to_string(), snapshot: digits.to_string() };
-        return Some(Source::Snapshot(snapshot.to_string()));
-    }
-    let is_volume = parent.snapshot.starts_with(names::COPY) && digits(&parent.image, VOLUME).is_some();
-    let volume = VolumeId { place: place.clone(), object: parent.image.clone(), incarnation: Some(id.to_string()) };
-    is_volume.then(|| Source::Volume(volume.to_string()))
+    Some(Source::Snapshot(SnapshotId { place: place.clone(), source, snapshot }.to_string()))
 }

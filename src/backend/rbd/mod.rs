@@ -50,6 +50,8 @@ pub mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use self::parameters::{LIMITS, PARAMETERS};
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -147,6 +149,10 @@ impl Backend for Rbd {
 
     fn knows(&self, place: &Place) -> bool {
         !matches!(self.clusters.find(&place.cluster), Ok(None))
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        true
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {

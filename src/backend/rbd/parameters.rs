@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::spelling;
 use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 
-/// The backend's own parameter names, for "did you mean".
-const KNOWN: [&str; 12] = [
+/// The parameters of a volume.
+pub const PARAMETERS: [&str; 12] = [
     "backend",
     "cluster",
     "pool",
@@ -27,8 +27,8 @@ const KNOWN: [&str; 12] = [
 /// Features that rbd can be asked for when an image is made.
 const FEATURES: [&str; 6] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling"];
 
-/// Limits that can be changed later, with the cluster's name for each.
-const LIMITS: [(&str, &str); 6] = [
+/// Mutable parameters: limits, with the cluster's name for each.
+pub const LIMITS: [(&str, &str); 6] = [
     ("iops", "conf_rbd_qos_iops_limit"),
     ("readIops", "conf_rbd_qos_read_iops_limit"),
     ("writeIops", "conf_rbd_qos_write_iops_limit"),
@@ -103,7 +103,7 @@ impl Layout {
     fn check(&self) -> Result<()> {
         let Some((unit, _)) = self.striping else { return Ok(()) };
         let object = self.object_size.unwrap_or(4 << 20);
-        if object % unit == 0 {
+        if object.is_multiple_of(unit) {
             return Ok(());
         }
         Err(Error::invalid(format!("the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object}")))
@@ -213,10 +213,10 @@ fn file_system(key: &str, value: &str) -> Result<Option<String>> {
 }
 
 fn unknown(key: &str) -> Error {
-    let nearest = spelling::nearest(key, KNOWN);
+    let nearest = spelling::nearest(key, PARAMETERS);
     Error::invalid(format!(
         "the parameter {key:?} is unknown to the RBD backend: did you mean {nearest:?}? (known are {})",
-        KNOWN.join(", ")
+        PARAMETERS.join(", ")
     ))
 }
 

@@ -59,11 +59,17 @@ impl Rbd {
     }
 
     fn cluster_name(&self, settings: &Settings) -> Result<String> {
-        let names: Vec<String> = self.clusters.all().iter().map(|cluster| cluster.name.clone()).collect();
+        // Those that cannot be used just now count too: where a volume goes must not depend on that.
+        let names: Vec<String> = self.clusters.entries().into_iter().map(|(name, _)| name).collect();
         match (&settings.cluster, names.as_slice()) {
             (Some(name), _) => Ok(name.clone()),
             (None, [only]) => Ok(only.clone()),
-            (None, []) => Err(Error::precondition("no Ceph cluster is set up: set CEPHLET_CEPH_CONF or CEPHLET_CLUSTERS")),
+            (None, []) => {
+                let why = self.clusters.trouble();
+                Err(Error::precondition(
+                    why.as_deref().unwrap_or("no Ceph cluster is set up: set CEPHLET_CEPH_CONF or CEPHLET_CLUSTERS"),
+                ))
+            }
             (None, _) => {
                 Err(Error::invalid(format!("the parameter \"cluster\" is missing: set it to one of {}", names.join(", "))))
             }

@@ -33,15 +33,15 @@ impl Rbd {
 
     /// Goes through one pool; what fails keeps nothing else from being swept.
     pub(super) fn sweep_spot(&self, call: &Call, spot: &Spot) -> Result<()> {
-        let images = self.tool.list(call, spot)?;
-        let swept = images.iter().map(|image| self.sweep_image(call, spot, image));
-        let trash = self.tool.trash(call, spot)?;
-        let deleted = trash.iter().filter(|it| is_ours(&it.name) && !it.by_clones);
-        let purged = deleted.map(|it| {
-            log::info!("pool {:?}: purging deleted image {} ({})", spot.pool, it.name, it.id);
-            self.purge_soon(call, spot, &it.id).map(drop)
-        });
-        swept.chain(purged).fold(Ok(()), |all, one| all.and(one))
+        let mut outcome = Ok(());
+        for image in self.tool.list(call, spot)? {
+            outcome = outcome.and(self.sweep_image(call, spot, &image));
+        }
+        for image in self.tool.trash(call, spot)?.iter().filter(|it| is_ours(&it.name) && !it.by_clones) {
+            log::info!("pool {:?}: purging deleted image {} ({})", spot.pool, image.name, image.id);
+            outcome = outcome.and(self.purge_soon(call, spot, &image.id).map(drop));
+        }
+        outcome
     }
 
     fn sweep_image(&self, call: &Call, spot: &Spot, image: &Entry) -> Result<()> {

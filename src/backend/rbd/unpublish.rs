@@ -12,16 +12,16 @@ use crate::secrets::Secrets;
 impl Rbd {
     pub(super) fn unpublish_volume(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()> {
         let spot = self.spot(&id.place, secrets)?;
-        self.take_back(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))
+        self.take_from_nodes(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))
     }
 
     /// Takes back what [`Rbd::publish_here`] gave to this node.
     pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId) -> Result<()> {
         let spot = self.spot(&id.place, &Secrets::default())?;
-        self.take_back(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node)
+        self.take_from_nodes(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node)
     }
 
-    fn take_back(&self, call: &Call, spot: &Spot, id: &VolumeId, is_meant: impl Fn(&Grant) -> bool) -> Result<()> {
+    fn take_from_nodes(&self, call: &Call, spot: &Spot, id: &VolumeId, is_meant: impl Fn(&Grant) -> bool) -> Result<()> {
         let image = match (self.look_up(call, spot, id)?, &id.incarnation) {
             (Some(info), _) => info.id,
             (None, None) => return Ok(()),

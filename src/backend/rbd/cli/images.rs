@@ -52,6 +52,10 @@ pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Res
 pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
     match cli.run(call, &spot.access, rbd(spot, Class::Question, &["ls", "--long", "--format=json"])) {
         Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
+        // One or more could not be opened: half made or half removed, or just going. The others are told all the same.
+        Err(failure) if absent(&failure, &["listing images failed: "]) && !failure.stdout().is_empty() => {
+            read::<Vec<Row>>("rbd ls", failure.stdout()).map(entries)
+        }
         Err(failure) => Err(cli.error(call, failure, spot, &format!("list the images of {}", path(spot, "")))),
     }
 }

@@ -50,6 +50,8 @@ pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Rem
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Removed::Gone),
         Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),
+        // On its way there: its name still means it, or can be given to no other.
+        Err(failure) if is(&failure, libc::EUCLEAN) => Ok(Removed::Absent),
         Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
         Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("purge image {} from the trash", path(spot, Image::Id(id))))),

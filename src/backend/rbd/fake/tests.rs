@@ -187,6 +187,21 @@ fn what_is_half_made_looks_as_it_does_on_a_real_cluster() {
 }
 
 #[test]
+fn an_image_on_its_way_to_the_trash_keeps_its_name_until_it_is_removed_by_it() {
+    let (cluster, spot) = (FakeCluster::new(), FakeCluster::new().spot());
+    create(&cluster, "a");
+    let id = id(&cluster, "a");
+    cluster.fail_at(1, Fault::HalfMoved);
+    assert!(cluster.remove(&call(), &spot, "a").is_err());
+    assert_eq!(cluster.info(&call(), &spot, Image::Named("a")).unwrap(), None);
+    assert_eq!(cluster.info(&call(), &spot, Image::Id(&id)).unwrap().unwrap().name, "a");
+    assert_eq!(create(&cluster, "a"), Made::Taken);
+    assert_eq!(cluster.purge(&call(), &spot, &id).unwrap(), Removed::Absent);
+    assert_eq!(cluster.remove(&call(), &spot, "a").unwrap(), Removed::Gone);
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
 fn a_dead_daemon_takes_no_steps_until_it_is_back() {
     let (cluster, spot) = with_snapshot();
     cluster.forget_steps();

@@ -93,7 +93,7 @@ fn no_driver(why: &str) -> Error {
 fn no_key(cluster: &str, user: &str) -> Error {
     Error::unauthenticated(format!(
         "the key of client.{user} of cluster {cluster:?} is not known here, and the kernel needs it to map: set CEPHLET_CEPH_KEYRING or \
-         the cluster's key file, give `userID` and `userKey` as secrets, or use the parameter mounter=rbd"
+         the cluster's key file, give `userID` and `userKey` as secrets, or use the parameter mounter=rbd-tool"
     ))
 }
 

@@ -165,19 +165,21 @@ fn what_cannot_be_listed_fails_the_list_and_names_cluster_and_pool() {
 }
 
 #[test]
-fn a_list_tells_the_source_of_copies_also_when_no_record_is_remembered() {
+fn a_list_tells_the_source_of_copies_and_without_a_record_what_the_image_says() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let parent = add(&rbd, "ceph", "rbd", "", "parent");
     let shot = snapshot(&rbd, &parent.id, "s").unwrap();
     let of_snapshot = create(&rbd, &wanted("one", GIB, Some(Origin::Snapshot(shot.id.clone())))).unwrap();
     let of_volume = create(&rbd, &wanted("two", GIB, Some(Origin::Volume(parent.id.clone())))).unwrap();
-    for rbd in [rbd, controller(&cluster, TWO)] {
+    // A deleted snapshot, as the one a volume is copied through, goes by a random name.
+    let copied = Some(Source::Volume(parent.id.to_string()));
+    for (rbd, copied) in [(rbd, copied), (controller(&cluster, TWO), None)] {
         let entries = list(&rbd, "", 0).entries;
         let source = |id: &VolumeId| entries.iter().find(|it| it.id == *id).unwrap().source.clone();
         assert_eq!(source(&parent.id), None);
         assert_eq!(source(&of_snapshot.id), Some(Source::Snapshot(shot.id.to_string())));
-        assert_eq!(source(&of_volume.id), Some(Source::Volume(parent.id.to_string())));
+        assert_eq!(source(&of_volume.id), copied);
     }
 }
 

@@ -294,7 +294,7 @@ fn a_cluster_without_a_key_of_its_own_takes_back_with_a_requests_key_only() {
     it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     let rbd = Rbd::new(Arc::new(Clusters::of([Cluster::named("ceph")])), Arc::new(it.cluster.clone()), mapper(), "node7", TWO);
     refused(unpublish(&rbd, &it.id, Some("n1")), Kind::Unauthenticated, &["\"ceph\"", "userKey"]);
-    let secrets = [("userID", "csi"), ("userKey", "c2VjcmV0")].into_iter().collect();
+    let secrets = [("userID", "csi"), ("userKey", "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==")].into_iter().collect();
     rbd.unpublish(&call(), &it.id, Some("n1"), &secrets).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }

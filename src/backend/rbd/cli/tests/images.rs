@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::rbd::tool::{
     Changed, Entry, Image, Info, Layout, Made, NewImage, Parent, RbdTool, Removed, Renamed, Watcher,
 };
+use crate::exec::CommandError;
 
 const IMPORT: &str = "rbd ~ import --no-progress --export-format=2 --path=- --dest-pool=vms --dest=web";
 const RM: &str = "rbd ~ rm --no-progress --rbd-move-parent-to-trash-on-remove=true --pool=vms --image=web";
@@ -188,6 +189,24 @@ fn a_pool_is_listed_by_one_process() {
     assert!(it.list(&it.call, &it.team).unwrap().is_empty());
     it.fails("rbd ls --long --format=json --pool=vms --namespace=team", 2, NO_NAMESPACE);
     assert_error(it.list(&it.call, &it.team), Kind::Precondition, &["rbd namespace create"]);
+}
+
+#[test]
+fn an_image_that_cannot_be_opened_hides_no_other() {
+    let it = Fixture::new();
+    let argv = argv("rbd ls --long --format=json --pool=vms");
+    it.runner.expect_error(
+        &argv.iter().map(String::as_str).collect::<Vec<_>>(),
+        CommandError::Failed {
+            command: argv.join(" "),
+            status: 2,
+            stdout: br#"[{"image":"k47","id":"2d4bfe3d2e23","size":4096,"format":2}]"#.to_vec(),
+            stderr_tail: "rbd: error opening k53: (2) No such file or directory\nrbd: listing images failed: (2) No such …\n"
+                .into(),
+        },
+    );
+    let names: Vec<_> = it.list(&it.call, &it.spot).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["k47"]);
 }
 
 #[test]

@@ -43,6 +43,8 @@ fn a_purge_is_never_broken_off() {
     // As it was seen: the log came between the words.
     it.fails(rm, 2, "rbd: remove error: librbd::api::Trash: remove: error getting …\n\n(2) No such file or directory\n");
     assert_eq!(go().unwrap(), Removed::Absent);
+    it.fails(rm, 117, "rbd: error: image not fully moved to trash.\n");
+    assert_eq!(go().unwrap(), Removed::Absent);
     it.fails(rm, 16, "rbd: error: image still has watchers\n");
     assert_eq!(go().unwrap(), Removed::Watched);
     it.fails(rm, 39, "rbd: image has snapshots - these must be deleted …\n");

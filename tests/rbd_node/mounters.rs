@@ -1,0 +1,72 @@
+//! What maps an image when it is not the kernel through its own files: `rbd device map`, and rbd-nbd.
+
+use std::fs;
+
+use super::scene::{Scene, connected, device, fill, size_at};
+use crate::support::MIB;
+use crate::support::machine::{checksum, mount_at, text};
+use crate::support::requests::*;
+
+#[test]
+fn the_tool_maps() {
+    let scene = Scene::new();
+    scene.tools.started();
+    let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-tool"), ("mapOptions", "krbd:queue_depth=64")]);
+    assert_eq!(scene.tools.started(), ["rbd", "mkfs.ext4"]);
+    let config = format!("/sys/bus/rbd/devices/{}/config_info", text(&device(&volume)).trim_start_matches("/dev/rbd"));
+    assert!(fs::read_to_string(config).expect("its options").contains("queue_depth=64"));
+    fs::write(scene.path("target/file"), "content").expect("write");
+    scene.retire(&volume, &["target"], &["stage"]);
+    scene.assert_clean();
+}
+
+#[test]
+fn a_process_maps_and_outlives_the_daemon() {
+    let mut scene = Scene::alone();
+    // A feature that the kernel does not have.
+    let features = "layering,exclusive-lock,journaling";
+    let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-nbd"), ("imageFeatures", features)]);
+    let [nbd] = connected().try_into().expect("one device");
+    assert_eq!(mount_at(&scene.path("target")).expect("mounted").source, text(&nbd));
+    fill(&scene.path("target/file"), 1_000_001);
+    let before = checksum(&scene.path("target/file"));
+    scene.node.kill9();
+    fs::write(scene.path("target/more"), "content").expect("it goes on working");
+    scene.node.restart();
+    scene.stage(&volume, "stage").expect("stage what is staged");
+    scene.publish(&volume, "stage", "second").expect("publish again");
+    assert_eq!(connected(), [nbd]);
+    assert_eq!(checksum(&scene.path("second/file")), before);
+    assert_eq!(scene.expand(&volume, "target", 64 * MIB), 64 * MIB);
+    assert!(size_at(&scene.path("target")) > 50 * MIB);
+    let stats = scene.stats(&volume, "target").expect("stats");
+    assert!(!stats.volume_condition.abnormal, "{stats:?}");
+    scene.retire(&volume, &["target", "second"], &["stage"]);
+    assert!(connected().is_empty());
+    scene.assert_clean();
+}
+
+#[test]
+fn a_process_that_died_is_told_and_replaced() {
+    let scene = Scene::alone();
+    let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-nbd")]);
+    let [nbd] = connected().try_into().expect("one device");
+    let name = nbd.file_name().expect("a name").display().to_string();
+    let pid = fs::read_to_string(format!("/sys/block/{name}/pid")).expect("its process");
+    crate::support::machine::run("kill", &["-9", pid.trim()]);
+    let said = loop {
+        let stats = scene.stats(&volume, "target").expect("stats");
+        if stats.volume_condition.abnormal {
+            break stats.volume_condition.message.clone();
+        }
+    };
+    assert!(said.contains("rbd-nbd"), "{said}");
+    scene.unpublish(&volume, "target").expect("unpublish");
+    scene.unstage(&volume, "stage").expect("unstage");
+    scene.stage(&volume, "stage").expect("stage it again");
+    scene.publish(&volume, "stage", "target").expect("publish it again");
+    fs::write(scene.path("target/file"), "content").expect("write");
+    scene.retire(&volume, &["target"], &["stage"]);
+    assert!(connected().is_empty());
+    scene.assert_clean();
+}

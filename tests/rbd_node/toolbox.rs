@@ -1,0 +1,46 @@
+//! A directory of tools for a daemon: each notes its start and becomes the real one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::Scratch;
+use crate::support::stub::install;
+
+/// What a node has without a Ceph package.
+const PLAIN: [&str; 8] = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "e2fsck", "resize2fs", "xfs_growfs", "btrfs", "modprobe"];
+const CEPH: [&str; 4] = ["rbd", "rados", "ceph", "rbd-nbd"];
+
+/// The directory.
+pub struct Toolbox(PathBuf);
+
+impl Toolbox {
+    /// All tools, or those that a node has without any of Ceph's.
+    pub fn new(scratch: &Scratch, with_ceph: bool) -> Self {
+        let this = Self(scratch.dir("tools"));
+        let ceph: &[&str] = if with_ceph { &CEPH } else { &[] };
+        for tool in PLAIN.iter().chain(ceph) {
+            let real = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|directory| Path::new(directory).join(tool));
+            let real = real.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{tool} is not installed"));
+            let script = format!("#!/bin/sh\necho {tool} >> {}\nexec {} \"$@\"\n", this.log().display(), real.display());
+            install(&this.0.join(tool), &script);
+        }
+        fs::write(this.log(), "").expect("an empty log");
+        this
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// The value for CEPHLET_TOOL_PATH.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The tools that were started since this was asked last, in order.
+    pub fn started(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.log()).expect("the log");
+        fs::write(self.log(), "").expect("an empty log");
+        log.lines().map(String::from).collect()
+    }
+}
