@@ -2,14 +2,14 @@
 //! scripts, which use up one file with a delay for each kill.
 
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::client::Answer;
+use crate::support::requests::delete;
 use crate::support::stub::install;
-use crate::support::{Client, Code, Daemon, Namespace, PATIENCE, Scratch, Setup, cluster};
+use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
 
 /// The fixed list of the daemon, behind the scripts.
 const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -26,37 +26,30 @@ pub fn kills() -> usize {
 /// A daemon that serves a namespace, with commands that can be killed.
 pub struct Killer {
     pub daemon: Daemon,
-    pub space: Namespace<'static>,
+    pub corner: Corner,
     delays: PathBuf,
 }
 
 impl Killer {
+    /// Of all commands that change something.
     #[track_caller]
-    pub fn start(name: &str) -> Self {
-        let space = Namespace::new(cluster(), name);
-        let scratch = Arc::new(Scratch::in_memory());
-        let (scripts, delays) = (scratch.dir("scripts"), scratch.dir("delays"));
-        // Beside others a command would not come far before its time is over: one is killed at a time.
-        let turn = cluster().dir().join("killing");
+    pub fn start() -> Self {
+        Self::of(&["import", "clone", "rename", "rm", "create", "resize", "set", "mv", "lock get", "lock break"])
+    }
+
+    /// Of commands with these words.
+    #[track_caller]
+    pub fn of(words: &[&str]) -> Self {
+        let corner = Corner::new();
+        let setup = corner.setup();
+        let (scripts, delays) = (setup.scratch.dir("scripts"), setup.scratch.dir("delays"));
         for tool in ["rbd", "rados"] {
-            let script = format!(
-                "#!/bin/bash\nPATH={BEHIND}\ncase \" $* \" in\n\
-                 *' import '*|*' clone '*|*' rename '*|*' rm '*|*' create '*|*' resize '*|*' flatten '*|*' set '*|*' mv '*|*' lock get '*|*' lock break '*)\n\
-                 for file in {delays}/*; do\n\
-                 delay=$(cat $file 2>/dev/null) && rm $file 2>/dev/null || continue\n\
-                 flock {turn} timeout --signal=KILL $delay {tool} \"$@\"\n\
-                 status=$?\n[ $status != 137 ] || kill -KILL $$\nexit $status\n\
-                 done ;;\nesac\nexec {tool} \"$@\"\n",
-                delays = delays.display(),
-                turn = turn.display(),
-            );
-            install(&scripts.join(tool), &script);
+            install(&scripts.join(tool), &script(tool, words, &delays, &corner.cluster.dir().join("killing")));
         }
-        let setup = Setup::within(scratch).in_own_session().in_namespace(&space, "cephlet");
-        let setup = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", scripts.display()));
         // What waits for a dead client must not keep the others from running.
-        let daemon = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32).start();
-        Self { daemon, space, delays }
+        let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
+        let setup = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", scripts.display()));
+        Self { daemon: setup.start(), corner, delays }
     }
 
     pub fn client(&self) -> Client {
@@ -66,7 +59,7 @@ impl Killer {
     /// Has the next `count` commands killed.
     pub fn arm(&self, count: usize) {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
-        eprintln!("{}: {count} kills, seed {seed:#x}", self.space.name);
+        eprintln!("{}: {count} kills, seed {seed:#x}", self.corner.namespace);
         let mut state = seed;
         for number in 0..count {
             // xorshift64: the same numbers from the same seed.
@@ -89,7 +82,8 @@ impl Killer {
         self.arm(kills());
         thread::scope(|scope| {
             let ask = &ask;
-            let running: Vec<_> = (0..requests).map(|number| scope.spawn(move || self.insist(|client| ask(client, number)))).collect();
+            let running: Vec<_> =
+                (0..requests).map(|number| scope.spawn(move || self.insist(|client| ask(client, number)))).collect();
             running.into_iter().map(|one| one.join().expect("it converges")).collect()
         })
     }
@@ -117,15 +111,47 @@ impl Killer {
         }
     }
 
-    /// Does something for many at once, undisturbed.
+    /// Does something for many, four at a time, undisturbed.
     #[track_caller]
-    pub fn each<T: Sync>(&self, of: &[T], act: impl Fn(&Client, &T) + Sync) {
-        assert_eq!(self.left(), 0);
-        for some in of.chunks(4) {
+    pub fn each<T: Sync, U: Send>(&self, of: &[T], act: impl Fn(&Client, &T) -> U + Sync) -> Vec<U> {
+        let (client, act) = (self.client(), &act);
+        let some_at_once = |some: &[T]| -> Vec<U> {
             thread::scope(|scope| {
-                let running: Vec<_> = some.iter().map(|one| scope.spawn(|| act(&self.client(), one))).collect();
-                running.into_iter().for_each(|one| one.join().expect("undisturbed"));
-            });
-        }
+                let running: Vec<_> = some.iter().map(|one| scope.spawn(|| act(&client, one))).collect();
+                running.into_iter().map(|one| one.join().expect("undisturbed")).collect()
+            })
+        };
+        of.chunks(4).flat_map(some_at_once).collect()
     }
+
+    /// Deletes these; nothing is left.
+    #[track_caller]
+    pub fn clear(&self, ids: &[String]) {
+        assert_eq!(self.left(), 0, "commands are killed still");
+        self.each(ids, |client, id| client.delete_volume(&delete(id)).expect("delete"));
+        self.corner.await_objects(&[]);
+        self.daemon.assert_well();
+    }
+}
+
+/// What runs in place of a tool. Beside others a command would not come far before its time is over, so one at a time is killed.
+fn script(tool: &str, words: &[&str], delays: &Path, turn: &Path) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("*' {word} '*")).collect();
+    format!(
+        "#!/bin/bash\n\
+         PATH={BEHIND}\n\
+         case \" $* \" in {words})\n\
+         for file in {delays}/*; do\n\
+         delay=$(cat $file 2>/dev/null) && rm $file 2>/dev/null || continue\n\
+         flock {turn} timeout --signal=KILL $delay {tool} \"$@\"\n\
+         status=$?\n\
+         [ $status != 137 ] || kill -KILL $$\n\
+         exit $status\n\
+         done ;;\n\
+         esac\n\
+         exec {tool} \"$@\"\n",
+        words = words.join("|"),
+        delays = delays.display(),
+        turn = turn.display(),
+    )
 }

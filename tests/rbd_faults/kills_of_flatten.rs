@@ -1,67 +1,86 @@
 //! Deep chains of clones are flattened in the background; that is killed and goes on later.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::killer::{Killer, kills};
 use crate::support::requests::*;
-use crate::support::{Client, MIB};
+use crate::support::{Client, MIB, object_of};
 
 /// So many parents an image may have.
 const DEEPEST: usize = 8;
-const SIZE: i64 = 8 * MIB;
+const MIBS: i64 = 8;
 /// What failed is tried again after a minute.
-const SETTLED: Duration = Duration::from_secs(180);
+const SETTLED: Duration = Duration::from_secs(240);
 
-fn copy(killer: &Killer, client: &Client, name: &str, of: Option<&str>) -> String {
-    let parameters = map(&[("namespace", killer.space.name.as_str())]);
-    let request = cephlet::grpc::proto::csi_v1::CreateVolumeRequest { parameters, ..volume_as(name, SIZE, block()) };
-    let request = of.map_or(request.clone(), |snap| from_snapshot(request, snap));
-    client.create(&request).expect("create").volume_id
+/// A chain of clones.
+struct Chain {
+    volumes: Vec<String>,
+    snapshots: Vec<String>,
 }
 
-fn object(id: &str) -> &str {
-    id.split(':').nth(4).expect("the ID names the object")
+impl Chain {
+    /// As deep as one may be.
+    fn grow(killer: &Killer, client: &Client) -> Self {
+        let root = client.create(&killer.corner.volume("root", MIBS)).expect("create").volume_id;
+        killer.corner.fill(&root);
+        let mut chain = Self { volumes: vec![root], snapshots: Vec::new() };
+        chain.take_snapshot(client);
+        for link in 1..=DEEPEST {
+            let copy = chain.copy(killer, client, &format!("link-{link}"));
+            chain.volumes.push(copy);
+            chain.take_snapshot(client);
+        }
+        chain
+    }
+
+    fn take_snapshot(&mut self, client: &Client) {
+        let name = format!("snap-{}", self.volumes.len());
+        let taken = client.create_snapshot(&snapshot(&name, self.volumes.last().expect("a volume"))).expect("snapshot");
+        self.snapshots.push(taken.snapshot.snapshot_id.clone());
+    }
+
+    /// A copy of its end.
+    fn copy(&self, killer: &Killer, client: &Client, name: &str) -> String {
+        let request = from_snapshot(killer.corner.volume(name, MIBS), self.snapshots.last().expect("a snapshot"));
+        client.create(&request).expect("copy").volume_id
+    }
+
+    fn delete(self, client: &Client) {
+        for (id, snap) in self.volumes.iter().zip(&self.snapshots).rev() {
+            client.delete_snapshot(&delete_snapshot(snap)).expect("delete the snapshot");
+            client.delete_volume(&delete(id)).expect("delete");
+        }
+    }
+}
+
+fn await_flat(killer: &Killer, leaves: &[String]) {
+    let until = Instant::now() + SETTLED;
+    loop {
+        let rows = killer.corner.rows();
+        let deep = leaves.iter().filter(|leaf| !rows[object_of(leaf)]["parent"].is_null()).count();
+        if deep == 0 {
+            return;
+        }
+        assert!(Instant::now() < until, "{deep} of {} are not flattened:\n{}", leaves.len(), killer.daemon.log.text());
+        thread::sleep(Duration::from_millis(500));
+    }
 }
 
 #[test]
 fn a_flattening_that_is_killed_is_done_later() {
-    let killer = Killer::start("kill-flatten");
+    let killer = Killer::of(&["flatten"]);
     let client = killer.client();
-    let mut chain = vec![copy(&killer, &client, "link-0", None)];
-    killer.space.fill(object(&chain[0]));
-    let sum = killer.space.checksum(object(&chain[0]), SIZE);
-    let mut snaps = Vec::new();
-    for link in 0..=DEEPEST {
-        snaps.push(client.create_snapshot(&snapshot(&format!("snap-{link}"), &chain[link])).expect("snapshot").snapshot.snapshot_id.clone());
-        if link < DEEPEST {
-            chain.push(copy(&killer, &client, &format!("link-{}", link + 1), snaps.last().map(String::as_str)));
-        }
-    }
-    let numbers: Vec<usize> = (0..kills()).collect();
-    // The commands that make them are few enough to be spared: what is killed is chosen by its name.
-    killer.only("flatten");
+    let chain = Chain::grow(&killer, &client);
+    let sum = killer.corner.checksum(&chain.volumes[0]);
     killer.arm(kills());
-    let last = snaps.last().expect("the deepest").clone();
-    let leaves: Vec<String> = killer.many(&numbers, |client, number| copy(&killer, client, &format!("leaf-{number}"), Some(&last)));
-    let until = Instant::now() + SETTLED;
-    loop {
-        let images = killer.space.images();
-        let deep = leaves.iter().filter(|leaf| !images[object(leaf)]["parent"].is_null()).count();
-        if deep == 0 {
-            break;
-        }
-        assert!(Instant::now() < until, "{deep} of {} are not flattened:\n{}", leaves.len(), killer.daemon.log.text());
-        std::thread::sleep(Duration::from_millis(500));
-    }
-    assert_eq!(killer.left(), 0, "no more was killed");
+    let numbers: Vec<usize> = (0..kills()).collect();
+    let leaves = killer.each(&numbers, |client, number| chain.copy(&killer, client, &format!("leaf-{number}")));
+    await_flat(&killer, &leaves);
     for leaf in &leaves {
-        assert_eq!(killer.space.checksum(object(leaf), SIZE), sum, "{leaf}");
+        assert_eq!(killer.corner.checksum(leaf), sum, "{leaf}");
     }
-    killer.each(&leaves, |client, id| drop(client.delete_volume(&delete(id)).expect("delete")));
-    for (id, snap) in chain.iter().zip(&snaps).rev() {
-        client.delete_snapshot(&delete_snapshot(snap)).expect("delete the snapshot");
-        client.delete_volume(&delete(id)).expect("delete");
-    }
-    killer.space.await_objects(&[]);
-    killer.daemon.assert_well();
+    killer.each(&leaves, |client, leaf| client.delete_volume(&delete(leaf)).expect("delete"));
+    chain.delete(&client);
+    killer.clear(&[]);
 }
