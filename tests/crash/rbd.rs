@@ -10,7 +10,7 @@ use super::scene::assert_journal_is_empty;
 use super::trial::Told;
 use crate::support::client::Answer;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Daemon, MIB, Namespace, PATIENCE, Scratch, Setup, cluster};
+use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
 
 /// Points before which nothing has changed since the point in front of them. That the journal was synced matters only where the
 /// machine dies too.
@@ -21,9 +21,18 @@ const CONVERGENCE: Duration = Duration::from_secs(45);
 /// A daemon that serves a namespace, and what it has made there.
 pub struct Scene {
     pub daemon: Daemon,
-    pub space: Namespace<'static>,
+    pub corner: Corner,
     pub volumes: Vec<String>,
     pub snapshots: Vec<String>,
+    stock: Stock,
+}
+
+/// What stays for all trials: so many volumes and snapshots, and the objects that they are made of.
+#[derive(Default)]
+struct Stock {
+    volumes: usize,
+    snapshots: usize,
+    objects: Vec<String>,
 }
 
 impl Scene {
@@ -39,20 +48,20 @@ impl Scene {
     /// Makes a volume of 8 MiB.
     #[track_caller]
     pub fn have(&mut self, name: &str) {
-        self.have_sized(name, 8 * MIB);
+        self.have_sized(name, 8);
     }
 
     #[track_caller]
-    pub fn have_sized(&mut self, name: &str, size: i64) {
-        let request = in_space(volume_as(name, size, block()), &self.space);
-        self.volumes.push(self.client().create(&request).expect("create").volume_id);
+    pub fn have_sized(&mut self, name: &str, mib: i64) {
+        let made = self.client().create(&self.corner.volume(name, mib)).expect("create");
+        self.volumes.push(made.volume_id);
     }
 
     /// Makes one with content.
     #[track_caller]
     pub fn have_filled(&mut self, name: &str) {
         self.have(name);
-        self.space.fill(object(self.volumes.last().expect("a volume")));
+        self.corner.fill(self.volumes.last().expect("a volume"));
     }
 
     #[track_caller]
@@ -82,34 +91,26 @@ impl Scene {
         fs::remove_dir_all(self.daemon.path("state")).expect("remove the state directory");
     }
 
-    /// Deletes everything; nothing is left, nor a word in the journal.
+    /// What is there now is there for all trials.
+    #[track_caller]
+    fn take_stock(&mut self) {
+        self.stock =
+            Stock { volumes: self.volumes.len(), snapshots: self.snapshots.len(), objects: self.corner.sorted_objects() };
+    }
+
+    /// Deletes everything but the stock; nothing else is left.
     #[track_caller]
     fn clear(&mut self) {
         let client = self.client();
-        for id in std::mem::take(&mut self.volumes) {
-            client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("unpublish");
+        for id in self.volumes.drain(self.stock.volumes..) {
             client.delete_volume(&delete(&id)).expect("delete");
         }
-        for id in std::mem::take(&mut self.snapshots) {
+        for id in self.snapshots.drain(self.stock.snapshots..) {
             client.delete_snapshot(&delete_snapshot(&id)).expect("delete the snapshot");
         }
-        self.space.await_shape(&[]);
+        self.corner.await_objects(&self.stock.objects);
         self.daemon.assert_well();
     }
-}
-
-/// The same request, for this namespace.
-pub fn in_space(
-    mut request: cephlet::grpc::proto::csi_v1::CreateVolumeRequest,
-    space: &Namespace<'_>,
-) -> cephlet::grpc::proto::csi_v1::CreateVolumeRequest {
-    request.parameters = map(&[("namespace", &space.name)]);
-    request
-}
-
-/// The image's name in a volume's ID.
-pub fn object(id: &str) -> &str {
-    id.split(':').nth(4).expect("the ID names the object")
 }
 
 /// Whether a life of the daemon has swept the cluster and does nothing else.
@@ -125,9 +126,9 @@ fn points(life: &[String]) -> Vec<String> {
 
 /// A request to be tried.
 pub struct Trial {
-    /// Of the namespace.
-    pub name: &'static str,
-    /// Makes what is there before.
+    /// Makes what is there before and afterwards.
+    pub stock: fn(&mut Scene),
+    /// Makes what is there before, each time.
     pub have: fn(&mut Scene),
     pub ask: fn(&mut Scene) -> Answer<Told>,
     /// What must be true when it was told that all is well.
@@ -138,26 +139,40 @@ pub struct Trial {
 struct Rehearsal {
     told: Told,
     shape: Vec<String>,
-    /// The points at which to kill, counted from the start of the daemon.
-    points: Vec<usize>,
+    /// The points at which to kill, counted from the start of the daemon, and what they are.
+    points: Vec<(usize, String)>,
 }
 
 impl Trial {
     #[track_caller]
     pub fn run(&self) {
-        let space = Namespace::new(cluster(), self.name);
-        let setup = Setup::within(std::sync::Arc::new(Scratch::in_memory())).in_own_session().in_namespace(&space, "cephlet");
-        let mut scene = Scene { daemon: setup.start(), space, volumes: Vec::new(), snapshots: Vec::new() };
+        let corner = Corner::new();
+        let mut scene = Scene {
+            daemon: corner.setup().in_own_session().start(),
+            corner,
+            volumes: Vec::new(),
+            snapshots: Vec::new(),
+            stock: Stock::default(),
+        };
+        (self.stock)(&mut scene);
+        scene.take_stock();
         let rehearsal = self.rehearse(&mut scene);
         let mut crashes = 0;
-        for kept in [true, false] {
-            for point in &rehearsal.points {
-                crashes += usize::from(self.crash_at(&mut scene, *point, kept, &rehearsal));
+        for (point, what) in &rehearsal.points {
+            crashes += usize::from(self.crash_at(&mut scene, *point, true, &rehearsal));
+            // What is lost with the directory does not depend on whether a process still runs.
+            if what != "process started" {
+                self.crash_at(&mut scene, *point, false, &rehearsal);
             }
         }
         // The last points may be those of work in the background, which begins when the request is answered.
-        let all = 2 * rehearsal.points.len();
-        assert!(crashes + 4 >= all, "only {crashes} of {all}");
+        let all = rehearsal.points.len();
+        assert!(crashes + 2 >= all, "only {crashes} of {all}");
+        for id in &scene.volumes {
+            scene.client().controller_unpublish_volume(&unpublish_from(id, "")).expect("unpublish");
+        }
+        scene.stock = Stock::default();
+        scene.clear();
         assert!(scene.daemon.terminate().success());
         assert_journal_is_empty(&scene.daemon);
     }
@@ -170,10 +185,10 @@ impl Trial {
         let told = (self.ask)(scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         let heard = points(&scene.daemon.log.after(from));
         let worth = |at: &usize| *at == before || !UNCHANGED.contains(&heard[*at].as_str());
-        let points: Vec<usize> = (before..heard.len()).filter(worth).map(|at| at + 1).collect();
+        let points: Vec<_> = (before..heard.len()).filter(worth).map(|at| (at + 1, heard[at].clone())).collect();
         assert!(points.len() > 3, "{:?}", &heard[before..]);
         (self.check)(scene);
-        let shape = scene.space.shape();
+        let shape = scene.corner.shape();
         scene.clear();
         Rehearsal { told, shape, points }
     }
@@ -201,7 +216,7 @@ impl Trial {
         assert!(first.is_like(&rehearsal.told), "{first:?}, undisturbed {:?}", rehearsal.told);
         scene.daemon.await_leftovers();
         (self.check)(scene);
-        scene.space.await_shape(&rehearsal.shape);
+        scene.corner.await_shape(&rehearsal.shape);
         scene.clear();
         crashed
     }

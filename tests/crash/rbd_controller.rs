@@ -2,15 +2,16 @@
 
 use cephlet::grpc::proto::csi_v1 as wire;
 
-use super::rbd::{Scene, Trial, in_space, object};
+use super::rbd::{Scene, Trial};
 use super::trial::Told;
 use crate::support::MIB;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 
+const NOTHING: fn(&mut Scene) = |_| ();
+
 /// Creates a volume; it is taken back in the end.
 fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Told> {
-    let request = in_space(request, &scene.space);
     let made = scene.client().create(&request)?;
     assert_eq!(made.content_source, request.volume_content_source);
     if !scene.volumes.contains(&made.volume_id) {
@@ -26,6 +27,10 @@ fn take_snapshot(scene: &mut Scene) -> Answer<Told> {
     Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
 }
 
+fn delete_last(scene: &mut Scene) -> Answer<Told> {
+    scene.client().delete_volume(&delete(scene.volumes.last().expect("a volume"))).map(|reply| Told::plain(&reply))
+}
+
 fn delete_first(scene: &mut Scene) -> Answer<Told> {
     scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
 }
@@ -37,7 +42,8 @@ fn delete_first_snapshot(scene: &mut Scene) -> Answer<Told> {
 /// The last volume is a copy of the first.
 fn assert_copied(scene: &mut Scene) {
     let [old, .., new] = scene.volumes.as_slice() else { panic!("two volumes: {:?}", scene.volumes) };
-    assert_eq!(scene.space.checksum(object(old), 8 * MIB), scene.space.checksum(object(new), 8 * MIB));
+    let [old, new] = [old, new].map(|id| scene.corner.checksum_of_first(8 * MIB, id));
+    assert_eq!(old, new);
 }
 
 fn have_snapshot(scene: &mut Scene) {
@@ -47,7 +53,7 @@ fn have_snapshot(scene: &mut Scene) {
 
 fn have_copy(scene: &mut Scene) {
     scene.have("old");
-    let request = from_volume(volume_as("copy", 8 * MIB, block()), scene.id());
+    let request = from_volume(scene.corner.volume("copy", 8), scene.id());
     create(scene, request).expect("copy");
 }
 
@@ -57,49 +63,49 @@ fn assert_one_volume(scene: &mut Scene) {
 
 #[test]
 fn an_image_is_created() {
-    let ask = |scene: &mut Scene| create(scene, volume_as("new", 8 * MIB, block()));
-    Trial { name: "create", have: |_| (), ask, check: assert_one_volume }.run();
+    let ask = |scene: &mut Scene| {
+        let request = scene.corner.volume("new", 8);
+        create(scene, request)
+    };
+    Trial { stock: NOTHING, have: NOTHING, ask, check: assert_one_volume }.run();
 }
 
 #[test]
 fn an_image_is_cloned_from_a_snapshot() {
-    let have = |scene: &mut Scene| {
+    let stock = |scene: &mut Scene| {
         scene.have_filled("old");
         scene.have_snapshot("snap");
     };
     let ask = |scene: &mut Scene| {
-        let request = from_snapshot(volume_as("new", 16 * MIB, block()), &scene.snapshots[0]);
+        let request = from_snapshot(scene.corner.volume("new", 16), &scene.snapshots[0]);
         create(scene, request)
     };
-    Trial { name: "clone-snapshot", have, ask, check: assert_copied }.run();
+    Trial { stock, have: NOTHING, ask, check: assert_copied }.run();
 }
 
 #[test]
 fn an_image_is_cloned_from_a_volume() {
     let ask = |scene: &mut Scene| {
-        let request = from_volume(volume_as("new", 8 * MIB, block()), scene.id());
+        let request = from_volume(scene.corner.volume("new", 8), scene.id());
         create(scene, request)
     };
-    Trial { name: "clone-volume", have: |scene| scene.have_filled("old"), ask, check: assert_copied }.run();
+    Trial { stock: |scene| scene.have_filled("old"), have: NOTHING, ask, check: assert_copied }.run();
 }
 
 #[test]
 fn a_snapshot_of_an_image_is_taken() {
-    Trial { name: "snapshot", have: |scene| scene.have("old"), ask: take_snapshot, check: |_| () }.run();
+    Trial { stock: |scene| scene.have("old"), have: NOTHING, ask: take_snapshot, check: NOTHING }.run();
 }
 
 #[test]
 fn an_image_is_deleted() {
-    let have = |scene: &mut Scene| {
-        scene.have("old");
-        scene.have("other");
-    };
-    Trial { name: "delete", have, ask: delete_first, check: |_| () }.run();
+    let stock = |scene: &mut Scene| scene.have("other");
+    Trial { stock, have: |scene| scene.have("old"), ask: delete_last, check: NOTHING }.run();
 }
 
 #[test]
 fn an_image_with_a_snapshot_is_deleted() {
-    Trial { name: "delete-held", have: have_snapshot, ask: delete_first, check: |_| () }.run();
+    Trial { stock: NOTHING, have: have_snapshot, ask: delete_first, check: NOTHING }.run();
 }
 
 #[test]
@@ -107,17 +113,23 @@ fn an_image_with_a_clone_is_deleted() {
     let check = |scene: &mut Scene| {
         scene.client().controller_get_volume(&get(&scene.volumes[1])).expect("the clone");
     };
-    Trial { name: "delete-parent", have: have_copy, ask: delete_first, check }.run();
+    Trial { stock: NOTHING, have: have_copy, ask: delete_first, check }.run();
 }
 
 #[test]
 fn a_large_image_is_deleted() {
-    Trial { name: "delete-large", have: |scene| scene.have_sized("old", 5 << 30), ask: delete_first, check: |_| () }.run();
+    Trial { stock: NOTHING, have: |scene| scene.have_sized("old", 5 << 10), ask: delete_first, check: NOTHING }.run();
 }
 
 #[test]
 fn a_snapshot_of_an_image_is_deleted() {
-    Trial { name: "delete-snapshot", have: have_snapshot, ask: delete_first_snapshot, check: assert_one_volume }.run();
+    Trial {
+        stock: |scene| scene.have("old"),
+        have: |scene| scene.have_snapshot("snap"),
+        ask: delete_first_snapshot,
+        check: assert_one_volume,
+    }
+    .run();
 }
 
 #[test]
@@ -126,7 +138,7 @@ fn the_last_snapshot_of_a_deleted_image_is_deleted() {
         have_snapshot(scene);
         delete_first(scene).expect("delete");
     };
-    Trial { name: "release", have, ask: delete_first_snapshot, check: |_| () }.run();
+    Trial { stock: NOTHING, have, ask: delete_first_snapshot, check: NOTHING }.run();
 }
 
 #[test]
@@ -138,7 +150,7 @@ fn an_image_is_expanded() {
         let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");
         assert_eq!(got.volume.capacity_bytes, 16 * MIB);
     };
-    Trial { name: "expand", have: |scene| scene.have("old"), ask, check }.run();
+    Trial { stock: NOTHING, have: |scene| scene.have("old"), ask, check }.run();
 }
 
 /// The nodes that the first volume is published to.
@@ -156,21 +168,21 @@ fn publish_to_node(scene: &mut Scene) -> Answer<Told> {
     scene.client().controller_publish_volume(&request).map(|reply| Told::new(&reply, &reply.publish_context.len()))
 }
 
+fn unpublish_from_node(scene: &mut Scene) -> Answer<Told> {
+    let request = unpublish_from(scene.id(), "node-1");
+    scene.client().controller_unpublish_volume(&request).map(|reply| Told::plain(&reply))
+}
+
 #[test]
 fn an_image_is_given_to_its_node() {
     let check = |scene: &mut Scene| assert_eq!(published(scene), ["node-1"]);
-    Trial { name: "publish", have: |scene| scene.have("old"), ask: publish_to_node, check }.run();
+    let have = |scene: &mut Scene| drop(unpublish_from_node(scene).expect("unpublish"));
+    Trial { stock: |scene| scene.have("old"), have, ask: publish_to_node, check }.run();
 }
 
 #[test]
 fn an_image_is_taken_back_from_its_node() {
-    let have = |scene: &mut Scene| {
-        scene.have("old");
-        publish_to_node(scene).expect("publish");
-    };
-    let ask = |scene: &mut Scene| {
-        let request = unpublish_from(scene.id(), "node-1");
-        scene.client().controller_unpublish_volume(&request).map(|reply| Told::plain(&reply))
-    };
-    Trial { name: "unpublish", have, ask, check: |scene| assert!(published(scene).is_empty()) }.run();
+    let have = |scene: &mut Scene| drop(publish_to_node(scene).expect("publish"));
+    let check = |scene: &mut Scene| assert!(published(scene).is_empty());
+    Trial { stock: |scene| scene.have("old"), have, ask: unpublish_from_node, check }.run();
 }

@@ -9,12 +9,12 @@ pub mod corner;
 pub mod daemon;
 pub mod log;
 pub mod machine;
-pub mod namespace;
 pub mod notify;
 pub mod raw;
 pub mod requests;
 pub mod scratch;
 pub mod session;
+pub mod shape;
 pub mod stub;
 pub mod volume;
 
@@ -23,7 +23,6 @@ pub use cluster::{Cluster, cluster};
 pub use corner::{Corner, await_that, object_of};
 pub use daemon::{Daemon, Setup};
 pub use grpcio::RpcStatusCode as Code;
-pub use namespace::Namespace;
 pub use scratch::Scratch;
 pub use volume::TestVolume;
 

@@ -1,0 +1,157 @@
+//! Commands that change something are killed a random time after they began, as many as a test wants: their place is taken by
+//! scripts, which use up one file with a delay for each kill.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::support::client::Answer;
+use crate::support::requests::delete;
+use crate::support::stub::install;
+use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
+
+/// The fixed list of the daemon, behind the scripts.
+const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// A client that was killed is waited for up to 35 s, perhaps by more than one command of a request.
+const CONVERGENCE: Duration = Duration::from_secs(40);
+/// In milliseconds: as long as a command takes.
+const LONGEST: u64 = 60;
+
+/// How many commands are killed in each test (KILLS).
+pub fn kills() -> usize {
+    std::env::var("KILLS").map_or(100, |text| text.parse().expect("KILLS is a number"))
+}
+
+/// A daemon that serves a namespace, with commands that can be killed.
+pub struct Killer {
+    pub daemon: Daemon,
+    pub corner: Corner,
+    delays: PathBuf,
+}
+
+impl Killer {
+    /// Of all commands that change something.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::of(&["import", "clone", "rename", "rm", "create", "resize", "set", "mv", "lock get", "lock break"])
+    }
+
+    /// Of commands with these words.
+    #[track_caller]
+    pub fn of(words: &[&str]) -> Self {
+        let corner = Corner::new();
+        let setup = corner.setup();
+        let (scripts, delays) = (setup.scratch.dir("scripts"), setup.scratch.dir("delays"));
+        for tool in ["rbd", "rados"] {
+            install(&scripts.join(tool), &script(tool, words, &delays, &corner.cluster.dir().join("killing")));
+        }
+        // What waits for a dead client must not keep the others from running.
+        let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
+        let setup = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", scripts.display()));
+        Self { daemon: setup.start(), corner, delays }
+    }
+
+    pub fn client(&self) -> Client {
+        self.daemon.client()
+    }
+
+    /// Has the next `count` commands killed.
+    pub fn arm(&self, count: usize) {
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
+        eprintln!("{}: {count} kills, seed {seed:#x}", self.corner.namespace);
+        let mut state = seed;
+        for number in 0..count {
+            // xorshift64: the same numbers from the same seed.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let micros = state % (LONGEST * 1000);
+            fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1))).expect("write a delay");
+        }
+    }
+
+    /// How many commands are still to be killed.
+    pub fn left(&self) -> usize {
+        fs::read_dir(&self.delays).expect("the delays").count()
+    }
+
+    /// Kills commands of these requests, all at once, until each was answered well; gives the answers.
+    #[track_caller]
+    pub fn torment<T: Send>(&self, requests: usize, ask: impl Fn(&Client, usize) -> Answer<T> + Sync) -> Vec<T> {
+        self.arm(kills());
+        thread::scope(|scope| {
+            let ask = &ask;
+            let running: Vec<_> =
+                (0..requests).map(|number| scope.spawn(move || self.insist(|client| ask(client, number)))).collect();
+            running.into_iter().map(|one| one.join().expect("it converges")).collect()
+        })
+    }
+
+    /// Asks until it is told that all is well, not much longer than commands are killed.
+    #[track_caller]
+    pub fn insist<T>(&self, ask: impl Fn(&Client) -> Answer<T>) -> T {
+        let client = self.client();
+        let mut calm = None;
+        let end = Instant::now() + 4 * PATIENCE;
+        loop {
+            let failure = match ask(&client) {
+                Ok(answer) => return answer,
+                Err(failure) => failure,
+            };
+            let for_now = matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED | Code::INTERNAL)
+                || failure.message.contains("forgotten after 30 s");
+            assert!(for_now, "{failure:?}");
+            if self.left() == 0 {
+                let since = *calm.get_or_insert_with(Instant::now);
+                assert!(since.elapsed() < CONVERGENCE, "not within {CONVERGENCE:?} after the last kill: {failure:?}");
+            }
+            assert!(Instant::now() < end, "not all commands were killed: {failure:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Does something for many, four at a time, undisturbed.
+    #[track_caller]
+    pub fn each<T: Sync, U: Send>(&self, of: &[T], act: impl Fn(&Client, &T) -> U + Sync) -> Vec<U> {
+        let (client, act) = (self.client(), &act);
+        let some_at_once = |some: &[T]| -> Vec<U> {
+            thread::scope(|scope| {
+                let running: Vec<_> = some.iter().map(|one| scope.spawn(|| act(&client, one))).collect();
+                running.into_iter().map(|one| one.join().expect("undisturbed")).collect()
+            })
+        };
+        of.chunks(4).flat_map(some_at_once).collect()
+    }
+
+    /// Deletes these; nothing is left.
+    #[track_caller]
+    pub fn clear(&self, ids: &[String]) {
+        assert_eq!(self.left(), 0, "commands are killed still");
+        self.each(ids, |client, id| client.delete_volume(&delete(id)).expect("delete"));
+        self.corner.await_objects(&[]);
+        self.daemon.assert_well();
+    }
+}
+
+/// What runs in place of a tool. Beside others a command would not come far before its time is over, so one at a time is killed.
+fn script(tool: &str, words: &[&str], delays: &Path, turn: &Path) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("*' {word} '*")).collect();
+    format!(
+        "#!/bin/bash\n\
+         PATH={BEHIND}\n\
+         case \" $* \" in {words})\n\
+         for file in {delays}/*; do\n\
+         delay=$(cat $file 2>/dev/null) && rm $file 2>/dev/null || continue\n\
+         flock {turn} timeout --signal=KILL $delay {tool} \"$@\"\n\
+         status=$?\n\
+         [ $status != 137 ] || kill -KILL $$\n\
+         exit $status\n\
+         done ;;\n\
+         esac\n\
+         exec {tool} \"$@\"\n",
+        words = words.join("|"),
+        delays = delays.display(),
+        turn = turn.display(),
+    )
+}

@@ -1,0 +1,199 @@
+//! A cluster that stands still: calls end at their deadlines, the daemon answers probes, and when the cluster goes on, the same
+//! calls succeed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cephlet::grpc::proto::csi_v1 as wire;
+use grpcio::CallOption;
+
+use crate::support::client::{Answer, Failure};
+use crate::support::requests::*;
+use crate::support::{Client, Cluster, Code, Daemon, Setup, object_of};
+
+/// How long a client waits.
+const DEADLINE: Duration = Duration::from_secs(12);
+/// What a command may take (5 s), until it is killed and gone.
+const TOOL_TIMEOUT: &str = "5s";
+/// A client that was stopped or killed is waited for up to 35 s.
+const CONVERGENCE: Duration = Duration::from_secs(60);
+const MIBS: i64 = 8;
+
+/// A cluster of one's own, and a daemon that serves it.
+struct Scene {
+    cluster: Cluster,
+    daemon: Daemon,
+    /// A volume to copy, one to delete, one to take a snapshot of, one to publish.
+    volumes: Vec<String>,
+}
+
+fn volume_of(name: &str) -> wire::CreateVolumeRequest {
+    volume_as(name, MIBS << 20, block())
+}
+
+fn context() -> CallOption {
+    CallOption::default().timeout(DEADLINE)
+}
+
+impl Scene {
+    fn new() -> Self {
+        let cluster = Cluster::start();
+        let setup = Setup::new().in_own_session().on(&cluster, "cephlet");
+        let daemon = setup.set("CEPHLET_TOOL_TIMEOUT", TOOL_TIMEOUT).set("CEPHLET_TOOLS", 8).set("CEPHLET_WORKERS", 12).start();
+        let make = |name| daemon.client().create(&volume_of(name)).expect("create").volume_id;
+        let volumes = ["source", "deleted", "shot", "published"].map(make).into();
+        Self { cluster, daemon, volumes }
+    }
+
+    /// The calls under test, with the client's deadline.
+    fn calls(&self) -> Vec<(&'static str, Call)> {
+        let [source, deleted, shot, published] = self.volumes.clone().try_into().expect("four volumes");
+        let copy = from_volume(volume_of("copy"), &source);
+        let publication = wire::ControllerPublishVolumeRequest {
+            volume_capability: protobuf::MessageField::some(block()),
+            ..publish_to(&published, "node-1")
+        };
+        vec![
+            ("create", controller(move |it| it.create_volume(&volume_of("new"), context()).map(drop))),
+            ("copy", controller(move |it| it.create_volume(&copy, context()).map(drop))),
+            ("delete", controller(move |it| it.delete_volume(&delete(&deleted), context()).map(drop))),
+            ("snapshot", controller(move |it| it.create_snapshot(&snapshot("snap", &shot), context()).map(drop))),
+            ("publish", controller(move |it| it.controller_publish_volume(&publication, context()).map(drop))),
+            ("list", controller(move |it| it.list_volumes(&page(0, ""), context()).map(drop))),
+        ]
+    }
+
+    /// Has all calls made while a daemon of the cluster stands still, half of them begun before it does.
+    fn endure(&self, who: &str) {
+        let calls = self.calls();
+        let client = self.daemon.client();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let prober = scope.spawn(|| probe_until(&self.daemon, &over));
+            let begin = |(what, call): &(&'static str, Call)| {
+                let begun = Instant::now();
+                (*what, call(&client), begun.elapsed())
+            };
+            let (early, late) = calls.split_at(calls.len() / 2);
+            let mut running: Vec<_> = early.iter().map(|call| scope.spawn(move || begin(call))).collect();
+            thread::sleep(Duration::from_millis(40));
+            let paused = self.cluster.pause(who);
+            running.extend(late.iter().map(|call| scope.spawn(move || begin(call))));
+            for one in running {
+                let (what, answer, took) = one.join().expect("a call");
+                eprintln!("{who} stopped, {what}: {answer:?} after {took:?}");
+                assert!(took < DEADLINE + Duration::from_secs(1), "{what} took {took:?}");
+            }
+            drop(paused);
+            over.store(true, Ordering::SeqCst);
+            prober.join().expect("the prober");
+        });
+        self.recover();
+    }
+
+    /// The same calls succeed now.
+    fn recover(&self) {
+        let client = self.daemon.client();
+        let until = Instant::now() + CONVERGENCE;
+        for (what, call) in self.calls() {
+            while let Err(failure) = call(&client) {
+                let for_now = matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED)
+                    || failure.message.contains("forgotten after 30 s");
+                assert!(for_now && Instant::now() < until, "{what}: {failure:?}\n{}", self.daemon.log.text());
+                thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+
+    /// Deletes everything; nothing is left.
+    fn clear(&self) {
+        let client = self.daemon.client();
+        let snap = client.create_snapshot(&snapshot("snap", &self.volumes[2])).expect("the same").snapshot.snapshot_id.clone();
+        let made = ["new"].map(|name| client.create(&volume_of(name)).expect("the same").volume_id);
+        let copy = client.create(&from_volume(volume_of("copy"), &self.volumes[0])).expect("the same").volume_id;
+        client.controller_unpublish_volume(&unpublish_from(&self.volumes[3], "")).expect("unpublish");
+        client.delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
+        for id in self.volumes.iter().chain(&made).chain([&copy]) {
+            client.delete_volume(&delete(id)).expect("delete");
+        }
+        let fixtures = ["rbd_directory", "rbd_info", "rbd_children", "rbd_trash", "rbd_task", "rbd_namespace"];
+        let left = || {
+            let all = self.cluster.rados(&["--pool=rbd", "ls"]);
+            all.lines().filter(|name| !fixtures.contains(name)).map(String::from).collect::<Vec<_>>()
+        };
+        let until = Instant::now() + CONVERGENCE;
+        while !left().is_empty() {
+            assert!(Instant::now() < until, "left: {:?}\n{}", left(), self.daemon.log.text());
+            thread::sleep(Duration::from_millis(100));
+        }
+        self.daemon.assert_well();
+    }
+}
+
+type Call = Box<dyn Fn(&Client) -> Answer<()> + Send + Sync>;
+
+fn controller(call: impl Fn(&wire::ControllerClient) -> grpcio::Result<()> + Send + Sync + 'static) -> Call {
+    Box::new(move |client| call(&wire::ControllerClient::new(client.channel.clone())).map_err(Failure::from))
+}
+
+/// Asks whether the daemon is ready, which is answered within 100 ms all the time.
+fn probe_until(daemon: &Daemon, over: &AtomicBool) {
+    let client = daemon.client();
+    assert!(client.is_ready());
+    while !over.load(Ordering::SeqCst) {
+        let begun = Instant::now();
+        assert!(client.is_ready());
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(100), "a probe took {took:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_cluster_that_stands_still_keeps_nobody_beyond_his_deadline() {
+    let scene = Scene::new();
+    scene.endure("mon");
+    scene.clear();
+}
+
+#[test]
+fn an_osd_that_stands_still_keeps_nobody_beyond_his_deadline() {
+    let scene = Scene::new();
+    scene.endure("osd");
+    scene.clear();
+}
+
+#[test]
+fn a_daemon_that_dies_while_the_osd_stands_still_starts_again() {
+    let mut scene = Scene::new();
+    let calls = scene.calls();
+    let client = scene.daemon.client();
+    let paused = scene.cluster.pause("osd");
+    let running: Vec<_> = calls
+        .into_iter()
+        .map(|(_, call)| {
+            let client = client.clone();
+            thread::spawn(move || call(&client))
+        })
+        .collect();
+    scene.daemon.log.await_lines("call ", 1);
+    thread::sleep(Duration::from_millis(500));
+    scene.daemon.kill9();
+    for one in running {
+        assert!(one.join().expect("a call").is_err());
+    }
+    let begun = Instant::now();
+    scene.daemon.restart();
+    assert!(begun.elapsed() < Duration::from_secs(5), "the start waited for the cluster: {:?}", begun.elapsed());
+    assert!(scene.daemon.client().is_ready());
+    // What is said of a volume there is no cluster for right now.
+    let answer = controller({
+        let id = scene.volumes[0].clone();
+        move |it| it.controller_get_volume(&get(&id), context()).map(drop)
+    })(&scene.daemon.client());
+    assert!(answer.is_err(), "{}", object_of(&scene.volumes[0]));
+    drop(paused);
+    scene.recover();
+    scene.clear();
+}

@@ -1,0 +1,72 @@
+//! The daemon's own disk is full: what needs the journal is refused with a word about it, nothing is lost, and all is well when
+//! there is room again.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use crate::support::requests::*;
+use crate::support::{Code, Corner, refused};
+
+/// Fills the file system at `directory` to the last byte.
+fn fill_up(directory: &Path) -> std::path::PathBuf {
+    let path = directory.join("ballast");
+    let mut file = fs::File::create(&path).expect("a file");
+    for size in [1 << 20, 4096, 1] {
+        while file.write_all(&vec![7; size]).is_ok() {}
+    }
+    path
+}
+
+#[test]
+fn a_full_disk_of_the_journal_is_told_and_loses_nothing() {
+    let corner = Corner::new();
+    let setup = corner.setup();
+    let state = setup.scratch.small_ext4("small", 8);
+    let mut daemon = setup.set("CEPHLET_STATE_DIR", state.join("state").display()).start();
+    let client = daemon.client();
+    let make = |name: &str| client.create(&corner.volume(name, 8)).expect("create").volume_id;
+    let [old, doomed] = ["old", "doomed"].map(make);
+    let snap = client.create_snapshot(&snapshot("snap", &old)).expect("snapshot").snapshot.snapshot_id.clone();
+    let before = corner.shape();
+
+    // As long as records fit into the block that the journal has begun, nothing is refused.
+    let ballast = fill_up(&state);
+    let mut made = Vec::new();
+    let refusal = (0..2000).find_map(|number| match client.create(&corner.volume(&format!("more-{number}"), 8)) {
+        Ok(volume) => {
+            made.push(volume.volume_id);
+            None
+        }
+        Err(failure) => Some(failure),
+    });
+    let refusal = refusal.expect("the disk is full");
+    assert_eq!(refusal.code, Code::RESOURCE_EXHAUSTED, "{refusal:?}");
+    assert!(refusal.message.contains("journal") && refusal.message.contains("full"), "{refusal:?}");
+    eprintln!("{} volumes fitted, then: {}", made.len(), refusal.message);
+    let parts = ["journal", "full"];
+    refused(client.delete_volume(&delete(&doomed)), Code::RESOURCE_EXHAUSTED, &parts);
+    refused(client.create(&from_snapshot(corner.volume("copy", 8), &snap)), Code::RESOURCE_EXHAUSTED, &parts);
+    refused(client.create_snapshot(&snapshot("second", &old)), Code::RESOURCE_EXHAUSTED, &parts);
+    // What writes down nothing goes on.
+    client.controller_get_volume(&get(&old)).expect("get");
+    client.list_volumes(&page(0, "")).expect("list");
+    daemon.assert_well();
+
+    // A start with a full disk works, and knows what it has to know.
+    daemon.restart();
+    let client = daemon.client();
+    client.controller_get_volume(&get(&old)).expect("get");
+    fs::remove_file(ballast).expect("remove the ballast");
+    for id in &made {
+        client.delete_volume(&delete(id)).expect("delete");
+    }
+    corner.await_shape(&before);
+    let copy = client.create(&from_snapshot(corner.volume("copy", 8), &snap)).expect("copy").volume_id;
+    client.create_snapshot(&snapshot("snap", &old)).expect("the same snapshot");
+    client.delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
+    for id in [&old, &doomed, &copy] {
+        client.delete_volume(&delete(id)).expect("delete");
+    }
+    corner.await_objects(&[]);
+}

@@ -1,0 +1,126 @@
+//! What is in a namespace, to be compared with what should be.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::corner::{Corner, object_of};
+
+/// A client that was killed is forgotten after 30 s, and what waited for that takes a while.
+const CALM: Duration = Duration::from_secs(60);
+
+impl Corner {
+    /// What `rbd ls -l` says of each image, by name.
+    #[track_caller]
+    pub fn rows(&self) -> BTreeMap<String, Value> {
+        let rows = list(self.json(&["ls", "--long", &self.place()])).into_iter().filter(|row| row["snapshot"].is_null());
+        rows.map(|row| (word(&row["image"]), row)).collect()
+    }
+
+    /// Writes to a volume what is told from zeros.
+    #[track_caller]
+    pub fn fill(&self, id: &str) {
+        for part in 0..16 {
+            let bytes: Vec<u8> = (0..4096_u32).map(|at| (at.wrapping_mul(at) >> 3) as u8 ^ part).collect();
+            self.poke(id, u64::from(part) * 511 * 1024, &bytes);
+        }
+    }
+
+    /// The SHA-256 of the first `bytes` of a volume.
+    #[track_caller]
+    pub fn checksum_of_first(&self, bytes: i64, id: &str) -> String {
+        let script = "set -eo pipefail; rbd export --no-progress $1 - | { head -c $2; cat >/dev/null; } | sha256sum";
+        let output = self.cluster.command("bash").args(["-c", script, "sum", &self.spec(id), &bytes.to_string()]).output();
+        let output = output.expect("bash");
+        assert!(output.status.success(), "export {id}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Everything that is here, without what chance or time decide: images, snapshots, trash, objects.
+    #[track_caller]
+    pub fn shape(&self) -> Vec<String> {
+        let mut labels = BTreeMap::new();
+        let mut lines = Vec::new();
+        for (name, row) in self.rows() {
+            let id = word(&row["id"]);
+            let label = name.replace(&id, "ID");
+            let parent = if row["parent"].is_null() { "" } else { ", a clone" };
+            lines.push(format!("image {label}: {}{parent}", row["size"]));
+            for snap in list(self.json(&["snap", "ls", "--all", &self.spec(&name)])) {
+                let trashed = word(&snap["namespace"]["type"]) == "trash";
+                let snap = if trashed { "trashed".to_string() } else { word(&snap["name"]) };
+                lines.push(format!("snapshot {label}@{snap}"));
+            }
+            labels.insert(id, label);
+        }
+        for row in list(self.json(&["trash", "ls", "--all", &self.place()])) {
+            lines.push(format!("trash {}", word(&row["name"])));
+            labels.insert(word(&row["id"]), format!("trash-{}", word(&row["name"])));
+        }
+        lines.extend(self.objects().iter().map(|object| labelled(object, &labels)));
+        lines.sort();
+        lines
+    }
+
+    /// Waits until this is what is here: what was deleted may be purged in the background.
+    #[track_caller]
+    pub fn await_shape(&self, wanted: &[String]) {
+        self.await_lines(wanted, || self.shape());
+    }
+
+    /// The names of all objects, in order.
+    #[track_caller]
+    pub fn sorted_objects(&self) -> Vec<String> {
+        let mut names = self.objects();
+        names.sort();
+        names
+    }
+
+    /// Waits until there are these objects and no other, neither of what was forgotten nor of what is in the trash.
+    #[track_caller]
+    pub fn await_objects(&self, wanted: &[String]) {
+        self.await_lines(wanted, || self.sorted_objects());
+    }
+
+    #[track_caller]
+    fn await_lines(&self, wanted: &[String], look: impl Fn() -> Vec<String>) {
+        let until = Instant::now() + CALM;
+        loop {
+            let is = look();
+            if is == wanted {
+                return;
+            }
+            assert!(Instant::now() < until, "{}\nhas    {is:#?}\nwanted {wanted:#?}", self.place());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Whether an image is that of a volume.
+pub fn is_image_of(name: &str, ids: &[String]) -> bool {
+    ids.iter().any(|id| object_of(id) == name)
+}
+
+fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(rows) => rows,
+        other => panic!("no list: {other}"),
+    }
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_string()
+}
+
+/// An object's name with the image's name in place of its id. The ids of snapshots in names are chance.
+fn labelled(object: &str, labels: &BTreeMap<String, String>) -> String {
+    let mut parts: Vec<String> = object.split('.').map(String::from).collect();
+    if let [kind, _, last] = parts.as_mut_slice()
+        && kind == "rbd_object_map"
+    {
+        *last = "SNAP".into();
+    }
+    let parts = parts.into_iter().map(|part| labels.get(&part).cloned().unwrap_or(part));
+    format!("object {}", parts.collect::<Vec<_>>().join("."))
+}
