@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::killer::{Killer, kills};
 use crate::support::requests::*;
-use crate::support::{Client, MIB, object_of};
+use crate::support::{Client, object_of};
 
 /// So many parents an image may have.
 const DEEPEST: usize = 8;
