@@ -34,6 +34,31 @@ fn listed(client: &Client) -> Vec<String> {
     ids
 }
 
+/// While the monitor of cluster "other" stands still.
+fn one_hangs(client: &Client, monitors: &str) {
+    std::thread::scope(|scope| {
+        // More calls than workers; all about volumes of the cluster that hangs.
+        let requests = (0..12).map(|number| volume_in(&format!("stuck-{number}"), "other"));
+        let stuck: Vec<_> = requests.map(|request| scope.spawn(move || client.create(&request).map(drop))).collect();
+        let listing = scope.spawn(|| client.list_volumes(&page(0, "")).map(drop));
+        for number in 0..10 {
+            let began = Instant::now();
+            assert!(client.is_ready());
+            assert!(began.elapsed() < Duration::from_millis(100), "Probe took {:?}", began.elapsed());
+            let made = client.create(&volume_in(&format!("well-{number}"), "one")).expect("the other cluster works");
+            client.delete_volume(&delete(&made.volume_id)).expect("delete");
+        }
+        assert!(stuck.iter().any(|it| !it.is_finished()), "nobody waited for the cluster that hangs");
+        for answer in stuck {
+            let said = answer.join().expect("a client").expect_err("the cluster hangs");
+            assert!(matches!(said.code, Code::DEADLINE_EXCEEDED | Code::UNAVAILABLE), "{said:?}");
+            assert!(said.message.contains("\"other\"") && said.message.contains(monitors), "{said:?}");
+        }
+        let said = listing.join().expect("a client").expect_err("the cluster hangs");
+        assert!(said.message.contains("\"other\""), "{said:?}");
+    });
+}
+
 #[test]
 fn two_clusters_and_one_that_hangs() {
     let other = Cluster::start();
@@ -51,33 +76,7 @@ fn two_clusters_and_one_that_hangs() {
     refused(client.create(&abroad), Code::INVALID_ARGUMENT, &["a copy stays in its source's cluster"]);
 
     let paused = other.pause("mon");
-    let monitors = other.mon_host();
-    std::thread::scope(|scope| {
-        // More calls than workers; all about volumes of the cluster that hangs.
-        let stuck: Vec<_> = (0..12)
-            .map(|number| {
-                let client = &client;
-                let request = volume_in(&format!("stuck-{number}"), "other");
-                scope.spawn(move || client.create(&request).map(drop))
-            })
-            .collect();
-        let listing = scope.spawn(|| client.list_volumes(&page(0, "")).map(drop));
-        for number in 0..10 {
-            let began = Instant::now();
-            assert!(client.is_ready());
-            assert!(began.elapsed() < Duration::from_millis(100), "Probe took {:?}", began.elapsed());
-            let made = client.create(&volume_in(&format!("well-{number}"), "one")).expect("the other cluster works");
-            client.delete_volume(&delete(&made.volume_id)).expect("delete");
-        }
-        assert!(stuck.iter().all(|it| !it.is_finished()), "the cluster hangs");
-        for answer in stuck {
-            let said = answer.join().expect("a client").expect_err("the cluster hangs");
-            assert!(matches!(said.code, Code::DEADLINE_EXCEEDED | Code::UNAVAILABLE), "{said:?}");
-            assert!(said.message.contains("\"other\"") && said.message.contains(&monitors), "{said:?}");
-        }
-        let said = listing.join().expect("a client").expect_err("the cluster hangs");
-        assert!(said.message.contains("\"other\""), "{said:?}");
-    });
+    one_hangs(&client, &other.mon_host());
     drop(paused);
     client.create(&volume_in("stuck-0", "other")).expect("the cluster goes on");
     assert_eq!(client.create(&volume_in("twin", "other")).expect("as before").volume_id, two);
