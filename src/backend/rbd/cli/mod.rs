@@ -3,9 +3,9 @@
 //!
 //! What holds for all of it:
 //! - `rbd` ends with an errno, but 2 is said of a missing pool, namespace or data pool as well. Something is absent only where the
-//!   text says so, and says what was tried ([`answer::absent`]).
+//!   text says so, and says what was tried (`answer::absent`).
 //! - `rados` always ends with 1 and tells the errno in its text.
-//! - A change in a full pool waits for ever, in every tool: [`OSD_TIMEOUT`] ends it, and then the pool is looked at.
+//! - A change in a full pool waits for ever, in every tool: `OSD_TIMEOUT` ends it, and then the pool is looked at.
 //! - Names go as `--option=value`, which takes any name, one that begins with `-` too. `rbd` takes `--image` apart at `/` and `@`
 //!   all the same: such names are refused here.
 
