@@ -4,7 +4,7 @@ use std::fs;
 
 use super::scene::{Scene, connected, device, fill, size_at};
 use crate::support::MIB;
-use crate::support::machine::{checksum, mount_at, text};
+use crate::support::machine::{checksum, mount_at, run, text};
 use crate::support::requests::*;
 
 #[test]
@@ -53,13 +53,8 @@ fn a_process_that_died_is_told_and_replaced() {
     let [nbd] = connected().try_into().expect("one device");
     let name = nbd.file_name().expect("a name").display().to_string();
     let pid = fs::read_to_string(format!("/sys/block/{name}/pid")).expect("its process");
-    crate::support::machine::run("kill", &["-9", pid.trim()]);
-    let said = loop {
-        let stats = scene.stats(&volume, "target").expect("stats");
-        if stats.volume_condition.abnormal {
-            break stats.volume_condition.message.clone();
-        }
-    };
+    run("kill", &["-9", pid.trim()]);
+    let said = scene.await_trouble(&volume, "target", || ());
     assert!(said.contains("rbd-nbd"), "{said}");
     scene.unpublish(&volume, "target").expect("unpublish");
     scene.unstage(&volume, "stage").expect("unstage");

@@ -68,15 +68,9 @@ fn a_node_that_was_shut_out_is_told_so_and_can_come_back() {
     let (_, rest) = status.split_once(r#""address":""#).expect("a watcher");
     let address = rest.split('"').next().expect("its address");
     scene.cluster().ceph(&["osd", "blocklist", "add", address]);
-    let said = loop {
-        // Any I/O tells the kernel's client.
-        let _ =
-            fs::write(scene.path("target/other"), "lost").and_then(|()| fs::File::open(scene.path("target/other"))?.sync_all());
-        let stats = scene.stats(&volume, "target").expect("stats");
-        if stats.volume_condition.abnormal {
-            break stats.volume_condition.message.clone();
-        }
-    };
+    // Any I/O tells the kernel's client.
+    let write = || drop(fs::File::create(scene.path("target/other")).and_then(|file| file.sync_all()));
+    let said = scene.await_trouble(&volume, "target", write);
     assert!(said.contains("blocklist") || said.contains("read-only"), "{said}");
     scene.unpublish(&volume, "target").expect("unpublish");
     scene.unstage(&volume, "stage").expect("unstage");

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use cephlet::grpc::proto::csi_v1 as wire;
 use protobuf::MessageField;
@@ -12,7 +14,7 @@ use super::toolbox::Toolbox;
 use crate::support::client::Answer;
 use crate::support::machine::{mounts_below, text};
 use crate::support::requests::*;
-use crate::support::{Cluster, Daemon, MIB, Setup, cluster};
+use crate::support::{Cluster, Daemon, MIB, PATIENCE, Setup, cluster};
 
 /// The cluster and the kernel's client of it are there once: who disturbs them does so alone.
 static PEACE: RwLock<()> = RwLock::new(());
@@ -158,6 +160,21 @@ impl Scene {
 
     pub fn stats(&self, volume: &Volume, at: &str) -> Answer<wire::NodeGetVolumeStatsResponse> {
         self.node.client().node_get_volume_stats(&stats(&volume.id, &self.node.text(at)))
+    }
+
+    /// Waits until the node tells of trouble with a volume, while something is done again and again; gives what it says.
+    #[track_caller]
+    pub fn await_trouble(&self, volume: &Volume, at: &str, again: impl Fn()) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            again();
+            let stats = self.stats(volume, at).expect("stats");
+            if stats.volume_condition.abnormal {
+                return stats.volume_condition.message.clone();
+            }
+            assert!(Instant::now() < deadline, "all is well, it says: {stats:?}");
+            sleep(Duration::from_millis(200));
+        }
     }
 
     /// Makes the volume larger, and lets the node follow; gives the device's size.

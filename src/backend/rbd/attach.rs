@@ -75,7 +75,9 @@ impl Rbd {
         self.mapper.refresh(call, &mapping).map(drop).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
+    /// Asked of volumes in use alone, so that one without a device has lost it.
     pub(super) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
-        Ok(self.mapping_of(id)?.and_then(|mapping| self.mapper.condition(&mapping)))
+        let lost = || Some("its device is gone from this node: unpublish and unstage it here, and stage it again".to_string());
+        Ok(self.mapping_of(id)?.map_or_else(lost, |mapping| self.mapper.condition(&mapping)))
     }
 }
