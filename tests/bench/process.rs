@@ -56,14 +56,18 @@ const TOOLS: [&str; 8] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btr
 /// An rpc, and what the daemon starts for it: foreign programs, and its own helpers.
 pub type Started = (&'static str, usize, usize);
 
-/// What the daemon, which logs all it does, starts while this runs.
-pub fn started_by(daemon: &Daemon, name: &'static str, rpc: impl FnOnce()) -> Started {
-    let before = daemon.log.text().lines().count();
-    rpc();
-    let text = daemon.log.text();
-    let new: Vec<&str> = text.lines().skip(before).filter(|line| line.contains("` took ")).collect();
-    let tools = new.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
-    (name, tools, new.len() - tools)
+/// What the daemon, which logs all it does, starts for this call. The first word of its name is the rpc.
+pub fn started_by(daemon: &Daemon, name: &'static str, call: impl FnOnce()) -> Started {
+    let rpc = format!("/{} ", name.split([' ', ',']).next().unwrap());
+    let before = daemon.log.lines_with(&rpc).len();
+    call();
+    // A call's own line is its last, and has its number: what is done beside it does not count.
+    let line = daemon.log.await_lines(&rpc, before + 1).pop().unwrap();
+    let number = line.split_whitespace().nth(2).unwrap().to_string();
+    let ended = daemon.log.lines_with(&format!("call {number}: `"));
+    let ended: Vec<&String> = ended.iter().filter(|line| line.contains("` took ")).collect();
+    let tools = ended.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
+    (name, tools, ended.len() - tools)
 }
 
 /// The processes of each rpc of a volume's life.

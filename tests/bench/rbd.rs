@@ -139,8 +139,6 @@ fn memory(cluster: &Cluster) {
 /// The processes of each rpc, on a cluster with one pool.
 fn commands(cluster: &Cluster) -> Vec<Started> {
     let daemon = daemon_of_one_pool(cluster, "second");
-    // The last word of the sweep that every start begins with.
-    daemon.log.await_lines(" trash ls ", 1);
     let client = daemon.client();
     let mut found = Vec::new();
     let mut count = |name: &'static str, rpc: &mut dyn FnMut()| found.push(started_by(&daemon, name, rpc));
