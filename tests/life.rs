@@ -94,7 +94,7 @@ fn hang_ups_are_survived() {
     let daemon = Daemon::start();
     for count in 1..=3 {
         daemon.signal(Signal::HUP);
-        daemon.log.await_lines("reload", count);
+        daemon.log.await_lines("are read again", count);
     }
     daemon.assert_well();
 }

@@ -285,7 +285,7 @@ impl Rbd {
                 Renamed::Absent => return Ok(Outcome::Disturbed),
                 Renamed::Taken => {}
             }
-            match self.tool.info(call, spot, Image::Named(name))? {
+            match self.await_image(call, spot, name)? {
                 Some(winner) => {
                     self.remove_temporary(call, spot, &temporary)?;
                     return self.same_volume(call, wanted, winner).map(|info| Outcome::Made(Box::new(info)));

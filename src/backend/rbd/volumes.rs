@@ -4,7 +4,7 @@
 //! it, and the others answer from what they find.
 
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::Rbd;
 use super::parameters::Settings;
@@ -26,6 +26,8 @@ pub(super) const GRAIN: u64 = 4096;
 pub(super) const ATTEMPTS: usize = 4;
 /// An image that is older than this and has no record never gets one from whoever made it: a new one has it from birth.
 const MAKING: Duration = Duration::from_secs(10);
+/// A name that has no image for longer than this, twice, is what a killed command has left.
+const HOLLOW: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3000 });
 /// Between two looks at an image that is being made.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -91,9 +93,10 @@ impl Rbd {
         let metadata = wanted.metadata()?;
         let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
         let image = NewImage { name: &new.object, size, layout: &wanted.settings.layout, metadata: &metadata };
+        let mut hollow = false;
         for _ in 0..ATTEMPTS {
             let made = self.tool.create(call, spot, &image)?;
-            match (made, self.tool.info(call, spot, Image::Named(&new.object))?) {
+            match (made, self.await_image(call, spot, &new.object)?) {
                 (Made::New, Some(info)) => {
                     self.records.remember(&wanted.key(), &info.id, &wanted.record);
                     return Ok(info);
@@ -102,10 +105,25 @@ impl Rbd {
                 // Deleted by another controller at this moment.
                 (Made::New, None) => {}
                 // A name without an image: a killed creation left it, and only a removal takes it away.
-                (Made::Taken, None) => drop(self.tool.remove(call, spot, &new.object)?),
+                (Made::Taken, None) if hollow => drop(self.tool.remove(call, spot, &new.object)?),
+                (Made::Taken, None) => hollow = true,
             }
         }
         Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
+    }
+
+    /// The image of a name that was just taken. One that another controller is making or renaming has its name before it can be
+    /// opened: removed as half made, it would be lost to whom it is promised.
+    pub(super) fn await_image(&self, call: &Call, spot: &Spot, name: &str) -> Result<Option<Info>> {
+        let until = Instant::now() + HOLLOW;
+        loop {
+            let found = self.tool.info(call, spot, Image::Named(name))?;
+            if found.is_some() || Instant::now() >= until || call.expired() {
+                return Ok(found);
+            }
+            call.step(format!("waiting for image {name}, whose name is taken, to be there"));
+            thread::sleep(PAUSE);
+        }
     }
 
     /// A look at what was there a while ago: a repeated request then costs one process. For others the attempt to make the volume
