@@ -2,11 +2,12 @@
 //! scripts, which use up one file with a delay for each kill.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::client::Answer;
+use crate::support::machine::text;
 use crate::support::requests::delete;
 use crate::support::stub::install;
 use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
@@ -15,8 +16,8 @@ use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
 const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// A client that was killed is waited for up to 35 s, perhaps by more than one command of a request.
 const CONVERGENCE: Duration = Duration::from_secs(40);
-/// In milliseconds: as long as a command takes.
-const LONGEST: u64 = 60;
+/// In microseconds: as long as a command takes on a machine that has nothing else to do.
+const LONGEST: u64 = 60_000;
 
 /// How many commands are killed in each test (KILLS).
 pub fn kills() -> usize {
@@ -27,7 +28,9 @@ pub fn kills() -> usize {
 pub struct Killer {
     pub daemon: Daemon,
     pub corner: Corner,
+    /// Files with the delays of the next, and files for those that were killed.
     delays: PathBuf,
+    killed: PathBuf,
 }
 
 impl Killer {
@@ -42,14 +45,15 @@ impl Killer {
     pub fn of(words: &[&str]) -> Self {
         let corner = Corner::new();
         let setup = corner.setup();
-        let (scripts, delays) = (setup.scratch.dir("scripts"), setup.scratch.dir("delays"));
+        let [scripts, delays, killed] = ["scripts", "delays", "killed"].map(|name| setup.scratch.dir(name));
+        let places = [&delays, &killed, &corner.cluster.dir().join("killing")].map(|path| text(path).to_string());
         for tool in ["rbd", "rados"] {
-            install(&scripts.join(tool), &script(tool, words, &delays, &corner.cluster.dir().join("killing")));
+            install(&scripts.join(tool), &script(tool, words, &places));
         }
         // What waits for a dead client must not keep the others from running.
         let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
         let setup = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", scripts.display()));
-        Self { daemon: setup.start(), corner, delays }
+        Self { daemon: setup.start(), corner, delays, killed }
     }
 
     pub fn client(&self) -> Client {
@@ -61,14 +65,22 @@ impl Killer {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
         eprintln!("{}: {count} kills, seed {seed:#x}", self.corner.namespace);
         let mut state = seed;
+        let longest = LONGEST.max(self.time_of_a_command());
         for number in 0..count {
             // xorshift64: the same numbers from the same seed.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            let micros = state % (LONGEST * 1000);
+            let micros = state % longest;
             fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1))).expect("write a delay");
         }
+    }
+
+    /// What a short command takes now, and half of that, in microseconds.
+    fn time_of_a_command(&self) -> u64 {
+        let begun = Instant::now();
+        self.corner.images();
+        u64::try_from(begun.elapsed().as_micros() * 3 / 2).expect("a short time")
     }
 
     /// How many commands are still to be killed.
@@ -76,16 +88,40 @@ impl Killer {
         fs::read_dir(&self.delays).expect("the delays").count()
     }
 
+    /// How many commands were killed.
+    pub fn killed(&self) -> usize {
+        fs::read_dir(&self.killed).expect("the dead").count()
+    }
+
+    /// Does it again until as many commands were killed as a test wants.
+    #[track_caller]
+    pub fn rounds(&self, round: impl Fn()) {
+        while self.killed() < kills() {
+            round();
+            eprintln!("{}: {} were killed", self.corner.namespace, self.killed());
+        }
+    }
+
     /// Kills commands of these requests, all at once, until each was answered well; gives the answers.
     #[track_caller]
     pub fn torment<T: Send>(&self, requests: usize, ask: impl Fn(&Client, usize) -> Answer<T> + Sync) -> Vec<T> {
-        self.arm(kills());
-        thread::scope(|scope| {
+        self.arm(kills().saturating_sub(self.killed()));
+        let answers = thread::scope(|scope| {
             let ask = &ask;
             let running: Vec<_> =
                 (0..requests).map(|number| scope.spawn(move || self.insist(|client| ask(client, number)))).collect();
             running.into_iter().map(|one| one.join().expect("it converges")).collect()
-        })
+        });
+        self.spare();
+        answers
+    }
+
+    /// Kills no more for now.
+    pub fn spare(&self) {
+        for delay in fs::read_dir(&self.delays).expect("the delays").flatten() {
+            // One that is gone was used at this moment.
+            let _ = fs::remove_file(delay.path());
+        }
     }
 
     /// Asks until it is told that all is well, not much longer than commands are killed.
@@ -135,7 +171,7 @@ impl Killer {
 }
 
 /// What runs in place of a tool. Beside others a command would not come far before its time is over, so one at a time is killed.
-fn script(tool: &str, words: &[&str], delays: &Path, turn: &Path) -> String {
+fn script(tool: &str, words: &[&str], [delays, killed, turn]: &[String; 3]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("*' {word} '*")).collect();
     format!(
         "#!/bin/bash\n\
@@ -145,13 +181,11 @@ fn script(tool: &str, words: &[&str], delays: &Path, turn: &Path) -> String {
          delay=$(cat $file 2>/dev/null) && rm $file 2>/dev/null || continue\n\
          flock {turn} timeout --signal=KILL $delay {tool} \"$@\"\n\
          status=$?\n\
-         [ $status != 137 ] || kill -KILL $$\n\
+         [ $status != 137 ] || {{ : >{killed}/$$; kill -KILL $$; }}\n\
          exit $status\n\
          done ;;\n\
          esac\n\
          exec {tool} \"$@\"\n",
         words = words.join("|"),
-        delays = delays.display(),
-        turn = turn.display(),
     )
 }

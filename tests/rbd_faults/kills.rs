@@ -45,104 +45,116 @@ fn assert_contents(killer: &Killer, ids: &[String], sum: &str) {
 #[test]
 fn creations_whose_commands_are_killed() {
     let killer = Killer::start();
-    let ask = |client: &Client, number: usize| {
-        client.create(&killer.corner.volume(&format!("new-{number}"), MIBS)).map(|it| it.volume_id)
-    };
-    let ids = killer.torment(REQUESTS, ask);
-    assert_eq!(killer.corner.images().len(), REQUESTS);
-    for (number, id) in ids.iter().enumerate() {
-        let got = killer.client().controller_get_volume(&get(id)).expect("get");
-        assert_eq!((got.volume.capacity_bytes, ask(&killer.client(), number).expect("again")), (SIZE, id.clone()));
-    }
-    killer.clear(&ids);
+    killer.rounds(|| {
+        let ask = |client: &Client, number: usize| {
+            client.create(&killer.corner.volume(&format!("new-{number}"), MIBS)).map(|it| it.volume_id)
+        };
+        let ids = killer.torment(REQUESTS, ask);
+        assert_eq!(killer.corner.images().len(), REQUESTS);
+        for (number, id) in ids.iter().enumerate() {
+            let got = killer.client().controller_get_volume(&get(id)).expect("get");
+            assert_eq!((got.volume.capacity_bytes, ask(&killer.client(), number).expect("again")), (SIZE, id.clone()));
+        }
+        killer.clear(&ids);
+    });
 }
 
 #[test]
 fn clones_of_a_snapshot_whose_commands_are_killed() {
     let killer = Killer::start();
-    let (source, sum) = filled(&killer);
-    let snap = snapshot_of(&killer.client(), "snap", &source);
-    let before = killer.corner.images().len();
-    let mut ids = killer.torment(REQUESTS, |client, number| {
-        let request = from_snapshot(killer.corner.volume(&format!("new-{number}"), MIBS), &snap);
-        client.create(&request).map(|it| it.volume_id)
+    killer.rounds(|| {
+        let (source, sum) = filled(&killer);
+        let snap = snapshot_of(&killer.client(), "snap", &source);
+        let before = killer.corner.images().len();
+        let mut ids = killer.torment(REQUESTS, |client, number| {
+            let request = from_snapshot(killer.corner.volume(&format!("new-{number}"), MIBS), &snap);
+            client.create(&request).map(|it| it.volume_id)
+        });
+        assert_eq!(killer.corner.images().len(), before + REQUESTS);
+        assert_contents(&killer, &ids, &sum);
+        killer.client().delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
+        ids.push(source);
+        killer.clear(&ids);
     });
-    assert_eq!(killer.corner.images().len(), before + REQUESTS);
-    assert_contents(&killer, &ids, &sum);
-    killer.client().delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
-    ids.push(source);
-    killer.clear(&ids);
 }
 
 #[test]
 fn clones_of_a_volume_whose_commands_are_killed() {
     let killer = Killer::start();
-    let (source, sum) = filled(&killer);
-    let mut ids = killer.torment(REQUESTS / 2, |client, number| {
-        let request = from_volume(killer.corner.volume(&format!("new-{number}"), MIBS), &source);
-        client.create(&request).map(|it| it.volume_id)
+    killer.rounds(|| {
+        let (source, sum) = filled(&killer);
+        let mut ids = killer.torment(REQUESTS / 2, |client, number| {
+            let request = from_volume(killer.corner.volume(&format!("new-{number}"), MIBS), &source);
+            client.create(&request).map(|it| it.volume_id)
+        });
+        assert_eq!(killer.corner.images().len(), REQUESTS / 2 + 1);
+        assert_contents(&killer, &ids, &sum);
+        ids.push(source);
+        killer.clear(&ids);
     });
-    assert_eq!(killer.corner.images().len(), REQUESTS / 2 + 1);
-    assert_contents(&killer, &ids, &sum);
-    ids.push(source);
-    killer.clear(&ids);
 }
 
 #[test]
 fn snapshots_whose_commands_are_killed() {
     let killer = Killer::start();
-    let (ids, sum) = copies(&killer);
-    let snaps = killer.torment(ids.len(), |client, number| {
-        client.create_snapshot(&snapshot(&format!("snap-{number}"), &ids[number])).map(|it| it.snapshot.snapshot_id.clone())
+    killer.rounds(|| {
+        let (ids, sum) = copies(&killer);
+        let snaps = killer.torment(ids.len(), |client, number| {
+            client.create_snapshot(&snapshot(&format!("snap-{number}"), &ids[number])).map(|it| it.snapshot.snapshot_id.clone())
+        });
+        let restored: Vec<String> = snaps
+            .iter()
+            .step_by(5)
+            .enumerate()
+            .map(|(number, snap)| {
+                let request = from_snapshot(killer.corner.volume(&format!("restored-{number}"), MIBS), snap);
+                killer.client().create(&request).expect("restore").volume_id
+            })
+            .collect();
+        assert_contents(&killer, &restored, &sum);
+        killer.torment(snaps.len(), |client, number| client.delete_snapshot(&delete_snapshot(&snaps[number])));
+        killer.clear(&[restored, ids].concat());
     });
-    let restored: Vec<String> = snaps
-        .iter()
-        .step_by(5)
-        .enumerate()
-        .map(|(number, snap)| {
-            let request = from_snapshot(killer.corner.volume(&format!("restored-{number}"), MIBS), snap);
-            killer.client().create(&request).expect("restore").volume_id
-        })
-        .collect();
-    assert_contents(&killer, &restored, &sum);
-    killer.torment(snaps.len(), |client, number| client.delete_snapshot(&delete_snapshot(&snaps[number])));
-    killer.clear(&[restored, ids].concat());
 }
 
 #[test]
 fn deletions_whose_commands_are_killed() {
     let killer = Killer::start();
-    let (ids, sum) = copies(&killer);
-    // Half of them have a snapshot, which outlives them.
-    let snaps: Vec<String> = ids
-        .iter()
-        .step_by(2)
-        .enumerate()
-        .map(|(number, id)| snapshot_of(&killer.client(), &format!("snap-{number}"), id))
-        .collect();
-    killer.torment(ids.len(), |client, number| client.delete_volume(&delete(&ids[number])));
-    let restored: Vec<String> = snaps
-        .iter()
-        .take(2)
-        .enumerate()
-        .map(|(number, snap)| {
-            let request = from_snapshot(killer.corner.volume(&format!("restored-{number}"), MIBS), snap);
-            killer.client().create(&request).expect("restore").volume_id
-        })
-        .collect();
-    assert_contents(&killer, &restored, &sum);
-    killer.each(&snaps, |client, snap| client.delete_snapshot(&delete_snapshot(snap)).expect("delete"));
-    killer.clear(&restored);
+    killer.rounds(|| {
+        let (ids, sum) = copies(&killer);
+        // Half of them have a snapshot, which outlives them.
+        let snaps: Vec<String> = ids
+            .iter()
+            .step_by(2)
+            .enumerate()
+            .map(|(number, id)| snapshot_of(&killer.client(), &format!("snap-{number}"), id))
+            .collect();
+        killer.torment(ids.len(), |client, number| client.delete_volume(&delete(&ids[number])));
+        let restored: Vec<String> = snaps
+            .iter()
+            .take(2)
+            .enumerate()
+            .map(|(number, snap)| {
+                let request = from_snapshot(killer.corner.volume(&format!("restored-{number}"), MIBS), snap);
+                killer.client().create(&request).expect("restore").volume_id
+            })
+            .collect();
+        assert_contents(&killer, &restored, &sum);
+        killer.each(&snaps, |client, snap| client.delete_snapshot(&delete_snapshot(snap)).expect("delete"));
+        killer.clear(&restored);
+    });
 }
 
 #[test]
 fn expansions_whose_commands_are_killed() {
     let killer = Killer::start();
-    let (ids, sum) = copies(&killer);
-    killer.torment(ids.len(), |client, number| client.controller_expand_volume(&expand(&ids[number], 2 * SIZE)));
-    for (name, row) in killer.corner.rows() {
-        assert!(!is_image_of(&name, &ids) || row["size"] == 2 * SIZE, "{row}");
-    }
-    assert_contents(&killer, &ids, &sum);
-    killer.clear(&ids);
+    killer.rounds(|| {
+        let (ids, sum) = copies(&killer);
+        killer.torment(ids.len(), |client, number| client.controller_expand_volume(&expand(&ids[number], 2 * SIZE)));
+        for (name, row) in killer.corner.rows() {
+            assert!(!is_image_of(&name, &ids) || row["size"] == 2 * SIZE, "{row}");
+        }
+        assert_contents(&killer, &ids, &sum);
+        killer.clear(&ids);
+    });
 }

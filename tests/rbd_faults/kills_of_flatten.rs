@@ -77,6 +77,8 @@ fn a_flattening_that_is_killed_is_done_later() {
     let numbers: Vec<usize> = (0..kills()).collect();
     let leaves = killer.each(&numbers, |client, number| chain.copy(&killer, client, &format!("leaf-{number}")));
     await_flat(&killer, &leaves);
+    eprintln!("{} were killed", killer.killed());
+    assert!(killer.killed() > kills() / 2, "only {} were killed", killer.killed());
     for leaf in &leaves {
         assert_eq!(killer.corner.checksum(leaf), sum, "{leaf}");
     }
