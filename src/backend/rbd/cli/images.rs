@@ -41,7 +41,7 @@ pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
 /// `rbd info`
 pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Info>> {
     let cmd = rbd_image(spot, Class::Question, &["info", "--format=json"], image)?;
-    match cli.run(call, &spot.access, cmd) {
+    match cli.ask(call, &spot.access, cmd) {
         Ok(output) => read::<InfoOutput>("rbd info", &output.stdout).map(|it| Some(it.into())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("look up image {}", path(spot, image)))),
@@ -117,7 +117,7 @@ pub(super) fn resize(cli: &Cli, call: &Call, spot: &Spot, image: &str, size: u64
 /// `rbd status`, which does not count itself.
 pub(super) fn watchers(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<Watcher>>> {
     let cmd = rbd_image(spot, Class::Question, &["status", "--format=json"], Image::Named(image))?;
-    match cli.run(call, &spot.access, cmd) {
+    match cli.ask(call, &spot.access, cmd) {
         Ok(output) => read::<StatusOutput>("rbd status", &output.stdout).map(|it| Some(it.watchers())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("look for clients of image {}", path(spot, image)))),

@@ -302,3 +302,12 @@ fn each_limit_takes_a_process_and_zero_takes_it_away() {
     it.fails(set, 2, NO_IMAGE);
     assert_eq!(it.set_limits(&it.call, &it.spot, "web", &limits).unwrap(), Changed::Absent);
 }
+
+#[test]
+fn an_image_that_goes_while_it_is_looked_at_is_absent() {
+    let it = Fixture::new();
+    let info = "rbd info --format=json --pool=vms --image=web";
+    it.fails(info, 2, "librbd::image::RefreshRequest: …\n\nrbd: info: (2) No such file or directory\n");
+    it.fails(info, 2, NO_IMAGE);
+    assert_eq!(it.info(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
+}
