@@ -252,8 +252,8 @@ pub trait Backend: Send + Sync {
     /// controller, so that [`Backend::attach`] did the controller's part: it is undone.
     fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()>;
 
-    /// Lets the device follow the volume's size.
-    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()>;
+    /// Lets the device follow the volume's size. One that does so by itself is waited for, until it has `least` bytes.
+    fn refresh(&self, call: &Call, id: &VolumeId, device: &Device, least: u64) -> Result<()>;
 
     /// What the kernel tells to be wrong with the attached volume's device, without any I/O.
     fn device_condition(&self, _id: &VolumeId) -> Result<Condition> {

@@ -24,7 +24,7 @@ impl Volumes {
         let record = record.ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))?;
         let lost = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
         let device = backend.attached(&id)?.ok_or_else(lost)?;
-        backend.refresh(call, &id, &device)?;
+        backend.refresh(call, &id, &device, request.size.required)?;
         let size = self.kernel.device_size(call, &device.path)?;
         if size < request.size.required {
             return Err(Error::out_of_range(format!(

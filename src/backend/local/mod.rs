@@ -266,7 +266,7 @@ impl Backend for Local {
         self.detach_volume(call, id)
     }
 
-    fn refresh(&self, call: &Call, _id: &VolumeId, device: &Device) -> Result<()> {
+    fn refresh(&self, call: &Call, _id: &VolumeId, device: &Device, _least: u64) -> Result<()> {
         self.loops.grow(call, &device.path)
     }
 

@@ -8,6 +8,10 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
+/// What is told of a volume in use that has no device.
+const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: unpublish and unstage it \
+                    here, and stage it again";
+
 impl Rbd {
     /// Maps the image as the controller said. Without a word from it the node does the controller's part first: two nodes that skip
     /// it must not write the same volume either.
@@ -69,15 +73,14 @@ impl Rbd {
         if alone { self.unpublish_here(call, id) } else { Ok(()) }
     }
 
-    pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId) -> Result<()> {
+    pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId, least: u64) -> Result<()> {
         let gone = || Error::precondition(format!("volume {id} is no longer mapped on this node: stage it again"));
         let mapping = self.mapping_of(id)?.ok_or_else(gone)?;
-        self.mapper.refresh(call, &mapping).map(drop).map_err(|error| error.context(format_args!("volume {id}")))
+        self.mapper.refresh(call, &mapping, least).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
     /// Asked of volumes in use alone, so that one without a device has lost it.
     pub(super) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
-        let lost = || Some("its device is gone from this node: unpublish and unstage it here, and stage it again".to_string());
-        Ok(self.mapping_of(id)?.map_or_else(lost, |mapping| self.mapper.condition(&mapping)))
+        Ok(self.mapping_of(id)?.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
     }
 }

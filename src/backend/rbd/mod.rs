@@ -239,8 +239,8 @@ impl Backend for Rbd {
         self.detach_volume(call, id, alone)
     }
 
-    fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device) -> Result<()> {
-        self.refresh_device(call, id)
+    fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device, least: u64) -> Result<()> {
+        self.refresh_device(call, id, least)
     }
 
     fn device_condition(&self, id: &VolumeId) -> Result<Condition> {

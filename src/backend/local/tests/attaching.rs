@@ -21,7 +21,7 @@ fn attaching_is_repeatable_and_detaching_too() {
     assert_eq!(device.sparse_file, Some(it.image(&volume)));
     assert_eq!(attach(&it, &volume.id, &Map::new()).unwrap(), device);
     assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device.clone()));
-    it.local.refresh(&it.call, &volume.id, &device).unwrap();
+    it.local.refresh(&it.call, &volume.id, &device, 0).unwrap();
     for _ in 0..2 {
         it.local.detach(&it.call, &volume.id, false).unwrap();
         assert_eq!(it.local.attached(&volume.id).unwrap(), None);

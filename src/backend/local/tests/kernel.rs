@@ -55,7 +55,7 @@ fn a_volume_is_attached_grown_and_detached() {
             assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device.clone()));
             let range = SizeRange { required: 5 * MIB, limit: 0 };
             let size = it.local.expand(&it.call, &volume.id, &range, &it.none).unwrap();
-            it.local.refresh(&it.call, &volume.id, &device).unwrap();
+            it.local.refresh(&it.call, &volume.id, &device, 0).unwrap();
             assert_eq!((device_size(&device), size), (5 * MIB, 5 * MIB));
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap()];
             refused(it.delete(&volume.id), Kind::Precondition, &parts);

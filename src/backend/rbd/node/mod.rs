@@ -260,16 +260,17 @@ impl Mapper {
         locked.map_err(|error| Error::io(format_args!("look whether {image} is being mapped"), &error))
     }
 
-    /// Lets the device follow the image's size; gives the device's in bytes.
+    /// Lets the device follow the image's size.
     ///
-    /// The kernel's driver hears of a new size from the cluster and is only reminded of it; rbd-nbd follows by itself.
+    /// The kernel's driver hears of a new size from the cluster and is only reminded of it. rbd-nbd follows by itself, a moment
+    /// after the image has grown: it is waited for, until the device has `least` bytes or must have heard of it.
     ///
     /// # Errors
     /// Not found when the device is gone; what the kernel answers.
-    pub fn refresh(&self, call: &Call, mapping: &Mapping) -> Result<u64> {
+    pub fn refresh(&self, call: &Call, mapping: &Mapping, least: u64) -> Result<()> {
         match &mapping.by {
-            MappedBy::Kernel(image) => self.kernel.refresh_rbd(call, image),
-            MappedBy::Nbd(_) => self.kernel.device_size(call, &mapping.device.path),
+            MappedBy::Kernel(image) => self.kernel.refresh_rbd(call, image).map(drop),
+            MappedBy::Nbd(connected) => self.await_size(call, connected, least),
         }
     }
 

@@ -6,12 +6,20 @@
 //!
 //! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::{Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
 use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::sys::nbd::ConnectedDevice;
+
+/// rbd-nbd hears of a new size from the cluster, asks for it and tells the kernel.
+const GROWING: Duration = Duration::from_secs(10);
+/// Between two looks at a device that is to grow: sysfs cannot be waited for.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Mapper {
     /// The key is read while the command starts, before it becomes a daemon.
@@ -42,6 +50,20 @@ impl Mapper {
         let command = Cmd::new(Tool::RbdNbd, Class::Change).args(["-c", "/dev/null", "unmap"]).arg(path);
         self.runner.run(call, &command)?;
         Ok(true)
+    }
+
+    /// Waits until the device has so many bytes, or could have them if it ever will.
+    pub(super) fn await_size(&self, call: &Call, connected: &ConnectedDevice, least: u64) -> Result<()> {
+        let until = Instant::now() + GROWING;
+        loop {
+            let now = self.table.read(connected.number);
+            let now = now.map_err(|error| Error::io(format_args!("look at {}", connected.path().display()), &error))?;
+            if now.is_none_or(|now| now.size >= least) || Instant::now() >= until || call.expired() {
+                return Ok(());
+            }
+            call.step(format!("waiting until {} has grown with its image", connected.path().display()));
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
