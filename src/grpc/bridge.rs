@@ -28,14 +28,18 @@ pub type Answer = Result<Arc<[u8]>>;
 type Work<R> = Box<dyn FnOnce(&Call) -> Result<R> + Send>;
 
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a health check.
-const QUICK: [&str; 7] = [
+const QUICK: [&str; 11] = [
     "/Probe",
+    "/ControllerProbe",
+    "/NodeProbe",
+    "/GetSupportedVersions",
     "/GetPluginInfo",
     "/GetPluginCapabilities",
     "/ControllerGetCapabilities",
     "/GroupControllerGetCapabilities",
     "/NodeGetCapabilities",
     "/NodeGetInfo",
+    "/GetNodeID",
 ];
 
 /// What a request comes to once it has been decoded and checked.

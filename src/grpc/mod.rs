@@ -1,10 +1,12 @@
 //! The door: gRPC on a unix socket. Only this module knows grpcio and the generated messages.
 
 pub mod bridge;
+pub mod operation;
 pub mod proto;
 pub mod running;
 pub mod status;
 pub mod stream;
+pub mod v0;
 pub mod v1;
 
 use std::path::{Path, PathBuf};
@@ -12,12 +14,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
+pub use grpcio::Service;
+use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, ServiceBuilder};
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
 use crate::sys::crash;
 use crate::sys::socket::{self, Listener};
+use crate::volume::Volumes;
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
 const SLOTS: usize = 128;
@@ -142,6 +146,22 @@ pub fn v1_services(bridge: &Bridge, identity: v1::identity::Identity, controller
     }
     if node {
         services.push(wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { volumes })).build());
+    }
+    services
+}
+
+/// The services of CSI 0.1 that this copy serves, on the same socket.
+pub fn v0_services(bridge: &Bridge, name: &str, volumes: &Arc<Volumes>, controller: bool, node: bool) -> Vec<Service> {
+    use proto::csi as wire;
+    let identity = Arc::new(v0::identity::Identity { name: name.to_string() });
+    let mut services = vec![wire::register_identity(ServiceBuilder::new(), bridge, &identity).build()];
+    if controller {
+        let service = Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes) });
+        services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
+    }
+    if node {
+        let service = Arc::new(v0::node::Node { volumes: Arc::clone(volumes) });
+        services.push(wire::register_node(ServiceBuilder::new(), bridge, &service).build());
     }
     services
 }

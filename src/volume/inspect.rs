@@ -34,7 +34,7 @@ impl Volumes {
         };
         let unlike = |(key, value): (&String, &String)| volume.context.get(key) != Some(value);
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
-            return Ok(Verdict::Refused(format!("volume_context has {key:?} other than volume {id}")));
+            return Ok(Verdict::Refused(format!("{key:?} is not what volume {id} has")));
         }
         Ok(match request.capabilities.iter().try_for_each(fits) {
             Ok(()) => Verdict::Confirmed,

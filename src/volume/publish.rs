@@ -22,16 +22,11 @@ impl Volumes {
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
-        let wanted = Target { path: request.target_path.clone(), mode: request.capability.mode, read_only, made: false };
-        let present = record.targets.iter().find(|target| target.path == wanted.path);
-        let is_new = present.is_none();
-        match present {
-            Some(present) => same_target(&id, present, &wanted)?,
-            None => {
-                self.check_other_targets(&id, &record, &wanted)?;
-                record.targets.push(Target { made: is_absent(path), ..wanted });
-                self.remember(&id, &record)?;
-            }
+        let mode = request.capability.mode;
+        let wanted = Target { path: request.target_path.clone(), mode, read_only, made: false, strict: false };
+        let is_new = self.add_target(&id, &mut record, wanted)?;
+        if is_new {
+            self.remember(&id, &record)?;
         }
         let bound = self.ensure_bound(call, &id, &source, path, &record.access, read_only);
         // What was published before this call may be in use, however this call failed.
@@ -40,6 +35,17 @@ impl Volumes {
                 self.forget_failed_target(call, &id, &request.target_path, error)
             }
         })
+    }
+
+    /// Enters a target into the record, unless it is there; whether it was not.
+    pub(super) fn add_target(&self, id: &VolumeId, record: &mut NodeRecord, wanted: Target) -> Result<bool> {
+        if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
+            return same_target(id, present, &wanted).map(|()| false);
+        }
+        self.check_other_targets(id, record, &wanted)?;
+        let made = is_absent(Path::new(&wanted.path));
+        record.targets.push(Target { made, ..wanted });
+        Ok(true)
     }
 
     /// Why a volume without a record cannot be published.
@@ -87,13 +93,14 @@ impl Volumes {
     /// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
     fn check_other_targets(&self, id: &VolumeId, record: &NodeRecord, wanted: &Target) -> Result<()> {
         let Some(other) = record.targets.first() else { return Ok(()) };
-        let strict = self.single_node_targets == SingleNodeTargets::Strict;
+        let all = || record.targets.iter().chain([wanted]);
+        let strict = self.single_node_targets == SingleNodeTargets::Strict || all().any(|target| target.strict);
         let single = |mode: Mode| match mode {
             Mode::SingleNodeSingleWriter => true,
             Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
             _ => false,
         };
-        match record.targets.iter().map(|target| target.mode).chain([wanted.mode]).find(|mode| single(*mode)) {
+        match all().map(|target| target.mode).find(|mode| single(*mode)) {
             Some(mode) => Err(Error::precondition(format!(
                 "volume {id} is published at {} and {mode:?} allows one target only: unpublish it there first",
                 other.path
@@ -103,7 +110,13 @@ impl Volumes {
     }
 
     /// What targets are binds of: the real mount, or the device node.
-    fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend, read_only: bool) -> Result<PathBuf> {
+    pub(super) fn bind_source(
+        &self,
+        id: &VolumeId,
+        record: &NodeRecord,
+        backend: &dyn Backend,
+        read_only: bool,
+    ) -> Result<PathBuf> {
         if record.access != Access::Block {
             return self.real_mount(id);
         }
@@ -120,7 +133,7 @@ impl Volumes {
     }
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
-    fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
+    pub(super) fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
         if why.kind() == Kind::Timeout {
             // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it done.
             return;

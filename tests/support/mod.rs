@@ -16,6 +16,7 @@ pub mod scratch;
 pub mod session;
 pub mod shape;
 pub mod stub;
+pub mod v0;
 pub mod volume;
 
 pub use client::{Client, Failure, refused};
