@@ -150,18 +150,15 @@ pub fn v1_services(bridge: &Bridge, identity: v1::identity::Identity, controller
     services
 }
 
-/// The services of CSI 0.1 that this copy serves, on the same socket.
+/// The services of CSI 0.1, on the same socket. What this copy does not serve says so.
 pub fn v0_services(bridge: &Bridge, name: &str, volumes: &Arc<Volumes>, controller: bool, node: bool) -> Vec<Service> {
     use proto::csi as wire;
     let identity = Arc::new(v0::identity::Identity { name: name.to_string() });
-    let mut services = vec![wire::register_identity(ServiceBuilder::new(), bridge, &identity).build()];
-    if controller {
-        let service = Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes) });
-        services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
-    }
-    if node {
-        let service = Arc::new(v0::node::Node { volumes: Arc::clone(volumes) });
-        services.push(wire::register_node(ServiceBuilder::new(), bridge, &service).build());
-    }
-    services
+    let controller = Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes), served: controller });
+    let node = Arc::new(v0::node::Node { volumes: Arc::clone(volumes), served: node });
+    vec![
+        wire::register_identity(ServiceBuilder::new(), bridge, &identity).build(),
+        wire::register_controller(ServiceBuilder::new(), bridge, &controller).build(),
+        wire::register_node(ServiceBuilder::new(), bridge, &node).build(),
+    ]
 }

@@ -37,7 +37,7 @@ use crate::journal::{Change, Journal, Table};
 use crate::layout::Layout;
 use crate::terms::ANOTHER_NODE;
 
-pub use inspect::Verdict;
+pub use inspect::{Verdict, has_file_system};
 pub use list::Listed;
 pub use stats::{Amount, Usage};
 

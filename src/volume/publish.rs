@@ -24,7 +24,7 @@ impl Volumes {
         let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
         let mode = request.capability.mode;
         let wanted = Target { path: request.target_path.clone(), mode, read_only, made: false, strict: false };
-        let is_new = self.add_target(&id, &mut record, wanted)?;
+        let is_new = add_target(&id, &mut record, wanted, self.single_node_targets)?;
         if is_new {
             self.remember(&id, &record)?;
         }
@@ -35,17 +35,6 @@ impl Volumes {
                 self.forget_failed_target(call, &id, &request.target_path, error)
             }
         })
-    }
-
-    /// Enters a target into the record, unless it is there; whether it was not.
-    pub(super) fn add_target(&self, id: &VolumeId, record: &mut NodeRecord, wanted: Target) -> Result<bool> {
-        if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
-            return same_target(id, present, &wanted).map(|()| false);
-        }
-        self.check_other_targets(id, record, &wanted)?;
-        let made = is_absent(Path::new(&wanted.path));
-        record.targets.push(Target { made, ..wanted });
-        Ok(true)
     }
 
     /// Why a volume without a record cannot be published.
@@ -90,25 +79,6 @@ impl Volumes {
         request.read_only || record.read_only || node_record::is_read_only(&request.capability)
     }
 
-    /// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
-    fn check_other_targets(&self, id: &VolumeId, record: &NodeRecord, wanted: &Target) -> Result<()> {
-        let Some(other) = record.targets.first() else { return Ok(()) };
-        let all = || record.targets.iter().chain([wanted]);
-        let strict = self.single_node_targets == SingleNodeTargets::Strict || all().any(|target| target.strict);
-        let single = |mode: Mode| match mode {
-            Mode::SingleNodeSingleWriter => true,
-            Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
-            _ => false,
-        };
-        match all().map(|target| target.mode).find(|mode| single(*mode)) {
-            Some(mode) => Err(Error::precondition(format!(
-                "volume {id} is published at {} and {mode:?} allows one target only: unpublish it there first",
-                other.path
-            ))),
-            None => Ok(()),
-        }
-    }
-
     /// What targets are binds of: the real mount, or the device node.
     pub(super) fn bind_source(
         &self,
@@ -141,6 +111,36 @@ impl Volumes {
         if let Err(error) = self.remove_target(call, id, path) {
             log::warn!("volume {id}: what a failed publish left at {path} could not be taken back: {error}");
         }
+    }
+}
+
+/// Enters a target into the record, unless it is there; whether it was not.
+pub(super) fn add_target(id: &VolumeId, record: &mut NodeRecord, wanted: Target, configured: SingleNodeTargets) -> Result<bool> {
+    if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
+        return same_target(id, present, &wanted).map(|()| false);
+    }
+    check_other_targets(id, record, &wanted, configured)?;
+    let made = is_absent(Path::new(&wanted.path));
+    record.targets.push(Target { made, ..wanted });
+    Ok(true)
+}
+
+/// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
+fn check_other_targets(id: &VolumeId, record: &NodeRecord, wanted: &Target, configured: SingleNodeTargets) -> Result<()> {
+    let Some(other) = record.targets.first() else { return Ok(()) };
+    let all = || record.targets.iter().chain([wanted]);
+    let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.strict);
+    let single = |mode: Mode| match mode {
+        Mode::SingleNodeSingleWriter => true,
+        Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
+        _ => false,
+    };
+    match all().map(|target| target.mode).find(|mode| single(*mode)) {
+        Some(mode) => Err(Error::precondition(format!(
+            "volume {id} is published at {} and {mode:?} allows one target only: unpublish it there first",
+            other.path
+        ))),
+        None => Ok(()),
     }
 }
 

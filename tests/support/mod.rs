@@ -17,6 +17,7 @@ pub mod session;
 pub mod shape;
 pub mod stub;
 pub mod v0;
+pub mod v0_controller;
 pub mod volume;
 
 pub use client::{Client, Failure, refused};

@@ -2,24 +2,35 @@
 
 use std::sync::Arc;
 
-use protobuf::EnumOrUnknown;
+use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Unpublished, Volume};
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, encode, plan};
+use crate::grpc::v0::{decode, encode, not_served, plan};
 use crate::volume::keys::Hold;
 use crate::volume::requests::{
     CreateVolume, DeleteVolume, GetCapacity, Map, Page, PublishToNode, TopologyRequirement, UnpublishFromNode, Validate,
 };
-use crate::volume::{Listed, Verdict, Volumes};
+use crate::volume::{Listed, Verdict, Volumes, has_file_system};
 
 /// Makes, gives, looks at and deletes volumes.
 #[derive(Debug)]
 pub struct Controller {
     /// The operations.
     pub volumes: Arc<Volumes>,
+    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    pub served: bool,
+}
+
+impl Controller {
+    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        if !self.served {
+            return Err(not_served("controller"));
+        }
+        decode::version(version)
+    }
 }
 
 /// The rpcs that the controller's capabilities speak of: all there are.
@@ -30,7 +41,7 @@ fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
 
 impl wire::Controller for Controller {
     fn create_volume(&self, request: wire::CreateVolumeRequest) -> Result<Plan<wire::CreateVolumeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let request = CreateVolume {
             name: request.name,
             size: decode::size(&request.capacity_range)?,
@@ -42,15 +53,20 @@ impl wire::Controller for Controller {
             topology: TopologyRequirement::default(),
         }
         .checked()?;
+        decode::one_file_system(&request.capabilities, &request.parameters)?;
         let (subject, hold) = (request.name.clone(), self.volumes.hold_creation(&request)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let volume_info = encode::volume(volumes.create(call, request)?);
-            Ok(wire::CreateVolumeResponse { volume_info, ..Default::default() })
+            let capabilities = request.capabilities.clone();
+            let volume = volumes.create(call, request)?;
+            // One that was there before may have been made for something else.
+            let fits = capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
+            fits.map_err(Error::already_exists)?;
+            Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
         }))
     }
 
     fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // The storage has to be released.
         let request = DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
@@ -65,7 +81,7 @@ impl wire::Controller for Controller {
         &self,
         request: wire::ControllerPublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let request = PublishToNode {
             volume_id: request.volume_id,
             node_id: decode::node_id(request.node_id)?,
@@ -86,7 +102,7 @@ impl wire::Controller for Controller {
         &self,
         request: wire::ControllerUnpublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let (node_id, secrets) = (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
@@ -106,7 +122,7 @@ impl wire::Controller for Controller {
         &self,
         request: wire::ValidateVolumeCapabilitiesRequest,
     ) -> Result<Plan<wire::ValidateVolumeCapabilitiesResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let request = Validate {
             volume_id: request.volume_id,
             capabilities: decode::capabilities(request.volume_capabilities)?,
@@ -127,7 +143,7 @@ impl wire::Controller for Controller {
     }
 
     fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let page = Page { max_entries: decode::max_entries(request.max_entries), token: request.starting_token }.checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
             let Listed { entries, next_token } = volumes.list(call, &page)?;
@@ -137,7 +153,7 @@ impl wire::Controller for Controller {
     }
 
     fn get_capacity(&self, request: wire::GetCapacityRequest) -> Result<Plan<wire::GetCapacityResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let request = GetCapacity {
             capabilities: decode::capabilities(request.volume_capabilities)?,
             parameters: decode::map("parameters", request.parameters)?,
@@ -151,7 +167,7 @@ impl wire::Controller for Controller {
     }
 
     fn controller_probe(&self, request: wire::ControllerProbeRequest) -> Result<Plan<wire::ControllerProbeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         self.volumes.ready()?;
         Ok(Plan::now(wire::ControllerProbeResponse::default()))
     }
@@ -161,7 +177,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerGetCapabilitiesRequest,
     ) -> Result<Plan<wire::ControllerGetCapabilitiesResponse>> {
         use wire::controller_service_capability::{RPC, Type};
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }

@@ -22,7 +22,7 @@ pub mod node;
 use std::sync::Arc;
 
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation;
 use crate::locks::Identical;
@@ -32,6 +32,10 @@ use crate::volume::keys::Hold;
 /// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request through v1 is another.
 #[derive(Clone, Debug, PartialEq)]
 struct Asked<Q>(Q);
+
+fn not_served(service: &str) -> Error {
+    Error::unimplemented(format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES"))
+}
 
 /// A plan that holds what `hold` says, joins the same request of this protocol, and hands it to `work`.
 fn plan<Q, R>(

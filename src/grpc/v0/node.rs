@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use protobuf::MessageField;
+
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation::path;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, plan};
+use crate::grpc::v0::{decode, not_served, plan};
 use crate::volume::Volumes;
 use crate::volume::requests::{PublishUnstaged, Unpublish};
 
@@ -15,11 +17,22 @@ use crate::volume::requests::{PublishUnstaged, Unpublish};
 pub struct Node {
     /// The operations.
     pub volumes: Arc<Volumes>,
+    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    pub served: bool,
+}
+
+impl Node {
+    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        if !self.served {
+            return Err(not_served("node"));
+        }
+        decode::version(version)
+    }
 }
 
 impl wire::Node for Node {
     fn node_publish_volume(&self, request: wire::NodePublishVolumeRequest) -> Result<Plan<wire::NodePublishVolumeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let request = PublishUnstaged {
             volume_id: request.volume_id,
             publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
@@ -40,7 +53,7 @@ impl wire::Node for Node {
         &self,
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         let request = Unpublish { volume_id: request.volume_id, target_path: path(request.target_path) }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
@@ -51,12 +64,12 @@ impl wire::Node for Node {
     }
 
     fn get_node_id(&self, request: wire::GetNodeIDRequest) -> Result<Plan<wire::GetNodeIDResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         Ok(Plan::now(wire::GetNodeIDResponse { node_id: self.volumes.node_id.clone(), ..Default::default() }))
     }
 
     fn node_probe(&self, request: wire::NodeProbeRequest) -> Result<Plan<wire::NodeProbeResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         self.volumes.ready()?;
         Ok(Plan::now(wire::NodeProbeResponse::default()))
     }
@@ -66,7 +79,7 @@ impl wire::Node for Node {
         &self,
         request: wire::NodeGetCapabilitiesRequest,
     ) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
-        decode::version(&request.version)?;
+        self.admit(&request.version)?;
         Ok(Plan::now(wire::NodeGetCapabilitiesResponse::default()))
     }
 }
