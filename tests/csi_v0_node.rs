@@ -156,10 +156,8 @@ fn what_is_published_read_only_is_read_only() {
             volume.send(&request).expect("publish read-only");
         }
         refused(volume.publish(at), Code::ALREADY_EXISTS, &[&volume.id]);
-        let refusal = match at {
-            "target" => fs::write(volume.daemon.path("target/file"), "data").expect_err("it is read-only").kind(),
-            _ => fs::OpenOptions::new().write(true).open(volume.daemon.path(at)).expect_err("it is read-only").kind(),
-        };
+        let file = if at == "device" { at } else { "target/file" };
+        let refusal = fs::write(volume.daemon.path(file), "data").expect_err("it is read-only").kind();
         assert!(matches!(refusal, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied), "{refusal:?}");
         volume.unpublish(at).expect("unpublish");
         volume.publish(at).expect("publish for writing");
@@ -175,7 +173,7 @@ fn what_the_controller_says_reaches_the_node() {
     let request = wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&volume.id, "node-1", block()) };
     let publish_volume_info = volume.client.controller_publish_volume(&request).expect("publish").publish_volume_info;
     volume.send(&wire::NodePublishVolumeRequest { publish_volume_info, ..volume.request("device") }).expect("publish");
-    fs::OpenOptions::new().write(true).open(volume.daemon.path("device")).expect_err("the device is read-only");
+    fs::write(volume.daemon.path("device"), "data").expect_err("the device is read-only");
     volume.unpublish("device").expect("unpublish");
 }
 
