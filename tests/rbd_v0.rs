@@ -50,3 +50,28 @@ fn a_volume_of_one_node_is_not_given_to_another() {
     it.client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back from all");
     assert!(nodes().is_empty());
 }
+
+/// Which programs the creation was made with, each without its arguments but the first.
+fn programs(it: &Subject, method: &str) -> Vec<String> {
+    let line = it.daemon.log.await_lines(&format!("{method} "), 1).remove(0);
+    let number = line.split_whitespace().nth(2).expect("the call's number").to_string();
+    let ended = it.daemon.log.lines_with(&format!("call {number}: `"));
+    let programs = ended.iter().filter(|line| line.contains("` took ")).filter_map(|line| line.split('`').nth(1));
+    programs.map(|command| command.split(' ').next().unwrap_or_default().to_string()).collect()
+}
+
+#[test]
+fn a_creation_starts_as_many_programs_as_through_v1() {
+    let it = Subject::rbd();
+    let v1 = support::Daemon::client(&it.daemon);
+    // The first one learns of the pool.
+    it.create("zero");
+    let corner = it.corner.as_ref().expect("a corner");
+    v1.create(&corner.volume("one", 8)).expect("create");
+    let through_v1 = programs(&it, "/csi.v1.Controller/CreateVolume");
+    let other = Subject::rbd();
+    other.daemon.client().create(&other.corner.as_ref().expect("a corner").volume("zero", 8)).expect("create");
+    other.create("one");
+    assert!(!through_v1.is_empty());
+    assert_eq!(programs(&other, "/csi.Controller/CreateVolume"), through_v1);
+}
