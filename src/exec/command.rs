@@ -26,10 +26,24 @@ pub struct Cmd {
     pub(super) tool: Tool,
     pub(super) class: Class,
     pub(super) args: Vec<OsString>,
-    pub(super) stdin: Vec<u8>,
+    pub(super) stdin: Input,
     pub(super) files: Vec<MemoryFile>,
     pub(super) share: Option<Arc<str>>,
     pub(super) outlives: bool,
+}
+
+/// What a command reads from stdin, an anonymous file in memory.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Input {
+    pub(super) bytes: Vec<u8>,
+    /// Of the file, where that is more than there are bytes.
+    pub(super) length: u64,
+}
+
+impl From<&[u8]> for Input {
+    fn from(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), length: 0 }
+    }
 }
 
 /// A file in memory that a command reads by the path in one of its arguments.
@@ -43,7 +57,7 @@ pub(super) struct MemoryFile {
 impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
-        Self { tool, class, args: Vec::new(), stdin: Vec::new(), files: Vec::new(), share: None, outlives: false }
+        Self { tool, class, args: Vec::new(), stdin: Input::default(), files: Vec::new(), share: None, outlives: false }
     }
 
     /// The same with one more argument.
@@ -63,7 +77,14 @@ impl Cmd {
     /// The same, reading `bytes` from an anonymous file in memory: the place for secrets, also as `/proc/self/fd/0`.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.stdin = bytes.into();
+        self.stdin.bytes = bytes.into();
+        self
+    }
+
+    /// The same, with stdin looking as if it had `length` bytes (stat(2)), of which the last ones are zeros that take no memory.
+    #[must_use]
+    pub fn stdin_length(mut self, length: u64) -> Self {
+        self.stdin.length = length;
         self
     }
 
@@ -113,7 +134,7 @@ impl fmt::Display for Cmd {
 /// Without what is read from stdin, which may be a key.
 impl fmt::Debug for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} `{self}` with {} bytes on stdin", self.class, self.stdin.len())?;
+        write!(f, "{:?} `{self}` with {} bytes on stdin", self.class, self.stdin.bytes.len())?;
         match self.files.len() {
             0 => Ok(()),
             count => write!(f, " and {count} in memory"),

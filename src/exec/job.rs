@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::CommandError;
-use super::command::{MemoryFile, Output};
+use super::command::{Input, MemoryFile, Output};
 use super::stream::{Keep, Stream};
 use crate::sys::process::{BrokenPipe, isolate};
 
@@ -27,7 +27,7 @@ pub(super) struct Start<'a> {
     pub(super) name: &'a str,
     pub(super) args: &'a [OsString],
     pub(super) search_path: &'a OsStr,
-    pub(super) stdin: &'a [u8],
+    pub(super) stdin: &'a Input,
     pub(super) files: &'a [MemoryFile],
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
@@ -37,11 +37,15 @@ pub(super) struct Start<'a> {
 impl Start<'_> {
     fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(self.program);
-        let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes()));
+        let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));
         let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
         command.arg0(self.name).args(self.arguments(&files)).current_dir("/").process_group(0);
         command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", self.search_path);
-        let stdin = if self.stdin.is_empty() { Stdio::null() } else { memory("stdin", self.stdin)?.into() };
+        let stdin = if self.stdin.bytes.is_empty() {
+            Stdio::null()
+        } else {
+            memory("stdin", &self.stdin.bytes, self.stdin.length)?.into()
+        };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         isolate(&mut command, self.broken_pipe, files);
         Ok(command)
@@ -57,9 +61,9 @@ impl Start<'_> {
     }
 }
 
-/// An anonymous file in memory that holds `bytes`: no pipe to fill while the child writes, no trace on a disk.
+/// An anonymous file in memory that holds `bytes`, and zeros up to `length`: no pipe to fill while the child writes, no trace on a disk.
 /// It is close-on-exec, so that no other child that another thread starts at this moment has it.
-fn memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedFd> {
     let fd = match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the seal, later ones can be told to insist on it (memfd_create(2)).
         Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC)?,
@@ -67,6 +71,7 @@ fn memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     };
     let mut file = File::from(fd);
     file.write_all(bytes)?;
+    file.set_len(length.max(bytes.len() as u64))?;
     file.rewind()?;
     Ok(file.into())
 }

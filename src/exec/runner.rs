@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
+use super::command::Input;
 use super::gate::{Entrant, Gate, Place};
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::job::{Event, Job, Start};
@@ -144,7 +145,7 @@ impl Processes {
         info!("{}; left behind: {watched} that did not end in time, {orphans} that could or must not be killed", self.started());
     }
 
-    fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a [u8], class: Class) -> Start<'a> {
+    fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a Input, class: Class) -> Start<'a> {
         let broken_pipe = if class == Class::Unbounded { BrokenPipe::Ignored } else { BrokenPipe::Ends };
         let (search_path, stdout_limit, files) = (self.search_path.as_os_str(), self.limits.stdout, &[]);
         Start { program, name, args, search_path, stdin, files, stdout_limit, broken_pipe }
@@ -258,7 +259,8 @@ impl Helper for Processes {
         let _watched = Watched::new(self);
         let place = self.helper_gate.enter(&Entrant { call, command: step, class, share: None })?;
         let args = [OsString::from(HELPER_ARGUMENT)];
-        let start = self.start(&self.helper_program, "cephlet", &args, request, class);
+        let request = Input::from(request);
+        let start = self.start(&self.helper_program, "cephlet", &args, &request, class);
         let task = Task { call, command: step.to_owned(), class, start, place };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }

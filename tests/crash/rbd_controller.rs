@@ -1,5 +1,7 @@
 //! What the controller does to RBD volumes.
 
+use std::collections::BTreeMap;
+
 use cephlet::grpc::proto::csi_v1 as wire;
 
 use super::rbd::{Scene, Trial};
@@ -165,7 +167,9 @@ fn publish_to_node(scene: &mut Scene) -> Answer<Told> {
         ..publish_to(scene.id(), "node-1")
     };
     // The context names the image, which is another each time.
-    scene.client().controller_publish_volume(&request).map(|reply| Told::new(&reply, &reply.publish_context.len()))
+    let reply = scene.client().controller_publish_volume(&request)?;
+    let context: BTreeMap<_, _> = reply.publish_context.iter().collect();
+    Ok(Told::new(&context, &context.len()))
 }
 
 fn unpublish_from_node(scene: &mut Scene) -> Answer<Told> {

@@ -70,7 +70,8 @@ fn clones_of_a_snapshot_whose_commands_are_killed() {
             let request = from_snapshot(killer.corner.volume(&format!("new-{number}"), MIBS), &snap);
             client.create(&request).map(|it| it.volume_id)
         });
-        assert_eq!(killer.corner.images().len(), before + REQUESTS);
+        let images = killer.corner.images();
+        assert_eq!(images.len(), before + REQUESTS, "{images:?}");
         assert_contents(&killer, &ids, &sum);
         killer.client().delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
         ids.push(source);

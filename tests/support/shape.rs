@@ -121,6 +121,10 @@ fn labelled(object: &str, labels: &BTreeMap<String, String>) -> String {
     {
         *last = "SNAP".into();
     }
-    let parts = parts.into_iter().map(|part| labels.get(&part).cloned().unwrap_or(part));
+    let parts = parts.into_iter().map(|part| match labels.get(&part) {
+        Some(label) => label.clone(),
+        // An image may have its id in its name.
+        None => labels.keys().fold(part, |part, id| part.replace(id, "ID")),
+    });
     format!("object {}", parts.collect::<Vec<_>>().join("."))
 }

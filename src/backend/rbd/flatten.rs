@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -40,8 +40,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Job>,
-    /// To be looked at again after a pause.
-    later: Vec<Job>,
+    /// To be looked at again, and from when on.
+    later: VecDeque<(Instant, Job)>,
     started: bool,
     stopped: bool,
 }
@@ -95,7 +95,7 @@ impl Flattening {
     /// Does now what the thread would do.
     pub fn work_off(&self) {
         let mut jobs: Vec<Job> = std::mem::take(&mut self.0.queue.lock().waiting).into();
-        jobs.append(&mut self.0.queue.lock().later);
+        jobs.extend(self.0.queue.lock().later.drain(..).map(|(_, job)| job));
         jobs.into_iter().for_each(|job| self.0.work(job));
     }
 }
@@ -121,14 +121,16 @@ impl Shared {
             if queue.stopped {
                 return None;
             }
+            let due = queue.later.front().map(|(due, _)| *due);
+            if due.is_some_and(|due| due <= Instant::now()) {
+                return queue.later.pop_front().map(|(_, job)| job);
+            }
             if let Some(job) = queue.waiting.pop_front() {
                 return Some(job);
             }
-            if queue.later.is_empty() {
-                self.wake.wait(&mut queue);
-            } else if self.wake.wait_for(&mut queue, PAUSE).timed_out() {
-                let again = std::mem::take(&mut queue.later);
-                queue.waiting.extend(again);
+            match due {
+                Some(due) => drop(self.wake.wait_until(&mut queue, due)),
+                None => self.wake.wait(&mut queue),
             }
         }
     }
@@ -144,7 +146,7 @@ impl Shared {
         };
         let mut queue = self.queue.lock();
         if again && looks < LOOKS && queue.later.len() < MOST {
-            queue.later.push(Job { looks, ..job });
+            queue.later.push_back((Instant::now() + PAUSE, Job { looks, ..job }));
         }
     }
 

@@ -138,7 +138,7 @@ impl Rbd {
     /// Answers a request whose image is there already; finishes it where a killed creation did not.
     pub(super) fn same_volume(&self, call: &Call, wanted: &Wanted<'_>, info: Info) -> Result<Info> {
         let Wanted { new, spot, record, .. } = wanted;
-        let Found { mut info, record: present } = self.with_record_in_making(call, spot, &wanted.key(), info)?;
+        let Found { info, record: present } = self.with_record_in_making(call, spot, &wanted.key(), info)?;
         match present {
             Some(present) => self.refuse_difference(new, &present, &info)?,
             None if new.source.is_some() => {
@@ -147,24 +147,17 @@ impl Rbd {
                     new.object
                 )));
             }
-            None if info.size > 0 && !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
+            None if !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
             None => {
                 self.tool.set_metadata(call, spot, &new.object, record::KEY, &record.text()?)?;
                 self.records.remember(&wanted.key(), &info.id, record);
             }
         }
-        // Killed between its creation and its size.
-        if info.size < new.size.required {
-            info.size = size_of_new(&new.size, 0)?;
-            self.tool.resize(call, spot, &new.object, info.size)?;
-        }
         Ok(info)
     }
 
     fn refuse_difference(&self, new: &NewVolume, present: &Record, info: &Info) -> Result<()> {
-        // A killed creation may have left an image smaller than it says.
-        let size = info.size.max(present.asked.required);
-        match present.asked.difference(new, size) {
+        match present.asked.difference(new, info.size) {
             None => Ok(()),
             Some(difference) => Err(Error::already_exists(format!(
                 "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",

@@ -44,6 +44,16 @@ impl Cli {
         access.run(&*self.runner, call, &cmd)
     }
 
+    /// Runs a question about an image. One that is removed after it was opened fails in many words; asked again, it is absent.
+    pub(super) fn ask(&self, call: &Call, access: &Access, cmd: Cmd) -> Result<Output, Failure> {
+        match access.run(&*self.runner, call, &cmd) {
+            Err(failure) if is(&failure, libc::ENOENT) && !failure.says("error opening ") && !failure.says("does not exist") => {
+                access.run(&*self.runner, call, &cmd)
+            }
+            answer => answer,
+        }
+    }
+
     /// The error that a failure of `doing` is, in a pool and namespace.
     pub(super) fn error(&self, call: &Call, failure: Failure, spot: &Spot, doing: &str) -> Error {
         let Spot { access, pool, namespace } = spot;

@@ -12,12 +12,14 @@ use crate::exec::{Class, Tool};
 /// What `rbd` says where it finds no image to open.
 pub(super) const NOT_OPENED: &str = "error opening image";
 
-/// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for each value.
+/// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for each value. The image
+/// first gets the size of the file that is read, so that file looks as large: one whose making is killed has the right size or
+/// does not exist. From a pipe it would first be as large as an object.
 pub(super) fn create(cli: &Cli, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
-    let words = ["import", "--no-progress", "--export-format=2", "--path=-"];
+    let words = ["import", "--no-progress", "--export-format=2", "--path=/proc/self/fd/0"];
     let cmd = osd_command(spot, Tool::Rbd, Class::Change).args(words);
     let cmd = cmd.args(destination(spot, image.name)?).args(layout(image.layout));
-    let cmd = cmd.stdin(empty_image(image.size, image.metadata));
+    let cmd = cmd.stdin(empty_image(image.size, image.metadata)).stdin_length(image.size);
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Made::New),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Made::Taken),
@@ -41,7 +43,7 @@ pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
 /// `rbd info`
 pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Info>> {
     let cmd = rbd_image(spot, Class::Question, &["info", "--format=json"], image)?;
-    match cli.run(call, &spot.access, cmd) {
+    match cli.ask(call, &spot.access, cmd) {
         Ok(output) => read::<InfoOutput>("rbd info", &output.stdout).map(|it| Some(it.into())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("look up image {}", path(spot, image)))),
@@ -117,7 +119,7 @@ pub(super) fn resize(cli: &Cli, call: &Call, spot: &Spot, image: &str, size: u64
 /// `rbd status`, which does not count itself.
 pub(super) fn watchers(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<Watcher>>> {
     let cmd = rbd_image(spot, Class::Question, &["status", "--format=json"], Image::Named(image))?;
-    match cli.run(call, &spot.access, cmd) {
+    match cli.ask(call, &spot.access, cmd) {
         Ok(output) => read::<StatusOutput>("rbd status", &output.stdout).map(|it| Some(it.watchers())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("look for clients of image {}", path(spot, image)))),

@@ -30,7 +30,7 @@ pub(super) fn get(cli: &Cli, call: &Call, spot: &Spot, image: &str, key: &str) -
 pub(super) fn all(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>> {
     let words = ["image-meta", "ls", "--format=json"];
     let cmd = rbd_image(spot, Class::Question, &words, Image::Named(image))?;
-    match cli.run(call, &spot.access, cmd) {
+    match cli.ask(call, &spot.access, cmd) {
         Ok(output) if output.stdout.trim_ascii().is_empty() => Ok(Some(BTreeMap::new())),
         Ok(output) => read("rbd image-meta ls", &output.stdout).map(Some),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),

@@ -23,7 +23,7 @@ pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, image: &str, snapshot: &
 /// `rbd snap ls --all`
 pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Vec<Snap>>> {
     let cmd = rbd_image(spot, Class::Question, &["snap", "ls", "--all", "--format=json"], image)?;
-    match cli.run(call, &spot.access, cmd) {
+    match cli.ask(call, &spot.access, cmd) {
         Ok(output) => {
             let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
             Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))

@@ -2,11 +2,12 @@
 
 use super::answer::{absent, is};
 use super::output::{TrashOutput, read};
-use super::{Cli, path, plain, rbd, rbd_image};
+use super::{Cli, images, path, plain, rbd, rbd_image};
+use crate::backend::ceph::Failure;
 use crate::backend::rbd::tool::{Changed, Handed, Image, Removed, Renamed, Spot, Trashed};
 use crate::call::Call;
 use crate::error::{Kind, Result};
-use crate::exec::{Class, Tool};
+use crate::exec::{Class, Output, Tool};
 
 /// `rbd trash mv`
 pub(super) fn put(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
@@ -18,9 +19,38 @@ pub(super) fn put(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Ch
     }
 }
 
-/// `rbd trash ls`
+/// How often a listing is begun.
+const LISTINGS: usize = 4;
+
+/// `rbd trash ls`. It opens every image to tell where it came from, and fails as a whole where one is not there: one that is purged
+/// just now, or one whose purge was killed after the image and before its entry. Such an entry stays until it is purged again.
 pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Trashed>> {
-    match cli.run(call, &spot.access, rbd(spot, Class::Question, &["trash", "ls", "--all", "--long", "--format=json"])) {
+    for _ in 1..LISTINGS {
+        match rows(cli, call, spot, &["--long"]) {
+            Err(failure) if absent(&failure, &["trash list: "]) => purge_empty_entries(cli, call, spot)?,
+            listed => return told(cli, call, spot, listed),
+        }
+    }
+    told(cli, call, spot, rows(cli, call, spot, &["--long"]))
+}
+
+/// Purges the entries whose image is gone.
+fn purge_empty_entries(cli: &Cli, call: &Call, spot: &Spot) -> Result<()> {
+    for entry in told(cli, call, spot, rows(cli, call, spot, &[]))? {
+        if images::info(cli, call, spot, Image::Id(&entry.id))?.is_none() {
+            purge(cli, call, spot, &entry.id)?;
+        }
+    }
+    Ok(())
+}
+
+fn rows(cli: &Cli, call: &Call, spot: &Spot, options: &[&str]) -> std::result::Result<Output, Failure> {
+    let words = ["trash", "ls", "--all", "--format=json"];
+    cli.run(call, &spot.access, rbd(spot, Class::Question, &[&words, options].concat()))
+}
+
+fn told(cli: &Cli, call: &Call, spot: &Spot, listed: std::result::Result<Output, Failure>) -> Result<Vec<Trashed>> {
+    match listed {
         Ok(output) => {
             let rows = read::<Vec<TrashOutput>>("rbd trash ls", &output.stdout)?;
             Ok(rows.into_iter().map(Trashed::from).collect())

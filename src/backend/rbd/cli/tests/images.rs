@@ -6,7 +6,7 @@ use crate::backend::rbd::tool::{
 };
 use crate::exec::CommandError;
 
-const IMPORT: &str = "rbd ~ import --no-progress --export-format=2 --path=- --dest-pool=vms --dest=web";
+const IMPORT: &str = "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
 const RM: &str = "rbd ~ rm --no-progress --rbd-move-parent-to-trash-on-remove=true --pool=vms --image=web";
 const INFO: &str = "rbd info --format=json --pool=vms --image=web";
 const RESIZE: &str = "rbd ~ resize --no-progress --pool=vms --image=web --size=2000001B";
@@ -301,4 +301,13 @@ fn each_limit_takes_a_process_and_zero_takes_it_away() {
     assert_eq!(it.set_limits(&it.call, &it.spot, "web", &limits).unwrap(), Changed::Done);
     it.fails(set, 2, NO_IMAGE);
     assert_eq!(it.set_limits(&it.call, &it.spot, "web", &limits).unwrap(), Changed::Absent);
+}
+
+#[test]
+fn an_image_that_goes_while_it_is_looked_at_is_absent() {
+    let it = Fixture::new();
+    let info = "rbd info --format=json --pool=vms --image=web";
+    it.fails(info, 2, "librbd::image::RefreshRequest: …\n\nrbd: info: (2) No such file or directory\n");
+    it.fails(info, 2, NO_IMAGE);
+    assert_eq!(it.info(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
 }

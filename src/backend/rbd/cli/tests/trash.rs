@@ -26,10 +26,23 @@ fn the_trash_says_what_librbd_moved_there() {
     let it = Fixture::new();
     let printed = r#"[{"id":"10d95d6456b2","name":"t-full","source":"USER_PARENT","deleted_at":"Sat Nov 21 08:29:19 2026",
         "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
-    it.prints("rbd trash ls --all --long --format=json --pool=vms", printed);
+    it.prints("rbd trash ls --all --format=json --long --pool=vms", printed);
     let item = |name: &str, id: &str, by_clones| Trashed { name: name.into(), id: id.into(), by_clones };
     let expected = [item("t-full", "10d95d6456b2", true), item("t-c1", ID, false)];
     assert_eq!(it.trash(&it.call, &it.spot).unwrap(), expected);
+}
+
+#[test]
+fn an_entry_without_its_image_is_purged_for_the_list_to_be_told() {
+    let it = Fixture::new();
+    let long = "rbd trash ls --all --format=json --long --pool=vms";
+    it.fails(long, 2, "librbd::image::OpenRequest: failed to …\n\nrbd: trash list: (2) No such file or directory\n");
+    it.prints("rbd trash ls --all --format=json --pool=vms", r#"[{"id":"118b7b3d6f7d","name":"web"}]"#);
+    let info = "rbd info --format=json --pool=vms --image-id=118b7b3d6f7d";
+    it.fails(info, 2, "rbd: error opening image with id 118b7b3d6f7d: (2) No such file or directory\n");
+    it.prints("rbd trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d", "");
+    it.prints(long, "[]");
+    assert_eq!(it.trash(&it.call, &it.spot).unwrap(), []);
 }
 
 #[test]
