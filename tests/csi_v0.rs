@@ -27,7 +27,7 @@ fn in_version(client: &Client, version: MessageField<wire::Version>) -> Vec<(&'s
     macro_rules! ask {
         ($($rpc:ident: $request:expr,)*) => {
             vec![$((stringify!($rpc), {
-                let mut request = $request;
+                let mut request = std::convert::identity($request);
                 request.version = version.clone();
                 client.$rpc(&request).map(drop)
             }),)*]

@@ -52,8 +52,11 @@ struct Agent {
 /// What a step was told.
 type Told = String;
 
+/// A step, and its name.
+type Step = (&'static str, fn(&mut Agent) -> Told);
+
 /// The steps in the agent's order. Each may be repeated.
-const STEPS: [(&str, fn(&mut Agent) -> Told); 16] = [
+const STEPS: [Step; 16] = [
     ("versions", Agent::versions),
     ("the controller's info", Agent::info),
     ("the controller's probe", Agent::probe_controller),
