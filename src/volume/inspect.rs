@@ -14,6 +14,8 @@ pub enum Verdict {
     Confirmed,
     /// It cannot, for this reason.
     Refused(String),
+    /// This key of the volume's context is not as it was told, so it is another volume that is meant.
+    OtherContext(String),
 }
 
 impl Volumes {
@@ -34,7 +36,7 @@ impl Volumes {
         };
         let unlike = |(key, value): (&String, &String)| volume.context.get(key) != Some(value);
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
-            return Ok(Verdict::Refused(format!("{key:?} is not what volume {id} has")));
+            return Ok(Verdict::OtherContext(key.clone()));
         }
         Ok(match request.capabilities.iter().try_for_each(fits) {
             Ok(()) => Verdict::Confirmed,

@@ -137,6 +137,9 @@ impl wire::Controller for Controller {
             let (supported, message) = match volumes.validate(call, &request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
+                Verdict::OtherContext(key) => {
+                    (false, encode::text(format!("volume_attributes has another {key:?} than the volume")))
+                }
             };
             Ok(wire::ValidateVolumeCapabilitiesResponse { supported, message, ..Default::default() })
         }))

@@ -268,8 +268,10 @@ impl wire::Controller for Controller {
 
 fn verdict(verdict: Verdict, request: Validate) -> wire::ValidateVolumeCapabilitiesResponse {
     use wire::validate_volume_capabilities_response::Confirmed;
+    let refused = |message| wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() };
     match verdict {
-        Verdict::Refused(message) => wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() },
+        Verdict::Refused(message) => refused(message),
+        Verdict::OtherContext(key) => refused(format!("volume_context has {key:?} other than volume {}", request.volume_id)),
         Verdict::Confirmed => {
             let confirmed = MessageField::some(Confirmed {
                 volume_context: request.volume_context.into_iter().collect(),
