@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Rbd;
+use super::copies::DEAD_CLIENT;
 use super::tool::{Removed, Spot};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ pub(super) enum Chore {
     Sweep,
     /// Delete an image in the trash.
     Purge { spot: Spot, image: String },
+    /// Remove a copy that was not finished.
+    Remove { spot: Spot, temporary: String },
 }
 
 /// What there is to do, and from when on.
@@ -40,11 +43,22 @@ impl Chores {
         self.add(Instant::now(), Chore::Sweep);
     }
 
-    /// Puts the purge of an image on the list, once.
+    /// Puts the purge of an image on the list.
     pub fn purge(&self, spot: &Spot, image: &str) {
-        let same = |chore: &Chore| matches!(chore, Chore::Purge { image: known, .. } if known == image);
-        if !self.due.lock().iter().any(|(_, chore)| same(chore)) {
-            self.add(Instant::now(), Chore::Purge { spot: spot.clone(), image: image.to_string() });
+        self.add_once(Instant::now(), Chore::Purge { spot: spot.clone(), image: image.to_string() });
+    }
+
+    /// Puts the removal of a copy on the list: for when the command that had it open counts as its watcher no more.
+    pub fn remove(&self, spot: &Spot, temporary: &str) {
+        let chore = Chore::Remove { spot: spot.clone(), temporary: temporary.to_string() };
+        self.add_once(Instant::now() + DEAD_CLIENT, chore);
+    }
+
+    /// The same again is already on the list.
+    fn add_once(&self, from: Instant, chore: Chore) {
+        let what = chore.to_string();
+        if !self.due.lock().iter().any(|(_, known)| known.to_string() == what) {
+            self.add(from, chore);
         }
     }
 
@@ -101,6 +115,7 @@ impl Rbd {
     fn do_chore(&self, chore: &Chore) -> Result<()> {
         match chore {
             Chore::Sweep => self.sweep_all(&Call::internal("sweep")),
+            Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary),
             Chore::Purge { spot, image } => self.purge_now(&Call::internal("purge"), spot, image),
         }
     }
@@ -121,6 +136,7 @@ impl std::fmt::Display for Chore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sweep => f.write_str("sweep the clusters"),
+            Self::Remove { spot, temporary } => write!(f, "remove image {temporary} of pool {:?}", spot.pool),
             Self::Purge { spot, image } => write!(f, "purge image {image} from the trash of pool {:?}", spot.pool),
         }
     }

@@ -32,7 +32,7 @@ use crate::terms::SizeRange;
 /// How metadata keys begin that limit an image.
 const LIMIT: &str = "conf_rbd_qos_";
 /// A client that was killed counts as a watcher for up to 30 s.
-const DEAD_CLIENT: Duration = Duration::from_secs(35);
+pub(super) const DEAD_CLIENT: Duration = Duration::from_secs(35);
 /// Between two attempts to remove an image that such a client watches.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -151,13 +151,14 @@ impl Rbd {
         outcome
     }
 
-    /// Leaves nothing behind where the cluster still answers; else the repeated request finds it, or the next start.
+    /// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may find the volume made,
+    /// and never look for what is left of an earlier attempt.
     fn clean_up(&self, call: &Call, wanted: &Wanted<'_>, temporary: &str, error: &Error) {
-        if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) {
-            return;
-        }
-        if let Err(second) = self.tool.remove(call, &wanted.spot, temporary) {
-            log::warn!("image {temporary} of pool {:?} is left over for now: {second}", wanted.spot.pool);
+        let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
+        let removed = if answers { self.tool.remove(call, &wanted.spot, temporary) } else { Ok(Removed::Watched) };
+        if !matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
+            log::warn!("image {temporary} of pool {:?} is left over for now: {removed:?}", wanted.spot.pool);
+            self.chores.remove(&wanted.spot, temporary);
         }
     }
 

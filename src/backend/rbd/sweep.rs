@@ -34,8 +34,15 @@ impl Rbd {
     /// Goes through one pool; what fails keeps nothing else from being swept.
     pub(super) fn sweep_spot(&self, call: &Call, spot: &Spot) -> Result<()> {
         let mut outcome = Ok(());
-        for image in self.tool.list(call, spot)? {
-            outcome = outcome.and(self.sweep_image(call, spot, &image));
+        let images = self.tool.list(call, spot)?;
+        for image in &images {
+            outcome = outcome.and(self.sweep_image(call, spot, image));
+        }
+        // What was killed while it was made or removed is in no list but this, and only its name leads to the rest of it.
+        for name in self.tool.names(call, spot)? {
+            if maker(&name) == Some(&self.tag) && !images.iter().any(|image| image.name == name) {
+                outcome = outcome.and(self.drop_temporary(call, spot, &name));
+            }
         }
         for image in self.tool.trash(call, spot)?.iter().filter(|it| is_ours(&it.name) && !it.by_clones) {
             log::info!("pool {:?}: purging deleted image {} ({})", spot.pool, image.name, image.id);
@@ -77,7 +84,7 @@ impl Rbd {
     }
 
     /// Removes a copy that nobody is making.
-    fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
+    pub(super) fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
         let Some(_working) = self.temporaries.try_begin(name) else { return Ok(()) };
         match self.tool.remove(call, spot, name)? {
             Removed::Gone | Removed::Absent => {

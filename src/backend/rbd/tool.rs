@@ -287,6 +287,9 @@ pub trait RbdTool: Send + Sync {
     /// All images with their snapshots, by name.
     fn list(&self, call: &Call, spot: &Spot) -> Result<Vec<Entry>>;
 
+    /// The names of all images, with those that are half made or half removed, which no entry of [`list`](Self::list) tells.
+    fn names(&self, call: &Call, spot: &Spot) -> Result<Vec<String>>;
+
     /// Removes an image. A parent that only its clones keep goes to the trash, and with the last clone for good.
     fn remove(&self, call: &Call, spot: &Spot, image: &str) -> Result<Removed>;
 

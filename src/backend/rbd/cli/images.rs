@@ -62,6 +62,14 @@ pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
     }
 }
 
+/// `rbd ls`
+pub(super) fn names(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<String>> {
+    match cli.run(call, &spot.access, rbd(spot, Class::Question, &["ls", "--format=json"])) {
+        Ok(output) => read("rbd ls", &output.stdout),
+        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the names of {}", path(spot, "")))),
+    }
+}
+
 /// `rbd rm`. It also clears up half-made images.
 pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Removed> {
     let words = ["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true"];

@@ -131,6 +131,10 @@ impl RbdTool for Cli {
         metadata::set(self, call, spot, image, key, value)
     }
 
+    fn names(&self, call: &Call, spot: &Spot) -> Result<Vec<String>> {
+        images::names(self, call, spot)
+    }
+
     fn list(&self, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
         images::list(self, call, spot)
     }

@@ -84,6 +84,14 @@ impl State {
         entries
     }
 
+    /// Names of images, also of those that are half made or half removed.
+    fn names(&self, spot: &Spot) -> Vec<String> {
+        let seen = |disk: &&Disk| matches!(disk.place, Place::Directory | Place::TrashUnseen | Place::Moving);
+        let whole = self.images_in(spot).filter(seen).map(|disk| disk.name.clone());
+        let half_made = self.half_made.iter().filter(|(pool, namespace, _)| (pool, namespace) == (&spot.pool, &spot.namespace));
+        whole.chain(half_made.map(|(.., name)| name.clone())).collect()
+    }
+
     /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal.
     fn remove_named(&mut self, spot: &Spot, name: &str) -> Removed {
         if self.half_made.remove(&path(spot, name)) {
@@ -233,6 +241,10 @@ impl RbdTool for FakeCluster {
             disk.metadata.insert(key.to_string(), value.to_string());
             Ok(())
         })
+    }
+
+    fn names(&self, _: &Call, spot: &Spot) -> Result<Vec<String>> {
+        self.ask("names".to_string(), spot, |state| state.names(spot))
     }
 
     fn list(&self, _: &Call, spot: &Spot) -> Result<Vec<Entry>> {

@@ -51,6 +51,19 @@ fn copies_of_another_controller_go_after_a_day() {
 }
 
 #[test]
+fn copies_whose_removal_was_killed_go() {
+    let cluster = FakeCluster::new();
+    let name = format!("csi-tmp-{DIGITS}-{ONE}");
+    image(&cluster, &name);
+    cluster.fail_at(1, Fault::HalfMade);
+    cluster.remove(&call(), &cluster.spot(), &name).unwrap_err();
+    assert!(cluster.list(&call(), &cluster.spot()).unwrap().is_empty());
+    assert!(!cluster.dump().is_empty());
+    sweep(&cluster, &controller(&cluster, ONE)).unwrap();
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
 fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
     let cluster = FakeCluster::new();
     let (open, other) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));

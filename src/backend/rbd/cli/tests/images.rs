@@ -311,3 +311,10 @@ fn an_image_that_goes_while_it_is_looked_at_is_absent() {
     it.fails(info, 2, NO_IMAGE);
     assert_eq!(it.info(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
 }
+
+#[test]
+fn names_are_told_without_opening_images() {
+    let it = Fixture::new();
+    it.prints("rbd ls --format=json --pool=vms --namespace=team", r#"["web","csi-tmp-1"]"#);
+    assert_eq!(it.names(&it.call, &it.team).unwrap(), ["web", "csi-tmp-1"]);
+}
