@@ -246,6 +246,29 @@ fn each_protocol_takes_back_its_own() {
     volume.daemon.assert_node_is_clean();
 }
 
+/// A path that both protocols had would be taken from one by the other.
+#[test]
+fn no_path_is_both_a_stage_and_a_target() {
+    let volume = Volume::new(mount("ext4"));
+    let v1 = volume.daemon.client();
+    let stage = |at: &str| v1.node_stage_volume(&requests::stage(&volume.id, &volume.daemon.text(at), requests::mount("ext4")));
+    stage("stage").expect("stage");
+    for at in ["stage", "stage/below"] {
+        refused(volume.publish(at), Code::FAILED_PRECONDITION, &["is staged at", &volume.daemon.text(at)]);
+    }
+    volume.unpublish("stage").expect("it is no target");
+    assert!(is_mounted(&volume.daemon.path("stage")));
+    volume.publish("target").expect("publish");
+    for at in ["target", "target/below"] {
+        refused(stage(at), Code::FAILED_PRECONDITION, &["is published at", &volume.daemon.text(at)]);
+    }
+    v1.node_unstage_volume(&requests::unstage(&volume.id, &volume.daemon.text("target"))).expect("it is no stage");
+    assert!(is_mounted(&volume.daemon.path("target")));
+    v1.node_unstage_volume(&requests::unstage(&volume.id, &volume.daemon.text("stage"))).expect("unstage");
+    volume.unpublish("target").expect("unpublish");
+    volume.daemon.assert_node_is_clean();
+}
+
 /// Whoever takes back the last path takes the device from the node.
 #[test]
 fn a_target_may_be_taken_back_through_the_other_protocol() {

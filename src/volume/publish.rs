@@ -120,6 +120,13 @@ pub(super) fn add_target(id: &VolumeId, record: &mut NodeRecord, wanted: Target,
         return same_target(id, present, &wanted).map(|()| false);
     }
     check_other_targets(id, record, &wanted, configured)?;
+    if let Some(staging) = record.stagings.iter().find(|staging| Path::new(&wanted.path).starts_with(&staging.path)) {
+        // Unpublished, it would be taken from those for whom it is staged.
+        return Err(Error::precondition(format!(
+            "volume {id} is staged at {}, so {} cannot be a target of it: name another path",
+            staging.path, wanted.path
+        )));
+    }
     let made = is_absent(Path::new(&wanted.path));
     record.targets.push(Target { made, ..wanted });
     Ok(true)

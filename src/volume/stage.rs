@@ -112,7 +112,10 @@ impl Volumes {
                     present.path, present.mode, staging.mode
                 )));
             }
-            None => record.stagings.push(staging),
+            None => {
+                refuse_below_a_target(id, &record, &staging.path)?;
+                record.stagings.push(staging);
+            }
         }
         Ok(record)
     }
@@ -219,6 +222,17 @@ fn mount_options(fs_type: &str, flags: &[String], read_only: bool) -> Vec<String
     };
     let fresh = own.iter().map(ToString::to_string).filter(|option| !flags.contains(option));
     flags.iter().cloned().chain(fresh).collect()
+}
+
+/// Unstaged, a target would be taken from its consumer.
+fn refuse_below_a_target(id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
+    match record.targets.iter().find(|target| Path::new(path).starts_with(&target.path)) {
+        None => Ok(()),
+        Some(target) => Err(Error::precondition(format!(
+            "volume {id} is published at {}, so it cannot be staged at {path}: name another path",
+            target.path
+        ))),
+    }
 }
 
 fn describe(access: &Access) -> String {
