@@ -14,14 +14,14 @@ use crate::backend::rbd::cli::Cli;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::{Backend, Backends};
 use crate::clusters::{Clusters, Source};
-use crate::config::{BackendName, Config};
+use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
 use crate::exec::kernel::Kernel;
 use crate::exec::{Limits, Processes, Tools};
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::running::Running;
 use crate::grpc::v1::identity::Identity;
-use crate::grpc::{Door, v1_services};
+use crate::grpc::{Door, Service, v0_services, v1_services};
 use crate::ids;
 use crate::journal::{Journal, RealDisk};
 use crate::layout::Layout;
@@ -89,9 +89,7 @@ impl Daemon {
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
-        let identity = Identity { name: config.name.clone(), volumes };
-        let services = v1_services(&bridge, identity, config.services.controller, config.services.node);
-        let door = Door::open(&config.endpoint, services)?;
+        let door = Door::open(&config.endpoint, services(config, &bridge, volumes))?;
         Ok(Self { signals, notifier, door, pool, locks, running, processes, journal, clusters, _state: state })
     }
 
@@ -142,6 +140,14 @@ impl Daemon {
         }
         log::info!("ended; volumes stay mounted");
     }
+}
+
+/// Both protocols, for what this copy serves.
+fn services(config: &Config, bridge: &Bridge, volumes: Arc<Volumes>) -> Vec<Service> {
+    let Services { controller, node } = config.services;
+    let mut services = v0_services(bridge, &config.name, &volumes, controller, node);
+    services.extend(v1_services(bridge, Identity { name: config.name.clone(), volumes }, controller, node));
+    services
 }
 
 /// One daemon a state directory.

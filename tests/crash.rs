@@ -15,4 +15,5 @@ mod crash {
     mod rbd_controller;
     mod start;
     mod storm;
+    mod unstaged;
 }

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use protobuf::Message;
 use support::machine::picture;
 use support::requests::*;
-use support::{Code, Daemon, TestVolume, raw};
+use support::{Code, Daemon, TestVolume, raw, v0};
 
 /// Random numbers that are the same in every run: hashes of a counter.
 struct Noise {
@@ -87,7 +87,7 @@ fn damaged_requests_are_refused_in_order() {
     // A volume that is not there: a damaged path must not be made.
     let id = "local:node-1:::csi-vol-00112233445566778899aabbccddeeff:0011223344556677";
     let range = node_expand(id, &at);
-    let requests: [(&'static str, Vec<u8>); 9] = [
+    let requests: [(&'static str, Vec<u8>); 14] = [
         ("/csi.v1.Controller/DeleteVolume", delete(id).write_to_bytes().expect("encodes")),
         ("/csi.v1.Controller/ControllerPublishVolume", publish_to(id, "node-1").write_to_bytes().expect("encodes")),
         ("/csi.v1.Controller/ValidateVolumeCapabilities", validate(id, mount("xfs")).write_to_bytes().expect("encodes")),
@@ -97,6 +97,11 @@ fn damaged_requests_are_refused_in_order() {
         ("/csi.v1.Node/NodeStageVolume", stage(id, &at, mount("xfs")).write_to_bytes().expect("encodes")),
         ("/csi.v1.Node/NodePublishVolume", publish(id, &at, &at, block()).write_to_bytes().expect("encodes")),
         ("/csi.v1.Node/NodeExpandVolume", range.write_to_bytes().expect("encodes")),
+        ("/csi.Controller/DeleteVolume", v0::delete(id).write_to_bytes().expect("encodes")),
+        ("/csi.Controller/ControllerUnpublishVolume", v0::unpublish_from(id, "node-1").write_to_bytes().expect("encodes")),
+        ("/csi.Controller/ListVolumes", v0::page(3, "local/csi-vol-00").write_to_bytes().expect("encodes")),
+        ("/csi.Node/NodePublishVolume", v0::publish(id, &at, v0::mount("xfs")).write_to_bytes().expect("encodes")),
+        ("/csi.Node/NodeUnpublishVolume", v0::unpublish(id, &at).write_to_bytes().expect("encodes")),
     ];
     for (index, (method, message)) in requests.iter().enumerate() {
         for seed in 0..300 {

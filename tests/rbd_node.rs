@@ -16,4 +16,5 @@ mod rbd_node {
     mod restarts;
     mod secrecy;
     mod sharing;
+    mod unstaged;
 }

@@ -110,6 +110,11 @@ fn csi_v1_is_the_published_interface() {
     assert_same("csi.v1", CSI_V1);
 }
 
+#[test]
+fn csi_0_1_is_the_published_interface() {
+    assert_same("csi", include_str!("fixtures/csi-v0.1.tsv"));
+}
+
 /// Messages without fields have no row of their own, but every rpc's request and reply has to exist.
 #[test]
 fn every_rpc_has_its_messages() {

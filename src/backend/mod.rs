@@ -157,6 +157,17 @@ pub enum Deleted {
     Absent,
 }
 
+/// What taking a volume back from nodes came to. Each protocol says for itself what an absent object means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpublished {
+    /// No node that was meant has it, or has it any more.
+    Done,
+    /// There is no such volume.
+    NoVolume,
+    /// There is no such node.
+    NoNode,
+}
+
 /// A volume attached to this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -204,6 +215,11 @@ pub trait Backend: Send + Sync {
     /// Deletes a volume that nobody uses. `begin` is called with the ID as it is meant, before the first change.
     fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted>;
 
+    /// Refuses a volume that has snapshots which would keep its storage after its deletion.
+    fn refuse_outlived(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<()> {
+        Ok(())
+    }
+
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
 
@@ -228,7 +244,7 @@ pub trait Backend: Send + Sync {
     fn publish(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map>;
 
     /// Takes the volume back from a node, or from all.
-    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()>;
+    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<Unpublished>;
 
     /// Takes the snapshot, or finds the one taken by the same request. `begin` is called before the first change.
     fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot>;

@@ -21,21 +21,32 @@ use crate::grpc::stream::{Chunks, Stream};
 use crate::locks::{Entry, Guard, Identical, Key, Locks, Turn};
 use crate::pool::{Bulkhead, Job, Pool};
 
-/// An answer, encoded; shared by all callers that asked the same.
-pub type Answer = Result<Arc<[u8]>>;
+/// A reply, encoded; shared by all callers that asked the same.
+type Bytes = Arc<[u8]>;
+
+/// What a call is answered with.
+pub type Answer = Result<Bytes>;
 
 /// The work of a plan.
 type Work<R> = Box<dyn FnOnce(&Call) -> Result<R> + Send>;
 
+/// Decodes and plans. The messages of an rpc are known here and nowhere else: whatever is made for each of them again, as generic
+/// code is, makes the program larger by some kilobytes an rpc.
+type Planner = Arc<dyn Fn(&[u8]) -> Result<Plan<Bytes>> + Send + Sync>;
+
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a health check.
-const QUICK: [&str; 7] = [
+const QUICK: [&str; 11] = [
     "/Probe",
+    "/ControllerProbe",
+    "/NodeProbe",
+    "/GetSupportedVersions",
     "/GetPluginInfo",
     "/GetPluginCapabilities",
     "/ControllerGetCapabilities",
     "/GroupControllerGetCapabilities",
     "/NodeGetCapabilities",
     "/NodeGetInfo",
+    "/GetNodeID",
 ];
 
 /// What a request comes to once it has been decoded and checked.
@@ -83,6 +94,14 @@ impl<R: Send + 'static> Plan<R> {
         let mut keys = keys.into_iter();
         self.lock = keys.next().map(|key| Lock { key, also: keys.next(), request: Box::new(request) });
         self
+    }
+}
+
+impl<R: Message> Plan<R> {
+    /// The same plan for a reply in bytes.
+    fn encoded(self) -> Plan<Bytes> {
+        let Self { subject, bulkhead, lock, work } = self;
+        Plan { subject, bulkhead, lock, work: Box::new(move |call| encode(&work(call)?)) }
     }
 }
 
@@ -151,13 +170,18 @@ impl Bridge {
         Q: Message,
         R: Message,
     {
-        let (bridge, service) = (self.clone(), Arc::clone(service));
+        let service = Arc::clone(service);
+        self.register(builder, path, Arc::new(move |request| Ok(plan(&service, decode(request)?)?.encoded())))
+    }
+
+    fn register(&self, builder: ServiceBuilder, path: &'static str, planner: Planner) -> ServiceBuilder {
+        let bridge = self.clone();
         let method = raw_method(path, MethodType::Unary);
         builder.add_unary_handler(&method, move |context, request: Vec<u8>, sink| {
             let (reply, answer) = bridge.accept(path, &context);
             context.spawn(deliver(answer, sink));
-            let (this, service) = (bridge.clone(), Arc::clone(&service));
-            bridge.submit(reply, move |reply| this.serve(&*service, plan, &request, reply));
+            let (this, planner) = (bridge.clone(), Arc::clone(&planner));
+            bridge.submit(reply, move |reply| this.serve(&planner, &request, reply));
         })
     }
 
@@ -219,14 +243,14 @@ impl Bridge {
     }
 
     /// Decodes and plans a call, then runs it or lets it wait for its locks.
-    fn serve<S, Q: Message, R: Message>(&self, service: &S, plan: fn(&S, Q) -> Result<Plan<R>>, request: &[u8], reply: Reply) {
-        match guarded(&reply.call, || plan(service, decode(request)?)) {
+    fn serve(&self, planner: &Planner, request: &[u8], reply: Reply) {
+        match guarded(&reply.call, || planner(request)) {
             Ok(plan) => self.start(plan, reply),
             Err(error) => reply.finish(Err(error)),
         }
     }
 
-    fn start<R: Message>(&self, plan: Plan<R>, reply: Reply) {
+    fn start(&self, plan: Plan<Bytes>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
         reply.call.about(subject);
         let Some(Lock { key, also, request }) = lock else { return self.run(bulkhead, None, work, reply) };
@@ -241,7 +265,7 @@ impl Bridge {
     }
 
     /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
-    fn run<R: Message>(&self, bulkhead: Option<Bulkhead>, guard: Option<Guard<Answer>>, work: Work<R>, reply: Reply) {
+    fn run(&self, bulkhead: Option<Bulkhead>, guard: Option<Guard<Answer>>, work: Work<Bytes>, reply: Reply) {
         let parked = guard.as_ref().is_some_and(Guard::waited);
         let job = Job::new(bulkhead, move || {
             let answer = execute(&reply.call, work);
@@ -281,6 +305,12 @@ pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
     Q::parse_from_bytes(bytes).map_err(|error| Error::invalid(format!("the request is not a {name}: {error}")))
 }
 
+/// Writes a reply.
+fn encode<R: Message>(reply: &R) -> Answer {
+    let bytes = reply.write_to_bytes().map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
+    Ok(bytes.into())
+}
+
 /// Waits for a call's answer and sends it.
 async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) {
     let sent = match answer.await {
@@ -294,13 +324,11 @@ async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) 
 }
 
 /// Runs the work of a call whose deadline has not passed.
-fn execute<R: Message>(call: &Call, work: Work<R>) -> Answer {
+fn execute(call: &Call, work: Work<Bytes>) -> Answer {
     if call.expired() {
         return Err(Error::timeout("the call's deadline passed while it waited; nothing was done"));
     }
-    let reply = guarded(call, || work(call))?;
-    let bytes = reply.write_to_bytes().map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
-    Ok(bytes.into())
+    guarded(call, || work(call))
 }
 
 /// Runs `body`, turning a panic into an error that the log can find again.

@@ -1,10 +1,12 @@
 //! The door: gRPC on a unix socket. Only this module knows grpcio and the generated messages.
 
 pub mod bridge;
+pub mod operation;
 pub mod proto;
 pub mod running;
 pub mod status;
 pub mod stream;
+pub mod v0;
 pub mod v1;
 
 use std::path::{Path, PathBuf};
@@ -12,12 +14,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
+pub use grpcio::Service;
+use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, ServiceBuilder};
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
 use crate::sys::crash;
 use crate::sys::socket::{self, Listener};
+use crate::volume::Volumes;
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
 const SLOTS: usize = 128;
@@ -144,4 +148,17 @@ pub fn v1_services(bridge: &Bridge, identity: v1::identity::Identity, controller
         services.push(wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { volumes })).build());
     }
     services
+}
+
+/// The services of CSI 0.1, on the same socket. What this copy does not serve says so.
+pub fn v0_services(bridge: &Bridge, name: &str, volumes: &Arc<Volumes>, controller: bool, node: bool) -> Vec<Service> {
+    use proto::csi as wire;
+    let identity = Arc::new(v0::identity::Identity { name: name.to_string() });
+    let controller = Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes), served: controller });
+    let node = Arc::new(v0::node::Node { volumes: Arc::clone(volumes), served: node });
+    vec![
+        wire::register_identity(ServiceBuilder::new(), bridge, &identity).build(),
+        wire::register_controller(ServiceBuilder::new(), bridge, &controller).build(),
+        wire::register_node(ServiceBuilder::new(), bridge, &node).build(),
+    ]
 }

@@ -16,7 +16,7 @@ use crate::grpc::status;
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Rpcs asked so often that a success is not worth a line at the usual level.
-const CHATTY: [&str; 3] = ["/Probe", "Capabilities", "/NodeGetInfo"];
+const CHATTY: [&str; 5] = ["Probe", "Capabilities", "/NodeGetInfo", "/GetNodeID", "/GetSupportedVersions"];
 
 /// The calls in progress.
 #[derive(Debug)]

@@ -77,9 +77,9 @@ pub fn map(field: &str, pairs: &Map) -> Result<()> {
 }
 
 /// Secrets: within the limit of a map. Their content is never part of a message.
-pub fn secrets(secrets: &Secrets) -> Result<()> {
+pub fn secrets(field: &str, secrets: &Secrets) -> Result<()> {
     if secrets.size() > MAX_MAP {
-        return Err(too_long("secrets", secrets.size(), MAX_MAP));
+        return Err(too_long(field, secrets.size(), MAX_MAP));
     }
     Ok(())
 }

@@ -13,6 +13,9 @@ impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
+        if !request.snapshots_may_outlive {
+            backend.refuse_outlived(call, &named, &request.secrets)?;
+        }
         let meant = RefCell::new(named.clone());
         let outcome = self.intending(Operation::DeleteVolume, |begin| {
             backend.delete(call, &named, &request.secrets, &|id| {

@@ -14,6 +14,8 @@ pub enum Verdict {
     Confirmed,
     /// It cannot, for this reason.
     Refused(String),
+    /// This key of the volume's context is not as it was told, so it is another volume that is meant.
+    OtherContext(String),
 }
 
 impl Volumes {
@@ -30,11 +32,11 @@ impl Volumes {
         let (_, backend) = self.volume(&id.to_string())?;
         let fits = |capability: &Capability| {
             backend.supports(capability).map_err(|error| error.message().to_string())?;
-            same_file_system(capability, &volume)
+            has_file_system(&volume, capability)
         };
         let unlike = |(key, value): (&String, &String)| volume.context.get(key) != Some(value);
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
-            return Ok(Verdict::Refused(format!("volume_context has {key:?} other than volume {id}")));
+            return Ok(Verdict::OtherContext(key.clone()));
         }
         Ok(match request.capabilities.iter().try_for_each(fits) {
             Ok(()) => Verdict::Confirmed,
@@ -49,8 +51,8 @@ impl Volumes {
     }
 }
 
-/// Whether the file system asked for is the one the volume was made for, where both say one.
-fn same_file_system(capability: &Capability, volume: &Volume) -> Result<(), String> {
+/// Whether the file system asked for is the one the volume was made for, where both say one; if not, why.
+pub fn has_file_system(volume: &Volume, capability: &Capability) -> Result<(), String> {
     let Access::Mount { fs_type, .. } = &capability.access else { return Ok(()) };
     match &volume.fs_type {
         Some(made_for) if !fs_type.is_empty() && made_for != fs_type => {

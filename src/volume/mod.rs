@@ -15,6 +15,7 @@ mod mounts;
 mod node_record;
 mod publish;
 mod publish_to_node;
+mod publish_unstaged;
 mod recover;
 pub mod requests;
 mod snapshot;
@@ -36,7 +37,7 @@ use crate::journal::{Change, Journal, Table};
 use crate::layout::Layout;
 use crate::terms::ANOTHER_NODE;
 
-pub use inspect::Verdict;
+pub use inspect::{Verdict, has_file_system};
 pub use list::Listed;
 pub use stats::{Amount, Usage};
 
@@ -95,6 +96,20 @@ impl Volumes {
         let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
         let backend = self.backend(&parsed.place).ok_or_else(absent)?;
         Ok((parsed, backend))
+    }
+
+    /// Whether this copy can work: it can as long as one of its backends can.
+    pub fn ready(&self) -> Result<()> {
+        let troubles: Vec<Error> = self.backends.iter().filter_map(|backend| backend.ready().err()).collect();
+        let works = troubles.len() < self.backends.iter().count();
+        match (works, self.journal.poisoned()) {
+            (true, None) => Ok(()),
+            (_, Some(error)) => Err(error),
+            (false, None) => {
+                let reasons: Vec<String> = troubles.iter().map(ToString::to_string).collect();
+                Err(Error::precondition(format!("nothing that is set up can work: {}", reasons.join("; "))))
+            }
+        }
     }
 
     fn backend(&self, place: &Place) -> Option<&Arc<dyn Backend>> {

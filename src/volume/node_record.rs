@@ -64,6 +64,8 @@ pub struct Target {
     pub read_only: bool,
     /// We made the file or directory, so we remove it.
     pub made: bool,
+    /// A single-node mode means that this target is the only one, whatever the configuration says.
+    pub strict: bool,
 }
 
 impl NodeRecord {
@@ -131,13 +133,14 @@ fn decode_staging(record: records::Staging) -> Option<Staging> {
 }
 
 fn encode_target(target: &Target) -> records::Target {
-    let Target { path, mode, read_only, made } = target;
-    records::Target { path: path.clone(), mode: mode.number(), read_only: *read_only, made: *made, ..Default::default() }
+    let Target { path, mode, read_only, made, strict } = target;
+    let (path, mode) = (path.clone(), mode.number());
+    records::Target { path, mode, read_only: *read_only, made: *made, strict: *strict, ..Default::default() }
 }
 
 fn decode_target(record: records::Target) -> Option<Target> {
     let mode = Mode::from_number(record.mode)?;
-    Some(Target { path: record.path, mode, read_only: record.read_only, made: record.made })
+    Some(Target { path: record.path, mode, read_only: record.read_only, made: record.made, strict: record.strict })
 }
 
 /// An intent as it is written down.
@@ -215,7 +218,7 @@ mod tests {
     #[test]
     fn records_survive_the_round_trip() {
         let staging = Staging { path: "/s".into(), mode: Mode::SingleNodeWriter, read_only: false };
-        let target = Target { path: "/t".into(), mode: Mode::SingleNodeReaderOnly, read_only: true, made: true };
+        let target = Target { path: "/t".into(), mode: Mode::SingleNodeReaderOnly, read_only: true, made: true, strict: true };
         for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }] {
             let record = NodeRecord {
                 volume_id: "local:n:::o:1".into(),

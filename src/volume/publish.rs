@@ -22,16 +22,11 @@ impl Volumes {
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
-        let wanted = Target { path: request.target_path.clone(), mode: request.capability.mode, read_only, made: false };
-        let present = record.targets.iter().find(|target| target.path == wanted.path);
-        let is_new = present.is_none();
-        match present {
-            Some(present) => same_target(&id, present, &wanted)?,
-            None => {
-                self.check_other_targets(&id, &record, &wanted)?;
-                record.targets.push(Target { made: is_absent(path), ..wanted });
-                self.remember(&id, &record)?;
-            }
+        let mode = request.capability.mode;
+        let wanted = Target { path: request.target_path.clone(), mode, read_only, made: false, strict: false };
+        let is_new = add_target(&id, &mut record, wanted, self.single_node_targets)?;
+        if is_new {
+            self.remember(&id, &record)?;
         }
         let bound = self.ensure_bound(call, &id, &source, path, &record.access, read_only);
         // What was published before this call may be in use, however this call failed.
@@ -84,26 +79,14 @@ impl Volumes {
         request.read_only || record.read_only || node_record::is_read_only(&request.capability)
     }
 
-    /// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
-    fn check_other_targets(&self, id: &VolumeId, record: &NodeRecord, wanted: &Target) -> Result<()> {
-        let Some(other) = record.targets.first() else { return Ok(()) };
-        let strict = self.single_node_targets == SingleNodeTargets::Strict;
-        let single = |mode: Mode| match mode {
-            Mode::SingleNodeSingleWriter => true,
-            Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
-            _ => false,
-        };
-        match record.targets.iter().map(|target| target.mode).chain([wanted.mode]).find(|mode| single(*mode)) {
-            Some(mode) => Err(Error::precondition(format!(
-                "volume {id} is published at {} and {mode:?} allows one target only: unpublish it there first",
-                other.path
-            ))),
-            None => Ok(()),
-        }
-    }
-
     /// What targets are binds of: the real mount, or the device node.
-    fn bind_source(&self, id: &VolumeId, record: &NodeRecord, backend: &dyn Backend, read_only: bool) -> Result<PathBuf> {
+    pub(super) fn bind_source(
+        &self,
+        id: &VolumeId,
+        record: &NodeRecord,
+        backend: &dyn Backend,
+        read_only: bool,
+    ) -> Result<PathBuf> {
         if record.access != Access::Block {
             return self.real_mount(id);
         }
@@ -120,7 +103,7 @@ impl Volumes {
     }
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
-    fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
+    pub(super) fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
         if why.kind() == Kind::Timeout {
             // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it done.
             return;
@@ -128,6 +111,43 @@ impl Volumes {
         if let Err(error) = self.remove_target(call, id, path) {
             log::warn!("volume {id}: what a failed publish left at {path} could not be taken back: {error}");
         }
+    }
+}
+
+/// Enters a target into the record, unless it is there; whether it was not.
+pub(super) fn add_target(id: &VolumeId, record: &mut NodeRecord, wanted: Target, configured: SingleNodeTargets) -> Result<bool> {
+    if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
+        return same_target(id, present, &wanted).map(|()| false);
+    }
+    check_other_targets(id, record, &wanted, configured)?;
+    if let Some(staging) = record.stagings.iter().find(|staging| Path::new(&wanted.path).starts_with(&staging.path)) {
+        // Unpublished, it would be taken from those for whom it is staged.
+        return Err(Error::precondition(format!(
+            "volume {id} is staged at {}, so {} cannot be a target of it: name another path",
+            staging.path, wanted.path
+        )));
+    }
+    let made = is_absent(Path::new(&wanted.path));
+    record.targets.push(Target { made, ..wanted });
+    Ok(true)
+}
+
+/// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
+fn check_other_targets(id: &VolumeId, record: &NodeRecord, wanted: &Target, configured: SingleNodeTargets) -> Result<()> {
+    let Some(other) = record.targets.first() else { return Ok(()) };
+    let all = || record.targets.iter().chain([wanted]);
+    let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.strict);
+    let single = |mode: Mode| match mode {
+        Mode::SingleNodeSingleWriter => true,
+        Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
+        _ => false,
+    };
+    match all().map(|target| target.mode).find(|mode| single(*mode)) {
+        Some(mode) => Err(Error::precondition(format!(
+            "volume {id} is published at {} and {mode:?} allows one target only: unpublish it there first",
+            other.path
+        ))),
+        None => Ok(()),
     }
 }
 

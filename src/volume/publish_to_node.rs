@@ -1,6 +1,6 @@
 //! Giving a volume to a node and taking it back, on the controller's side.
 
-use crate::backend::Publication;
+use crate::backend::{Publication, Unpublished};
 use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::volume::Volumes;
@@ -16,12 +16,12 @@ impl Volumes {
         backend.publish(call, &id, &publication, &request.secrets)
     }
 
-    /// Takes a volume back from a node, or from all; one that is gone was given to nobody.
-    pub fn unpublish_from_node(&self, call: &Call, request: &UnpublishFromNode) -> Result<()> {
-        let Ok((id, backend)) = self.volume(&request.volume_id) else { return Ok(()) };
+    /// Takes a volume back from a node, or from all.
+    pub fn unpublish_from_node(&self, call: &Call, request: &UnpublishFromNode) -> Result<Unpublished> {
+        let Ok((id, backend)) = self.volume(&request.volume_id) else { return Ok(Unpublished::NoVolume) };
         let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());
         match backend.unpublish(call, &id, node, &request.secrets) {
-            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            Err(error) if error.kind() == Kind::NotFound => Ok(Unpublished::NoVolume),
             outcome => outcome,
         }
     }

@@ -106,7 +106,10 @@ impl Volumes {
         let call = Call::internal("recovery");
         let outcome = match operation {
             "DeleteVolume" => {
-                self.delete(&call, &DeleteVolume { volume_id: subject.into(), secrets: Default::default() }).map(drop)
+                // Who asked for a volume without snapshots has been refused before an intent was written.
+                let request =
+                    DeleteVolume { volume_id: subject.into(), snapshots_may_outlive: true, secrets: Default::default() };
+                self.delete(&call, &request).map(drop)
             }
             "DeleteSnapshot" => {
                 self.delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() }).map(drop)

@@ -53,7 +53,7 @@ request! {
         checks::size(&it.size)?;
         checks::map("parameters", &it.parameters)?;
         checks::map("mutable_parameters", &it.mutable_parameters)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
         checks::source(it.source.as_ref())?;
         checks::topology(&it.topology)?;
     }
@@ -64,11 +64,13 @@ request! {
     DeleteVolume {
         /// The volume.
         volume_id: String,
+        /// Its snapshots may outlive it, and with them the storage that they share with it.
+        snapshots_may_outlive: bool,
         /// Credentials.
         secrets: Secrets,
     } check |it| {
         checks::id("volume_id", &it.volume_id)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -91,7 +93,7 @@ request! {
         checks::id("volume_id", &it.volume_id)?;
         checks::node_id("node_id", &it.node_id)?;
         checks::capability(&it.capability)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
         checks::map("volume_context", &it.volume_context)?;
     }
 }
@@ -108,7 +110,7 @@ request! {
     } check |it| {
         checks::id("volume_id", &it.volume_id)?;
         checks::optional_node_id("node_id", &it.node_id)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -133,7 +135,7 @@ request! {
         checks::map("volume_context", &it.volume_context)?;
         checks::map("parameters", &it.parameters)?;
         checks::map("mutable_parameters", &it.mutable_parameters)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -163,7 +165,7 @@ request! {
     } check |it| {
         checks::optional_text("source_volume_id", &it.source_volume_id)?;
         checks::optional_text("snapshot_id", &it.snapshot_id)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -198,7 +200,7 @@ request! {
         checks::id("source_volume_id", &it.source_volume_id)?;
         checks::name("name", &it.name)?;
         checks::map("parameters", &it.parameters)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -211,7 +213,7 @@ request! {
         secrets: Secrets,
     } check |it| {
         checks::id("snapshot_id", &it.snapshot_id)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -230,7 +232,7 @@ request! {
         checks::id("volume_id", &it.volume_id)?;
         checks::wanted_size(&it.size)?;
         it.capability.as_ref().map_or(Ok(()), checks::capability)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -256,7 +258,7 @@ request! {
     } check |it| {
         checks::id("volume_id", &it.volume_id)?;
         checks::map("mutable_parameters", &it.mutable_parameters)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -281,7 +283,7 @@ request! {
         checks::capability(&it.capability)?;
         checks::map("publish_context", &it.publish_context)?;
         checks::map("volume_context", &it.volume_context)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -325,7 +327,34 @@ request! {
         checks::capability(&it.capability)?;
         checks::map("publish_context", &it.publish_context)?;
         checks::map("volume_context", &it.volume_context)?;
-        checks::secrets(&it.secrets)?;
+        checks::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Give a volume to a consumer of an orchestrator that knows no staging.
+    PublishUnstaged {
+        /// The volume.
+        volume_id: String,
+        /// What the controller's publishing said.
+        publish_context: Map,
+        /// Where the consumer wants it.
+        target_path: String,
+        /// How it will be used. In a single-node mode there is no other target.
+        capability: Capability,
+        /// Only for reading.
+        read_only: bool,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        checks::id("volume_id", &it.volume_id)?;
+        checks::path("target_path", &it.target_path)?;
+        checks::capability(&it.capability)?;
+        checks::map("publish_context", &it.publish_context)?;
+        checks::map("volume_context", &it.volume_context)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 

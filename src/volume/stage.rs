@@ -23,7 +23,8 @@ impl Volumes {
         backend.supports(&request.capability)?;
         self.refuse_predecessor(&id)?;
         let before = self.node_record(&id)?;
-        let fs_type = self.fs_type_for(call, backend.as_ref(), &id, request)?;
+        let context = context_of(request);
+        let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
         let record = self.staged_record(&id, request, &fs_type, before.clone())?;
         let is_new = before.as_ref() != Some(&record);
         if is_new {
@@ -33,7 +34,7 @@ impl Volumes {
             self.forbid_formatting(&id)?;
         }
         let staged = self
-            .device_for(call, backend.as_ref(), &id, request)
+            .device_for(call, backend.as_ref(), &id, &context)
             .and_then(|device| self.mount_device(call, &id, &device, &record))
             .and_then(|()| self.bind_staging(call, &id, &record, &request.staging_path));
         // What was staged before this call may be in use, however this call failed.
@@ -45,7 +46,7 @@ impl Volumes {
     }
 
     /// An earlier volume of the same name was deleted elsewhere while it was in use here. Its record is needed to take it back.
-    fn refuse_predecessor(&self, id: &VolumeId) -> Result<()> {
+    pub(super) fn refuse_predecessor(&self, id: &VolumeId) -> Result<()> {
         let Some(record) = self.predecessor(id)? else { return Ok(()) };
         let mounts = mounts::read()?;
         let is_mounted = |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
@@ -59,25 +60,33 @@ impl Volumes {
     }
 
     /// The device of the volume, which may be attached already.
-    fn device_for(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Stage) -> Result<Device> {
-        let writes = !node_record::is_read_only(&request.capability);
+    pub(super) fn device_for(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+    ) -> Result<Device> {
+        let writes = !(context.read_only || node_record::is_read_only(context.capability));
         match backend.attached(id)? {
             Some(device) if !(device.read_only && writes) => Ok(device),
-            _ => {
-                let Stage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
-                let read_only = reads_a_device(capability);
-                backend.attach(call, id, &NodeContext { volume, publish, secrets, capability, read_only })
-            }
+            _ => backend.attach(call, id, context),
         }
     }
 
     /// The file system to use: as the request says, else as the volume was made for. An orchestrator that skips the controller does
     /// not bring what the volume was made for.
-    fn fs_type_for(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Stage) -> Result<String> {
-        let Stage { capability, publish_context, volume_context, secrets, .. } = request;
-        let given = [publish_context, volume_context].into_iter().find_map(|context| context.get(CONTEXT_KEY).cloned());
+    pub(super) fn fs_type_for(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+    ) -> Result<String> {
+        let NodeContext { capability, publish, volume, secrets, .. } = *context;
+        let given = [publish, volume].into_iter().find_map(|context| context.get(CONTEXT_KEY).cloned());
         let made_for = match (&capability.access, given) {
-            (Access::Mount { fs_type, .. }, None) if fs_type.is_empty() && publish_context.is_empty() => {
+            (Access::Mount { fs_type, .. }, None) if fs_type.is_empty() && publish.is_empty() => {
                 backend.find(call, id, secrets)?.and_then(|volume| volume.fs_type)
             }
             (_, given) => given,
@@ -88,32 +97,13 @@ impl Volumes {
     /// The record as it will be with this staging path, if that is compatible with what is there.
     fn staged_record(&self, id: &VolumeId, request: &Stage, fs_type: &str, before: Option<NodeRecord>) -> Result<NodeRecord> {
         let capability = &request.capability;
-        let access = node_record::shared_access(capability, fs_type);
-        let staging = Staging {
-            path: request.staging_path.clone(),
-            mode: capability.mode,
-            read_only: node_record::is_read_only(capability),
+        let read_only = node_record::is_read_only(capability);
+        let staging = Staging { path: request.staging_path.clone(), mode: capability.mode, read_only };
+        let mut record = match before {
+            None => self.first_record(id, &context_of(request), fs_type),
+            Some(record) => record,
         };
-        let Some(mut record) = before else {
-            let (volume_id, boot_id) = (id.to_string(), self.boot_id.clone());
-            // Several nodes may have it mounted: not even the journal may be replayed.
-            let read_only = capability.mode == Mode::MultiNodeReaderOnly || reads_a_device(capability);
-            let alone = request.publish_context.is_empty();
-            return Ok(NodeRecord { volume_id, boot_id, access, read_only, stagings: vec![staging], targets: Vec::new(), alone });
-        };
-        if record.access != access {
-            return Err(Error::already_exists(format!(
-                "volume {id} is in use on this node as {}; {} was asked for at {}: unstage it first, or ask for the same",
-                describe(&record.access),
-                describe(&access),
-                staging.path
-            )));
-        }
-        if record.read_only && !staging.read_only {
-            return Err(Error::precondition(format!(
-                "volume {id} is mounted read-only on this node: unstage it before writing to it"
-            )));
-        }
+        admit(id, &record, &node_record::shared_access(capability, fs_type), read_only, &staging.path)?;
         match record.stagings.iter().find(|present| present.path == staging.path) {
             Some(present) if *present == staging => {}
             Some(present) => {
@@ -122,13 +112,30 @@ impl Volumes {
                     present.path, present.mode, staging.mode
                 )));
             }
-            None => record.stagings.push(staging),
+            None => {
+                refuse_below_a_target(id, &record, &staging.path)?;
+                record.stagings.push(staging);
+            }
         }
         Ok(record)
     }
 
+    /// The record of a volume that is not in use on this node yet. Nobody has it in it.
+    pub(super) fn first_record(&self, id: &VolumeId, context: &NodeContext<'_>, fs_type: &str) -> NodeRecord {
+        NodeRecord {
+            volume_id: id.to_string(),
+            boot_id: self.boot_id.clone(),
+            access: node_record::shared_access(context.capability, fs_type),
+            // Several nodes may have it mounted: not even the journal may be replayed.
+            read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
+            stagings: Vec::new(),
+            targets: Vec::new(),
+            alone: context.publish.is_empty(),
+        }
+    }
+
     /// Mounts the device once, below the runtime directory. A block volume needs no mount.
-    fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
+    pub(super) fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
         let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
         let mount_point = self.real_mount(id)?;
         let read_only = record.read_only || device.read_only;
@@ -176,6 +183,29 @@ impl Volumes {
     }
 }
 
+/// What staging passes to the backend.
+fn context_of(request: &Stage) -> NodeContext<'_> {
+    let Stage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
+    NodeContext { volume, publish, secrets, capability, read_only: reads_a_device(capability) }
+}
+
+/// Whether the volume, as it is in use on this node, can also be used like this at `path`.
+pub(super) fn admit(id: &VolumeId, record: &NodeRecord, access: &Access, read_only: bool, path: &str) -> Result<()> {
+    if record.access != *access {
+        return Err(Error::already_exists(format!(
+            "volume {id} is in use on this node as {}; {} was asked for at {path}: take it back first, or ask for the same",
+            describe(&record.access),
+            describe(access),
+        )));
+    }
+    if record.read_only && !read_only {
+        return Err(Error::precondition(format!(
+            "volume {id} is mounted read-only on this node: take it back before writing to it"
+        )));
+    }
+    Ok(())
+}
+
 /// Whether a block volume is only read. The kernel lets a device be written through a read-only bind of its node (only files,
 /// directories and links are protected, fs/namei.c, sb_permission), so the device itself has to refuse.
 fn reads_a_device(capability: &Capability) -> bool {
@@ -192,6 +222,17 @@ fn mount_options(fs_type: &str, flags: &[String], read_only: bool) -> Vec<String
     };
     let fresh = own.iter().map(ToString::to_string).filter(|option| !flags.contains(option));
     flags.iter().cloned().chain(fresh).collect()
+}
+
+/// Unstaged, a target would be taken from its consumer.
+fn refuse_below_a_target(id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
+    match record.targets.iter().find(|target| Path::new(path).starts_with(&target.path)) {
+        None => Ok(()),
+        Some(target) => Err(Error::precondition(format!(
+            "volume {id} is published at {}, so it cannot be staged at {path}: name another path",
+            target.path
+        ))),
+    }
 }
 
 fn describe(access: &Access) -> String {

@@ -21,7 +21,12 @@ pub struct Failure {
 impl From<grpcio::Error> for Failure {
     fn from(error: grpcio::Error) -> Self {
         match error {
-            grpcio::Error::RpcFailure(status) => Self { code: status.code(), message: status.message().to_string() },
+            grpcio::Error::RpcFailure(status) => {
+                // CSI, "Error Scheme". gRPC gives no reason for not knowing a service.
+                let reasoned = !status.message().is_empty() || status.code() == RpcStatusCode::UNIMPLEMENTED;
+                assert!(status.details().is_empty() && reasoned, "{status:?}");
+                Self { code: status.code(), message: status.message().to_string() }
+            }
             other => panic!("not an answer: {other}"),
         }
     }

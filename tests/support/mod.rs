@@ -16,6 +16,8 @@ pub mod scratch;
 pub mod session;
 pub mod shape;
 pub mod stub;
+pub mod v0;
+pub mod v0_controller;
 pub mod volume;
 
 pub use client::{Client, Failure, refused};

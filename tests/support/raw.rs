@@ -8,8 +8,8 @@ use grpcio::{CallOption, Channel, Client, ClientUnaryReceiver, GrpcSlice, Marsha
 use super::PATIENCE;
 use super::client::{Answer, Failure};
 
-/// Every unary rpc of CSI v1 that is offered, by service.
-pub const METHODS: [&str; 26] = [
+/// Every unary rpc of CSI v1 that is offered, and every one of CSI 0.1, by service.
+pub const METHODS: [&str; 42] = [
     "/csi.v1.Identity/GetPluginInfo",
     "/csi.v1.Identity/GetPluginCapabilities",
     "/csi.v1.Identity/Probe",
@@ -36,6 +36,22 @@ pub const METHODS: [&str; 26] = [
     "/csi.v1.Node/NodeExpandVolume",
     "/csi.v1.Node/NodeGetCapabilities",
     "/csi.v1.Node/NodeGetInfo",
+    "/csi.Identity/GetSupportedVersions",
+    "/csi.Identity/GetPluginInfo",
+    "/csi.Controller/CreateVolume",
+    "/csi.Controller/DeleteVolume",
+    "/csi.Controller/ControllerPublishVolume",
+    "/csi.Controller/ControllerUnpublishVolume",
+    "/csi.Controller/ValidateVolumeCapabilities",
+    "/csi.Controller/ListVolumes",
+    "/csi.Controller/GetCapacity",
+    "/csi.Controller/ControllerProbe",
+    "/csi.Controller/ControllerGetCapabilities",
+    "/csi.Node/NodePublishVolume",
+    "/csi.Node/NodeUnpublishVolume",
+    "/csi.Node/GetNodeID",
+    "/csi.Node/NodeProbe",
+    "/csi.Node/NodeGetCapabilities",
 ];
 
 /// Calls a method with these bytes as its message.

@@ -43,7 +43,7 @@ use self::parameters::Settings;
 use self::store::{Locked, Pending, Shelf};
 use super::{
     Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
-    SnapshotFilter, Volume,
+    SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -234,7 +234,7 @@ impl Backend for Local {
         self.publish_volume(id, publication)
     }
 
-    fn unpublish(&self, _call: &Call, id: &VolumeId, node: Option<&str>, _secrets: &Secrets) -> Result<()> {
+    fn unpublish(&self, _call: &Call, id: &VolumeId, node: Option<&str>, _secrets: &Secrets) -> Result<Unpublished> {
         self.unpublish_volume(id, node)
     }
 

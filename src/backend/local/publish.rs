@@ -3,8 +3,8 @@
 
 use super::Local;
 use super::record::PublishRecord;
-use crate::backend::Publication;
 use crate::backend::record::{from_bytes, to_bytes};
+use crate::backend::{Publication, Unpublished};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::terms::Map;
@@ -38,9 +38,12 @@ impl Local {
     }
 
     /// Takes the volume back. Not published, or published to another node than `node`: nothing to do.
-    pub(super) fn unpublish_volume(&self, id: &VolumeId, node: Option<&str>) -> Result<()> {
-        if self.look_up(id)?.is_none() || node.is_some_and(|node| node != self.node) {
-            return Ok(());
+    pub(super) fn unpublish_volume(&self, id: &VolumeId, node: Option<&str>) -> Result<Unpublished> {
+        if self.look_up(id)?.is_none() {
+            return Ok(Unpublished::NoVolume);
+        }
+        if node.is_some_and(|node| node != self.node) {
+            return Ok(Unpublished::NoNode);
         }
         let recorded = self.volumes.read(&id.object, PUBLISHED)?;
         let elsewhere = |bytes: &Vec<u8>| {
@@ -48,9 +51,10 @@ impl Local {
             record.is_ok_and(|record| node.is_some_and(|node| node != record.node))
         };
         match recorded {
-            Some(bytes) if elsewhere(&bytes) => Ok(()),
-            _ => self.volumes.remove_file(&id.object, PUBLISHED),
+            Some(bytes) if elsewhere(&bytes) => {}
+            _ => self.volumes.remove_file(&id.object, PUBLISHED)?,
         }
+        Ok(Unpublished::Done)
     }
 }
 

@@ -29,6 +29,7 @@ mod limits;
 mod lists;
 mod names;
 pub mod node;
+mod outlived;
 mod parameters;
 mod pools;
 mod publish;
@@ -67,7 +68,7 @@ use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
     Backend, Begin, BeginWith, Capacity, Condition, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
-    Snapshot, SnapshotFilter, Volume,
+    Snapshot, SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -179,6 +180,10 @@ impl Backend for Rbd {
         self.delete_volume(call, id, secrets, begin)
     }
 
+    fn refuse_outlived(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
+        self.refuse_live_snapshots(call, id, secrets)
+    }
+
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         self.find_volume(call, id, secrets)
     }
@@ -207,7 +212,7 @@ impl Backend for Rbd {
         self.publish_volume(call, id, publication, secrets)
     }
 
-    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()> {
+    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<Unpublished> {
         self.unpublish_volume(call, id, node, secrets)
     }
 

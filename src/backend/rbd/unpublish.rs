@@ -4,30 +4,40 @@
 use super::Rbd;
 use super::grant::{By, Grant};
 use super::tool::{Image, Lockable, Spot};
+use crate::backend::Unpublished;
 use crate::call::Call;
 use crate::error::Result;
-use crate::ids::VolumeId;
+use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
 impl Rbd {
-    pub(super) fn unpublish_volume(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<()> {
+    pub(super) fn unpublish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: Option<&str>,
+        secrets: &Secrets,
+    ) -> Result<Unpublished> {
         let spot = self.spot(&id.place, secrets)?;
-        self.take_from_nodes(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))
+        let outcome = self.take_from_nodes(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))?;
+        // Which nodes there are nobody tells, only which names no node can have.
+        let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
+        Ok(if impossible && outcome == Unpublished::Done { Unpublished::NoNode } else { outcome })
     }
 
     /// Takes back what [`Rbd::publish_here`] gave to this node.
     pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId) -> Result<()> {
         let spot = self.spot(&id.place, &Secrets::default())?;
-        self.take_from_nodes(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node)
+        self.take_from_nodes(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node).map(drop)
     }
 
-    fn take_from_nodes(&self, call: &Call, spot: &Spot, id: &VolumeId, is_meant: impl Fn(&Grant) -> bool) -> Result<()> {
-        let image = match (self.look_up(call, spot, id)?, &id.incarnation) {
-            (Some(info), _) => info.id,
-            (None, None) => return Ok(()),
-            (None, Some(gone)) if self.remove_stray(call, spot, gone)? => return Ok(()),
+    fn take_from_nodes(&self, call: &Call, spot: &Spot, id: &VolumeId, is_meant: impl Fn(&Grant) -> bool) -> Result<Unpublished> {
+        let (image, outcome) = match (self.look_up(call, spot, id)?, &id.incarnation) {
+            (Some(info), _) => (info.id, Unpublished::Done),
+            (None, None) => return Ok(Unpublished::NoVolume),
+            (None, Some(gone)) if self.remove_stray(call, spot, gone)? => return Ok(Unpublished::NoVolume),
             // Under another name, as an image whose snapshots outlive it.
-            (None, Some(renamed)) => renamed.clone(),
+            (None, Some(renamed)) => (renamed.clone(), Unpublished::NoVolume),
         };
         let header = Lockable::Header(&image);
         for holder in self.tool.holders(call, spot, header)? {
@@ -35,7 +45,7 @@ impl Rbd {
                 self.tool.unlock(call, spot, header, &holder)?;
             }
         }
-        Ok(())
+        Ok(outcome)
     }
 
     /// Removes what a lock on the header of an image left behind that was deleted meanwhile. Ids are never given again, so what is

@@ -6,12 +6,11 @@ use protobuf::well_known_types::wrappers::Int64Value;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Snapshot, Volume};
-use crate::call::Call;
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
+use crate::grpc::operation::plan;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
-use crate::locks::Identical;
 use crate::volume::keys::Hold;
 use crate::volume::requests::{
     CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify, Page, PublishToNode,
@@ -24,26 +23,6 @@ use crate::volume::{Listed, Verdict, Volumes};
 pub struct Controller {
     /// The operations.
     pub volumes: Arc<Volumes>,
-}
-
-/// A plan that holds what `hold` says, joins the same request, and hands it to `work`.
-pub(super) fn plan<Q, R>(
-    volumes: &Arc<Volumes>,
-    subject: &str,
-    hold: Hold,
-    request: Q,
-    work: impl FnOnce(&Volumes, &Call, Q) -> Result<R> + Send + 'static,
-) -> Plan<R>
-where
-    Q: Identical + Clone,
-    R: Send + 'static,
-{
-    let (volumes, same) = (Arc::clone(volumes), request.clone());
-    let plan = Plan::new(subject, move |call: &Call| work(&volumes, call, request)).locking(hold.keys, same);
-    match hold.cluster {
-        Some(cluster) => plan.within(cluster.into()),
-        None => plan,
-    }
 }
 
 /// The rpcs that the controller's capabilities speak of.
@@ -90,7 +69,7 @@ impl wire::Controller for Controller {
 
     fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
-        let request = DeleteVolume { volume_id: request.volume_id, secrets }.checked()?;
+        let request = DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a volume that is not there is deleted.
@@ -126,7 +105,8 @@ impl wire::Controller for Controller {
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.unpublish_from_node(call, &request).map(|()| wire::ControllerUnpublishVolumeResponse::default())
+            // In v1 a volume or node that is not there has nothing to take back.
+            volumes.unpublish_from_node(call, &request).map(|_| wire::ControllerUnpublishVolumeResponse::default())
         }))
     }
 
@@ -288,8 +268,10 @@ impl wire::Controller for Controller {
 
 fn verdict(verdict: Verdict, request: Validate) -> wire::ValidateVolumeCapabilitiesResponse {
     use wire::validate_volume_capabilities_response::Confirmed;
+    let refused = |message| wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() };
     match verdict {
-        Verdict::Refused(message) => wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() },
+        Verdict::Refused(message) => refused(message),
+        Verdict::OtherContext(key) => refused(format!("volume_context has {key:?} other than volume {}", request.volume_id)),
         Verdict::Confirmed => {
             let confirmed = MessageField::some(Confirmed {
                 volume_context: request.volume_context.into_iter().collect(),

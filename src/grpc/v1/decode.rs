@@ -19,14 +19,6 @@ pub fn secrets(pairs: HashMap<String, String>) -> Secrets {
     pairs.into_iter().collect()
 }
 
-/// A path in its one spelling, without a slash twice or at the end: paths are known by their text. What is no absolute path stays
-/// as it is and is refused later.
-pub fn path(text: String) -> String {
-    let plain = !text.starts_with('/') || !(text.ends_with('/') || text.contains("//"));
-    let parts = text.split('/').filter(|part| !part.is_empty());
-    if plain { text } else { format!("/{}", parts.collect::<Vec<_>>().join("/")) }
-}
-
 /// A size range; one that is not there says nothing.
 pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
     let Some(range) = range.as_ref() else { return Ok(SizeRange::default()) };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Volumes;
@@ -17,22 +17,6 @@ pub struct Identity {
     pub name: String,
     /// What can work or not.
     pub volumes: Arc<Volumes>,
-}
-
-impl Identity {
-    /// The plugin is well as long as one backend can work.
-    fn check(&self) -> Result<()> {
-        let troubles: Vec<Error> = self.volumes.backends.iter().filter_map(|backend| backend.ready().err()).collect();
-        let works = troubles.len() < self.volumes.backends.iter().count();
-        match (works, self.volumes.journal.poisoned()) {
-            (true, None) => Ok(()),
-            (_, Some(error)) => Err(error),
-            (false, None) => {
-                let reasons: Vec<String> = troubles.iter().map(ToString::to_string).collect();
-                Err(Error::precondition(format!("nothing that is set up can work: {}", reasons.join("; "))))
-            }
-        }
-    }
 }
 
 impl wire::Identity for Identity {
@@ -60,7 +44,7 @@ impl wire::Identity for Identity {
     }
 
     fn probe(&self, _: wire::ProbeRequest) -> Result<Plan<wire::ProbeResponse>> {
-        self.check()?;
+        self.volumes.ready()?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
         Ok(Plan::now(wire::ProbeResponse { ready, ..Default::default() }))
     }

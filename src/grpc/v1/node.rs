@@ -6,8 +6,8 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
+use crate::grpc::operation::{path, plan};
 use crate::grpc::proto::csi_v1 as wire;
-use crate::grpc::v1::controller::plan;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Volumes;
 use crate::volume::requests::{NodeExpand, Publish, Stage, Stats, Unpublish, Unstage};
@@ -36,7 +36,7 @@ impl wire::Node for Node {
         let request = Stage {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
-            staging_path: decode::path(request.staging_target_path),
+            staging_path: path(request.staging_target_path),
             capability: decode::capability("volume_capability", request.volume_capability)?,
             secrets: decode::secrets(request.secrets),
             volume_context: decode::map(request.volume_context),
@@ -49,8 +49,7 @@ impl wire::Node for Node {
     }
 
     fn node_unstage_volume(&self, request: wire::NodeUnstageVolumeRequest) -> Result<Plan<wire::NodeUnstageVolumeResponse>> {
-        let request =
-            Unstage { volume_id: request.volume_id, staging_path: decode::path(request.staging_target_path) }.checked()?;
+        let request = Unstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.unstage(call, &request).map(|()| wire::NodeUnstageVolumeResponse::default())
@@ -61,8 +60,8 @@ impl wire::Node for Node {
         let request = Publish {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
-            staging_path: decode::path(request.staging_target_path),
-            target_path: decode::path(request.target_path),
+            staging_path: path(request.staging_target_path),
+            target_path: path(request.target_path),
             capability: decode::capability("volume_capability", request.volume_capability)?,
             read_only: request.readonly,
             secrets: decode::secrets(request.secrets),
@@ -79,7 +78,7 @@ impl wire::Node for Node {
         &self,
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
-        let request = Unpublish { volume_id: request.volume_id, target_path: decode::path(request.target_path) }.checked()?;
+        let request = Unpublish { volume_id: request.volume_id, target_path: path(request.target_path) }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())
@@ -87,7 +86,7 @@ impl wire::Node for Node {
     }
 
     fn node_get_volume_stats(&self, request: wire::NodeGetVolumeStatsRequest) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
-        let request = Stats { volume_id: request.volume_id, volume_path: decode::path(request.volume_path) }.checked()?;
+        let request = Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let usage = volumes.stats(call, &request)?;
@@ -99,7 +98,7 @@ impl wire::Node for Node {
     fn node_expand_volume(&self, request: wire::NodeExpandVolumeRequest) -> Result<Plan<wire::NodeExpandVolumeResponse>> {
         let request = NodeExpand {
             volume_id: request.volume_id,
-            volume_path: decode::path(request.volume_path),
+            volume_path: path(request.volume_path),
             size: decode::size(&request.capacity_range)?,
             capability: decode::optional_capability("volume_capability", request.volume_capability)?,
         }

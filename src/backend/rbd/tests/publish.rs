@@ -32,7 +32,7 @@ pub(super) fn publish(rbd: &Rbd, id: &VolumeId, node: &str, mode: Mode, read_onl
 }
 
 pub(super) fn unpublish(rbd: &Rbd, id: &VolumeId, node: Option<&str>) -> Result<()> {
-    rbd.unpublish(&call(), id, node, &Secrets::default())
+    rbd.unpublish(&call(), id, node, &Secrets::default()).map(drop)
 }
 
 /// The nodes that hold the volume for good, by the dump.

@@ -1,0 +1,195 @@
+//! csi.Controller.
+
+use std::sync::Arc;
+
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::backend::{Unpublished, Volume};
+use crate::error::{Error, Result};
+use crate::grpc::bridge::Plan;
+use crate::grpc::proto::csi as wire;
+use crate::grpc::v0::{decode, encode, not_served, plan};
+use crate::volume::keys::Hold;
+use crate::volume::requests::{
+    CreateVolume, DeleteVolume, GetCapacity, Map, Page, PublishToNode, TopologyRequirement, UnpublishFromNode, Validate,
+};
+use crate::volume::{Listed, Verdict, Volumes, has_file_system};
+
+/// Makes, gives, looks at and deletes volumes.
+#[derive(Debug)]
+pub struct Controller {
+    /// The operations.
+    pub volumes: Arc<Volumes>,
+    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    pub served: bool,
+}
+
+impl Controller {
+    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        if !self.served {
+            return Err(not_served("controller"));
+        }
+        decode::version(version)
+    }
+}
+
+/// The rpcs that the controller's capabilities speak of: all there are.
+fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
+    use wire::controller_service_capability::rpc::Type;
+    vec![Type::CREATE_DELETE_VOLUME, Type::PUBLISH_UNPUBLISH_VOLUME, Type::LIST_VOLUMES, Type::GET_CAPACITY]
+}
+
+impl wire::Controller for Controller {
+    fn create_volume(&self, request: wire::CreateVolumeRequest) -> Result<Plan<wire::CreateVolumeResponse>> {
+        self.admit(&request.version)?;
+        let request = CreateVolume {
+            name: request.name,
+            size: decode::size(&request.capacity_range)?,
+            capabilities: decode::capabilities(request.volume_capabilities)?,
+            parameters: decode::map("parameters", request.parameters)?,
+            mutable_parameters: Map::new(),
+            secrets: decode::credentials(request.user_credentials)?,
+            source: None,
+            topology: TopologyRequirement::default(),
+        }
+        .checked()?;
+        decode::one_file_system(&request.capabilities, &request.parameters)?;
+        let (subject, hold) = (request.name.clone(), self.volumes.hold_creation(&request)?);
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let capabilities = request.capabilities.clone();
+            let volume = volumes.create(call, request)?;
+            // One that was there before may have been made for something else.
+            let fits = capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
+            fits.map_err(Error::already_exists)?;
+            Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
+        }))
+    }
+
+    fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
+        self.admit(&request.version)?;
+        let secrets = decode::credentials(request.user_credentials)?;
+        // The storage has to be released.
+        let request = DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            // A volume that is not there is deleted.
+            volumes.delete(call, &request).map(|_| wire::DeleteVolumeResponse::default())
+        }))
+    }
+
+    fn controller_publish_volume(
+        &self,
+        request: wire::ControllerPublishVolumeRequest,
+    ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
+        self.admit(&request.version)?;
+        let request = PublishToNode {
+            volume_id: request.volume_id,
+            node_id: decode::node_id(request.node_id)?,
+            capability: decode::capability(request.volume_capability)?,
+            read_only: request.readonly,
+            secrets: decode::credentials(request.user_credentials)?,
+            volume_context: decode::map("volume_attributes", request.volume_attributes)?,
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let publish_volume_info = volumes.publish_to_node(call, &request)?.into_iter().collect();
+            Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
+        }))
+    }
+
+    fn controller_unpublish_volume(
+        &self,
+        request: wire::ControllerUnpublishVolumeRequest,
+    ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
+        self.admit(&request.version)?;
+        let (node_id, secrets) = (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
+        let request = UnpublishFromNode { volume_id: request.volume_id, node_id, secrets }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            match volumes.unpublish_from_node(call, &request)? {
+                Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
+                Unpublished::NoVolume => Err(Error::not_found(format!("there is no volume {:?}", request.volume_id))),
+                Unpublished::NoNode => Err(Error::not_found(format!(
+                    "there is no node {:?} that volume {} could be published to",
+                    request.node_id, request.volume_id
+                ))),
+            }
+        }))
+    }
+
+    fn validate_volume_capabilities(
+        &self,
+        request: wire::ValidateVolumeCapabilitiesRequest,
+    ) -> Result<Plan<wire::ValidateVolumeCapabilitiesResponse>> {
+        self.admit(&request.version)?;
+        let request = Validate {
+            volume_id: request.volume_id,
+            capabilities: decode::capabilities(request.volume_capabilities)?,
+            volume_context: decode::map("volume_attributes", request.volume_attributes)?,
+            parameters: Map::new(),
+            mutable_parameters: Map::new(),
+            secrets: Default::default(),
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            let (supported, message) = match volumes.validate(call, &request)? {
+                Verdict::Confirmed => (true, String::new()),
+                Verdict::Refused(reason) => (false, encode::text(reason)),
+                Verdict::OtherContext(key) => {
+                    (false, encode::text(format!("volume_attributes has another {key:?} than the volume")))
+                }
+            };
+            Ok(wire::ValidateVolumeCapabilitiesResponse { supported, message, ..Default::default() })
+        }))
+    }
+
+    fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
+        self.admit(&request.version)?;
+        let page = Page { max_entries: decode::max_entries(request.max_entries), token: request.starting_token }.checked()?;
+        Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
+            let Listed { entries, next_token } = volumes.list(call, &page)?;
+            let entries = entries.into_iter().map(entry).collect();
+            Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
+        }))
+    }
+
+    fn get_capacity(&self, request: wire::GetCapacityRequest) -> Result<Plan<wire::GetCapacityResponse>> {
+        self.admit(&request.version)?;
+        let request = GetCapacity {
+            capabilities: decode::capabilities(request.volume_capabilities)?,
+            parameters: decode::map("parameters", request.parameters)?,
+            topology: None,
+        }
+        .checked()?;
+        Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
+            let available_capacity = volumes.capacity(call, &request)?.available;
+            Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
+        }))
+    }
+
+    fn controller_probe(&self, request: wire::ControllerProbeRequest) -> Result<Plan<wire::ControllerProbeResponse>> {
+        self.admit(&request.version)?;
+        self.volumes.ready()?;
+        Ok(Plan::now(wire::ControllerProbeResponse::default()))
+    }
+
+    fn controller_get_capabilities(
+        &self,
+        request: wire::ControllerGetCapabilitiesRequest,
+    ) -> Result<Plan<wire::ControllerGetCapabilitiesResponse>> {
+        use wire::controller_service_capability::{RPC, Type};
+        self.admit(&request.version)?;
+        let capability = |kind| {
+            let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
+            wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
+        };
+        let capabilities = offered().into_iter().map(capability).collect();
+        Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
+    }
+}
+
+fn entry(volume: Volume) -> wire::list_volumes_response::Entry {
+    wire::list_volumes_response::Entry { volume_info: encode::volume(volume), ..Default::default() }
+}

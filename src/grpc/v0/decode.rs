@@ -1,0 +1,109 @@
+//! From CSI 0.1 messages to requests. What is called otherwise than in v1 is checked here, so that an error names the right field;
+//! the rest is checked by the requests themselves.
+
+use std::collections::HashMap;
+
+use protobuf::MessageField;
+
+use crate::error::{Error, Result};
+use crate::grpc::proto::csi as wire;
+use crate::secrets::Secrets;
+use crate::terms::FS_TYPE;
+use crate::volume::checks;
+use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange};
+
+/// The versions that are served: major, minor, patch.
+pub const VERSIONS: [(u32, u32, u32); 1] = [(0, 1, 0)];
+
+/// Refuses a request whose version is missing or not served.
+pub fn version(version: &MessageField<wire::Version>) -> Result<()> {
+    let text = |(major, minor, patch): (u32, u32, u32)| format!("{major}.{minor}.{patch}");
+    let refusal = match version.as_ref().map(|version| (version.major, version.minor, version.patch)) {
+        Some(asked) if VERSIONS.contains(&asked) => return Ok(()),
+        Some(asked) => format!("version {} is not supported", text(asked)),
+        None => "version is missing: it is a required field".to_string(),
+    };
+    let supported: Vec<String> = VERSIONS.map(text).into();
+    Err(Error::invalid(format!("{refusal}; supported versions: {}", supported.join(", "))))
+}
+
+/// A map in the order of its keys, within its limit.
+pub fn map(field: &str, pairs: HashMap<String, String>) -> Result<Map> {
+    let map = pairs.into_iter().collect();
+    checks::map(field, &map).map(|()| map)
+}
+
+/// The secrets of this protocol, hidden from here on. Not even a key that is wrong is repeated: it may be a value out of its place.
+pub fn credentials(pairs: HashMap<String, String>) -> Result<Secrets> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if pairs.keys().any(|key| key.is_empty() || !key.bytes().all(allowed)) {
+        return Err(Error::invalid("user_credentials has a key that is not made of letters, digits, '-', '_' and '.'"));
+    }
+    let secrets = pairs.into_iter().collect();
+    checks::secrets("user_credentials", &secrets).map(|()| secrets)
+}
+
+/// A node's ID, which has no limit of its own here.
+pub fn node_id(text: String) -> Result<String> {
+    checks::optional_text("node_id", &text).map(|()| text)
+}
+
+/// A size range; one that is not there says nothing, one that is there has to say something.
+pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
+    let Some(range) = range.as_ref() else { return Ok(SizeRange::default()) };
+    if range.required_bytes == 0 && range.limit_bytes == 0 {
+        return Err(Error::invalid("capacity_range has neither required_bytes nor limit_bytes: one of them is required"));
+    }
+    Ok(SizeRange { required: range.required_bytes, limit: range.limit_bytes })
+}
+
+/// A required capability.
+pub fn capability(capability: MessageField<wire::VolumeCapability>) -> Result<Capability> {
+    let missing = || Error::invalid("volume_capability is missing: it is a required field");
+    one_capability("volume_capability", capability.into_option().ok_or_else(missing)?)
+}
+
+/// A list of capabilities.
+pub fn capabilities(capabilities: Vec<wire::VolumeCapability>) -> Result<Vec<Capability>> {
+    capabilities.into_iter().map(|capability| one_capability("volume_capabilities", capability)).collect()
+}
+
+fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Capability> {
+    use wire::volume_capability::Access_type;
+    let access = match capability.access_type {
+        Some(Access_type::Block(_)) => Access::Block,
+        Some(Access_type::Mount(mount)) => Access::Mount { fs_type: mount.fs_type, flags: mount.mount_flags },
+        None => return Err(Error::invalid(format!("{field} has neither block nor mount: one of them is required"))),
+    };
+    let number = capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
+    let mode = Mode::from_number(number).filter(|_| is_a_mode(number));
+    let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({number})"));
+    Ok(Capability { access, mode: mode.ok_or_else(unknown)? })
+}
+
+/// Refuses capabilities that no single volume has: it has one file system.
+pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
+    let asked = capabilities.iter().filter_map(|capability| match &capability.access {
+        Access::Mount { fs_type, .. } => Some(fs_type.as_str()),
+        Access::Block => None,
+    });
+    let mut all = parameters.get(FS_TYPE).map(String::as_str).into_iter().chain(asked).filter(|fs_type| !fs_type.is_empty());
+    let Some(first) = all.next() else { return Ok(()) };
+    match all.find(|other| *other != first) {
+        None => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "volume_capabilities and parameters ask for {first:?} and {other:?}: a volume has one file system"
+        ))),
+    }
+}
+
+/// v1 has more modes.
+fn is_a_mode(number: i32) -> bool {
+    use protobuf::Enum;
+    wire::volume_capability::access_mode::Mode::from_i32(number).is_some()
+}
+
+/// The largest number of entries in a page.
+pub fn max_entries(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

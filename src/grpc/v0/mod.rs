@@ -1,0 +1,66 @@
+//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, plans and encodes. Nobody else knows this protocol.
+//!
+//! It has the same volumes under the same IDs by the same operations. What it does otherwise than v1:
+//!
+//! | | 0.1 | v1 |
+//! |---|---|---|
+//! | version of the protocol | in every request | in the package's name |
+//! | staging | part of the publishing on the node | rpcs of its own |
+//! | the target path | the orchestrator's, and left to it | made and removed, unless it was there |
+//! | a second target in a single-node mode | FAILED_PRECONDITION | as `CEPHLET_SINGLE_NODE_TARGETS` says |
+//! | taking back what is absent | NOT_FOUND | OK |
+//! | deleting what snapshots would keep | FAILED_PRECONDITION | OK, the snapshots live on |
+//! | sizes | unsigned | signed |
+//! | health | of controller and node | of the plugin |
+
+pub mod controller;
+mod decode;
+mod encode;
+pub mod identity;
+pub mod node;
+
+use std::sync::Arc;
+
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::grpc::bridge::Plan;
+use crate::grpc::operation;
+use crate::locks::Identical;
+use crate::volume::Volumes;
+use crate::volume::keys::Hold;
+
+/// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request through v1 is another.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked<Q>(Q);
+
+fn not_served(service: &str) -> Error {
+    Error::unimplemented(format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES"))
+}
+
+/// A plan that holds what `hold` says, joins the same request of this protocol, and hands it to `work`.
+fn plan<Q, R>(
+    volumes: &Arc<Volumes>,
+    subject: &str,
+    hold: Hold,
+    request: Q,
+    work: impl FnOnce(&Volumes, &Call, Q) -> Result<R> + Send + 'static,
+) -> Plan<R>
+where
+    Q: Identical + Clone + PartialEq,
+    R: Send + 'static,
+{
+    operation::plan(volumes, subject, hold, Asked(request), |volumes, call, Asked(request)| work(volumes, call, request))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::requests::GetVolume;
+
+    #[test]
+    fn a_request_is_joined_by_its_own_protocol_only() {
+        let request = || GetVolume { volume_id: "local:n:::o:1".into() };
+        assert!(Asked(request()).identical(&Asked(request())) && request().identical(&request()));
+        assert!(!Asked(request()).identical(&request()) && !request().identical(&Asked(request())));
+    }
+}

@@ -1,0 +1,85 @@
+//! csi.Node.
+
+use std::sync::Arc;
+
+use protobuf::MessageField;
+
+use crate::error::Result;
+use crate::grpc::bridge::Plan;
+use crate::grpc::operation::path;
+use crate::grpc::proto::csi as wire;
+use crate::grpc::v0::{decode, not_served, plan};
+use crate::volume::Volumes;
+use crate::volume::requests::{PublishUnstaged, Unpublish};
+
+/// Gives volumes to consumers on this node.
+#[derive(Debug)]
+pub struct Node {
+    /// The operations.
+    pub volumes: Arc<Volumes>,
+    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    pub served: bool,
+}
+
+impl Node {
+    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        if !self.served {
+            return Err(not_served("node"));
+        }
+        decode::version(version)
+    }
+}
+
+impl wire::Node for Node {
+    fn node_publish_volume(&self, request: wire::NodePublishVolumeRequest) -> Result<Plan<wire::NodePublishVolumeResponse>> {
+        self.admit(&request.version)?;
+        let request = PublishUnstaged {
+            volume_id: request.volume_id,
+            publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
+            target_path: path(request.target_path),
+            capability: decode::capability(request.volume_capability)?,
+            read_only: request.readonly,
+            secrets: decode::credentials(request.user_credentials)?,
+            volume_context: decode::map("volume_attributes", request.volume_attributes)?,
+        }
+        .checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.publish_unstaged(call, &request).map(|()| wire::NodePublishVolumeResponse::default())
+        }))
+    }
+
+    fn node_unpublish_volume(
+        &self,
+        request: wire::NodeUnpublishVolumeRequest,
+    ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
+        self.admit(&request.version)?;
+        let secrets = decode::credentials(request.user_credentials)?;
+        let request = Unpublish { volume_id: request.volume_id, target_path: path(request.target_path) }.checked()?;
+        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
+        Ok(plan(&self.volumes, &subject, hold, (request, secrets), |volumes, call, (request, secrets)| {
+            volumes.refuse_absent(call, &request.volume_id, &secrets)?;
+            volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+        }))
+    }
+
+    fn get_node_id(&self, request: wire::GetNodeIDRequest) -> Result<Plan<wire::GetNodeIDResponse>> {
+        self.admit(&request.version)?;
+        Ok(Plan::now(wire::GetNodeIDResponse { node_id: self.volumes.node_id.clone(), ..Default::default() }))
+    }
+
+    fn node_probe(&self, request: wire::NodeProbeRequest) -> Result<Plan<wire::NodeProbeResponse>> {
+        self.admit(&request.version)?;
+        self.volumes.ready()?;
+        Ok(Plan::now(wire::NodeProbeResponse::default()))
+    }
+
+    /// There is nothing in this version that a node could offer or not.
+    fn node_get_capabilities(
+        &self,
+        request: wire::NodeGetCapabilitiesRequest,
+    ) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
+        self.admit(&request.version)?;
+        Ok(Plan::now(wire::NodeGetCapabilitiesResponse::default()))
+    }
+}

@@ -1,0 +1,161 @@
+//! Publishing for orchestrators that know no staging: one call makes the volume ready on this node and gives it to a consumer.
+//!
+//! The device is attached and mounted once, below the runtime directory, however many targets there are, as for a stage; only
+//! nobody is given a staging path. So there is nothing else to take back: whoever gives up the last path of a volume, in whichever
+//! way he was given it, has the device taken from the node.
+
+use std::path::Path;
+
+use crate::backend::{Backend, NodeContext};
+use crate::call::Call;
+use crate::config::SingleNodeTargets;
+use crate::error::{Error, Kind, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+use crate::volume::Volumes;
+use crate::volume::node_record::{self, NodeRecord, Target};
+use crate::volume::publish::add_target;
+use crate::volume::requests::{Access, PublishUnstaged};
+use crate::volume::stage::admit;
+
+impl Volumes {
+    /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
+    pub fn publish_unstaged(&self, call: &Call, request: &PublishUnstaged) -> Result<()> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        backend.supports(&request.capability)?;
+        self.refuse_predecessor(&id)?;
+        let before = self.node_record(&id)?;
+        let context = context_of(request);
+        let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
+        let mut record = before.unwrap_or_else(|| self.first_record(&id, &context, &fs_type));
+        let is_new = enter_target(&id, &mut record, request, &fs_type, self.single_node_targets)?;
+        if is_new {
+            self.remember(&id, &record)?;
+        }
+        if record.access == Access::Block {
+            self.forbid_formatting(&id)?;
+        }
+        let published = self
+            .device_for(call, backend.as_ref(), &id, &context)
+            .and_then(|device| self.mount_device(call, &id, &device, &record))
+            .and_then(|()| self.bind_target(call, backend.as_ref(), &id, &record, &request.target_path));
+        // What was published before this call may be in use, however this call failed.
+        published.inspect_err(|error| {
+            if is_new {
+                self.forget_failed_target(call, &id, &request.target_path, error)
+            }
+        })
+    }
+
+    fn bind_target(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
+        let Some(target) = record.targets.iter().find(|target| target.path == path) else { return Ok(()) };
+        let read_only = target.read_only || record.read_only;
+        let source = self.bind_source(id, record, backend, read_only)?;
+        self.ensure_bound(call, id, &source, Path::new(path), &record.access, read_only)
+    }
+
+    /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster that does not answer
+    /// is no reason to keep what is gone from being given up.
+    pub fn refuse_absent(&self, call: &Call, volume_id: &str, secrets: &Secrets) -> Result<()> {
+        let (id, backend) = self.volume(volume_id)?;
+        if self.node_record(&id)?.is_some() {
+            return Ok(());
+        }
+        match backend.find(call, &id, secrets) {
+            Ok(None) => Err(Error::not_found(format!("there is no volume {volume_id:?}"))),
+            Ok(Some(_)) => Ok(()),
+            Err(error) if error.kind() == Kind::NotFound => Err(error),
+            Err(error) => {
+                log::debug!("volume {id} is not in use here; whether it exists is unknown: {error}");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Enters the target into the record, if that is compatible with what is there; whether it is new. In use otherwise at this very
+/// path is another refusal than in use elsewhere.
+fn enter_target(
+    id: &VolumeId,
+    record: &mut NodeRecord,
+    request: &PublishUnstaged,
+    fs_type: &str,
+    configured: SingleNodeTargets,
+) -> Result<bool> {
+    let (capability, path) = (&request.capability, request.target_path.clone());
+    let read_only = request.read_only || node_record::is_read_only(capability);
+    let target = Target { path, mode: capability.mode, read_only, made: false, strict: true };
+    let is_new = add_target(id, record, target, configured)?;
+    let conflict = if is_new { Kind::Precondition } else { Kind::AlreadyExists };
+    let access = node_record::shared_access(capability, fs_type);
+    let admitted = admit(id, record, &access, read_only, &request.target_path);
+    admitted.map(|()| is_new).map_err(|error| error.with_kind(conflict))
+}
+
+/// What publishing passes to the backend. A device is read-only for all or for nobody.
+fn context_of(request: &PublishUnstaged) -> NodeContext<'_> {
+    let PublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
+    let reads_only = request.read_only || node_record::is_read_only(capability);
+    let read_only = capability.access == Access::Block && reads_only;
+    NodeContext { volume, publish, secrets, capability, read_only }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::requests::{Capability, Map, Mode};
+
+    fn capability(mode: Mode, flags: &[&str]) -> Capability {
+        let flags = flags.iter().map(ToString::to_string).collect();
+        Capability { access: Access::Mount { fs_type: String::new(), flags }, mode }
+    }
+
+    fn request(path: &str, capability: Capability, read_only: bool) -> PublishUnstaged {
+        PublishUnstaged {
+            volume_id: String::new(),
+            publish_context: Map::new(),
+            target_path: path.into(),
+            capability,
+            read_only,
+            secrets: Secrets::default(),
+            volume_context: Map::new(),
+        }
+    }
+
+    /// What a second publishing comes to, in the lenient configuration: whether the target is new, or which refusal.
+    fn second(first: &PublishUnstaged, second: &PublishUnstaged) -> Result<bool, Kind> {
+        let id = VolumeId::parse("local:n:::o:1").expect("an ID");
+        let (volume_id, boot_id) = (id.to_string(), "b".into());
+        let access = node_record::shared_access(&first.capability, "ext4");
+        let (stagings, targets) = (Vec::new(), Vec::new());
+        let mut record = NodeRecord { volume_id, boot_id, access, read_only: false, stagings, targets, alone: true };
+        let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
+        enter(first).expect("the first one");
+        enter(second).map_err(|error| error.kind())
+    }
+
+    /// The table of CSI 0.1, "NodePublishVolume". What one mount cannot serve is refused at other paths, too.
+    #[test]
+    fn a_second_publishing_is_what_the_table_says() {
+        let modes = |multi: bool| (1..=5).filter_map(Mode::from_number).filter(move |mode| mode.is_multi_node() == multi);
+        for (mode, elsewhere) in
+            modes(true).map(|mode| (mode, Ok(true))).chain(modes(false).map(|mode| (mode, Err(Kind::Precondition))))
+        {
+            let first = request("/t1", capability(mode, &[]), false);
+            assert_eq!(second(&first, &first), Ok(false), "{mode:?}: the same again");
+            assert_eq!(second(&first, &request("/t2", capability(mode, &[]), false)), elsewhere, "{mode:?}: elsewhere");
+            let others = modes(true).chain(modes(false)).filter(|other| *other != mode);
+            for other in others.map(|other| capability(other, &[])).chain([capability(mode, &["noatime"])]) {
+                assert_eq!(second(&first, &request("/t1", other, false)), Err(Kind::AlreadyExists), "{mode:?}: otherwise");
+            }
+            let flags = request("/t2", capability(mode, &["noatime"]), false);
+            assert_eq!(second(&first, &flags), Err(Kind::Precondition), "{mode:?}: elsewhere and otherwise");
+        }
+        let writer = request("/t1", capability(Mode::MultiNodeMultiWriter, &[]), false);
+        let reader = |path| request(path, capability(Mode::MultiNodeMultiWriter, &[]), true);
+        assert_eq!(second(&writer, &reader("/t1")), Err(Kind::AlreadyExists));
+        assert_eq!(second(&writer, &reader("/t2")), Ok(true));
+        let other_mode = request("/t2", capability(Mode::MultiNodeReaderOnly, &[]), false);
+        assert_eq!(second(&writer, &other_mode), Ok(true));
+    }
+}

@@ -1,0 +1,77 @@
+//! CSI 0.1 on RBD: the same list for its controller, and what a cluster with several nodes adds.
+
+mod support;
+
+use support::requests;
+use support::v0::*;
+use support::v0_controller::Subject;
+use support::{Code, refused};
+
+controller_tests!(Subject::rbd);
+
+/// "DeleteVolume": the storage is released, so not while snapshots need it, which in v1 outlive their volume.
+#[test]
+fn a_volume_with_snapshots_is_not_deleted() {
+    let it = Subject::rbd();
+    let id = it.create("one").id;
+    let v1 = it.daemon.client();
+    let taken = v1.create_snapshot(&requests::snapshot("s", &id)).expect("snapshot").snapshot.snapshot_id.clone();
+    for _ in 0..2 {
+        refused(it.client.delete_volume(&delete(&id)), Code::FAILED_PRECONDITION, &["csi-snap-", &id]);
+    }
+    assert_eq!(it.client.list().len(), 1, "it is still a volume");
+    v1.delete_snapshot(&requests::delete_snapshot(&taken)).expect("delete the snapshot");
+    it.client.delete_volume(&delete(&id)).expect("delete");
+    let id = it.create("two").id;
+    v1.create_snapshot(&requests::snapshot("t", &id)).expect("snapshot");
+    v1.delete_volume(&requests::delete(&id)).expect("v1 deletes it");
+    it.client.delete_volume(&delete(&id)).expect("and then it is gone here, too");
+}
+
+/// "ControllerPublishVolume Errors": 9 with the node that has it, where one node only may.
+#[test]
+fn a_volume_of_one_node_is_not_given_to_another() {
+    let it = Subject::rbd();
+    let id = it.create("one").id;
+    let publish = |node: &str, mode| it.client.controller_publish_volume(&publish_to(&id, node, block_as(mode))).map(drop);
+    publish("node-1", Mode::SINGLE_NODE_WRITER).expect("publish");
+    for mode in [Mode::SINGLE_NODE_WRITER, Mode::MULTI_NODE_READER_ONLY] {
+        refused(publish("node-2", mode), Code::FAILED_PRECONDITION, &["\"node-1\""]);
+    }
+    it.client.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("it does not have it");
+    it.client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back");
+    publish("node-2", Mode::MULTI_NODE_MULTI_WRITER).expect("publish");
+    publish("node-3", Mode::MULTI_NODE_MULTI_WRITER).expect("publish to several");
+    let nodes = || it.daemon.client().controller_get_volume(&requests::get(&id)).expect("get").status.published_node_ids.clone();
+    assert_eq!(nodes(), ["node-2", "node-3"]);
+    it.client.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("take back from one");
+    assert_eq!(nodes(), ["node-3"]);
+    publish("node-2", Mode::MULTI_NODE_MULTI_WRITER).expect("publish");
+    it.client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back from all");
+    assert!(nodes().is_empty());
+}
+
+/// Which programs the creation was made with, each without its arguments but the first.
+fn programs(it: &Subject, method: &str) -> Vec<String> {
+    let line = it.daemon.log.await_lines(&format!("{method} "), 1).remove(0);
+    let number = line.split_whitespace().nth(2).expect("the call's number").to_string();
+    let ended = it.daemon.log.lines_with(&format!("call {number}: `"));
+    let programs = ended.iter().filter(|line| line.contains("` took ")).filter_map(|line| line.split('`').nth(1));
+    programs.map(|command| command.split(' ').next().unwrap_or_default().to_string()).collect()
+}
+
+#[test]
+fn a_creation_starts_as_many_programs_as_through_v1() {
+    let it = Subject::rbd();
+    let v1 = support::Daemon::client(&it.daemon);
+    // The first one learns of the pool.
+    it.create("zero");
+    let corner = it.corner.as_ref().expect("a corner");
+    v1.create(&corner.volume("one", 8)).expect("create");
+    let through_v1 = programs(&it, "/csi.v1.Controller/CreateVolume");
+    let other = Subject::rbd();
+    other.daemon.client().create(&other.corner.as_ref().expect("a corner").volume("zero", 8)).expect("create");
+    other.create("one");
+    assert!(!through_v1.is_empty());
+    assert_eq!(programs(&other, "/csi.Controller/CreateVolume"), through_v1);
+}
