@@ -30,7 +30,7 @@ use crate::notify::Notifier;
 use crate::pool::Pool;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
-use crate::volume::Volumes;
+use crate::volume::{Lock, Volumes};
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -82,10 +82,10 @@ impl Daemon {
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(Source::new(config)));
         let volumes = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
-        recover(config, &volumes)?;
+        let locks: Arc<Locks<Answer>> = Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
+        recover(config, &volumes, &locks)?;
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
-        let locks: Arc<Locks<Answer>> = Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
@@ -227,12 +227,14 @@ fn backends(
     Ok(Backends::new(backends))
 }
 
-fn recover(config: &Config, volumes: &Arc<Volumes>) -> Result<()> {
+fn recover(config: &Config, volumes: &Arc<Volumes>, locks: &Arc<Locks<Answer>>) -> Result<()> {
+    let locks = Arc::clone(locks);
+    let lock: Lock = Arc::new(move |call, key| Ok(Box::new(locks.lock(call, key)?)));
     if config.services.controller {
-        volumes.recover_controller()?;
+        volumes.recover_controller(&lock)?;
     }
     if config.services.node {
-        volumes.recover_node()?;
+        volumes.recover_node(&lock)?;
     }
     Ok(())
 }

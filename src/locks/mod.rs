@@ -18,7 +18,7 @@ mod tests;
 mod turns;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -137,6 +137,21 @@ impl<A: Clone + Send + 'static> Locks<A> {
     pub fn enter(&self, entry: Entry<A>) {
         for (wake, outcome) in self.0.enter(entry) {
             wake(self.0.turn(outcome, false));
+        }
+    }
+
+    /// Waits on this thread until the object is free, and locks it: for work that is no client's call.
+    ///
+    /// # Errors
+    /// `Busy` after the lock wait, `Unavailable` when the table is full or the daemon stops.
+    pub fn lock(&self, call: &Call, key: Key) -> Result<Guard<A>> {
+        let (sender, turn) = mpsc::channel();
+        let wake = Box::new(move |turn| drop(sender.send(turn)));
+        self.enter(Entry { key, also: None, call: call.clone(), joinable: None, wake });
+        match turn.recv() {
+            Ok(Turn::Go(guard)) => Ok(guard),
+            Ok(Turn::Refused(error)) => Err(error),
+            Ok(Turn::Answer(_)) | Err(_) => Err(Error::unavailable("the lock table is gone: cephlet is stopping")),
         }
     }
 

@@ -25,7 +25,9 @@ impl Volumes {
             source,
             secrets: request.secrets,
         };
-        self.intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))
+        let volume = self.intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
+        self.withdraw(Operation::DeleteVolume, &volume.id.to_string())?;
+        Ok(volume)
     }
 
     /// What a content source means. One that means nothing here does not exist.

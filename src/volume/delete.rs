@@ -7,23 +7,26 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::volume::requests::DeleteVolume;
-use crate::volume::{Operation, Volumes};
+use crate::volume::{Intend, Operation, Volumes};
 
 impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
+        self.intending(Operation::DeleteVolume, |begin| self.delete_begun(call, request, begin))
+    }
+
+    /// The same for one whose intent is written by `begin`.
+    pub(super) fn delete_begun(&self, call: &Call, request: &DeleteVolume, begin: Intend<'_>) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
         if !request.snapshots_may_outlive {
             backend.refuse_outlived(call, &named, &request.secrets)?;
         }
         let meant = RefCell::new(named.clone());
-        let outcome = self.intending(Operation::DeleteVolume, |begin| {
-            backend.delete(call, &named, &request.secrets, &|id| {
-                self.refuse_used_here(id)?;
-                meant.replace(id.clone());
-                // Without an incarnation the intent could, after a crash, hit what was put there by hand later.
-                if id.incarnation.is_some() { begin(&id.to_string()) } else { Ok(()) }
-            })
+        let outcome = backend.delete(call, &named, &request.secrets, &|id| {
+            self.refuse_used_here(id)?;
+            meant.replace(id.clone());
+            // Without an incarnation the intent could, after a crash, hit what was put there by hand later.
+            if id.incarnation.is_some() { begin(&id.to_string()) } else { Ok(()) }
         })?;
         // A crash may have come between an earlier deletion and this.
         self.forget_mark(&meant.into_inner())?;

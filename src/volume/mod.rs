@@ -39,6 +39,7 @@ use crate::terms::ANOTHER_NODE;
 
 pub use inspect::{Verdict, has_file_system};
 pub use list::Listed;
+pub use recover::Lock;
 pub use stats::{Amount, Usage};
 
 /// Everything the operations stand on.
@@ -62,6 +63,9 @@ pub struct Volumes {
     /// What a second target means.
     pub single_node_targets: SingleNodeTargets,
 }
+
+/// Writes an intent down for what is about to be changed.
+type Intend<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 impl std::fmt::Debug for Volumes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -118,10 +122,10 @@ impl Volumes {
 
     /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An intent that a crash
     /// left behind is seen at the next start.
-    fn intending<T>(&self, operation: Operation, work: impl FnOnce(&dyn Fn(&str) -> Result<()>) -> Result<T>) -> Result<T> {
+    fn intending<T>(&self, operation: Operation, work: impl FnOnce(Intend<'_>) -> Result<T>) -> Result<T> {
         let begun = RefCell::new(None);
         let outcome = work(&|subject| {
-            let key = format!("{operation:?} {subject}");
+            let key = intent_key(operation, subject);
             self.journal.write(&[Change::put(Table::Intents, key.clone(), node_record::intent(operation, subject)?)])?;
             begun.replace(Some(key));
             Ok(())
@@ -132,12 +136,26 @@ impl Volumes {
         outcome
     }
 
+    /// Takes an intent back that a crash left: its object was asked for again since, and what is answered now must hold.
+    fn withdraw(&self, operation: Operation, subject: &str) -> Result<()> {
+        let key = intent_key(operation, subject);
+        match self.journal.get(Table::Intents, &key) {
+            None => Ok(()),
+            Some(_) => self.journal.write(&[Change::remove(Table::Intents, key)]),
+        }
+    }
+
     /// The volume as its backend knows it now.
     fn look_up(&self, call: &Call, id: &str, secrets: &crate::secrets::Secrets) -> Result<(VolumeId, crate::backend::Volume)> {
         let (parsed, backend) = self.volume(id)?;
         let volume = backend.find(call, &parsed, secrets)?;
         volume.map(|volume| (parsed, volume)).ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))
     }
+}
+
+/// What an intent is filed under.
+fn intent_key(operation: Operation, subject: &str) -> String {
+    format!("{operation:?} {subject}")
 }
 
 use node_record::Operation;

@@ -1,12 +1,20 @@
 //! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the kernel has.
+//!
+//! What a cluster has to answer for is finished beside the calls, and as if it were one of them: under the lock of its object.
 
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::error::Result;
-use crate::ids::{SnapshotId, VolumeId};
+use crate::error::{Kind, Result};
+use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
+use crate::locks::Key;
 use crate::volume::Volumes;
 use crate::volume::mounts;
 use crate::volume::node_record::{NodeRecord, Target};
@@ -16,14 +24,26 @@ use crate::volume::unstage::remove_made;
 /// How long after a failure an interrupted operation is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// Waits for the lock of an object. It is held until what is given is dropped.
+pub type Lock = Arc<dyn Fn(&Call, Key) -> Result<Box<dyn Any + Send>> + Send + Sync>;
+
+/// Whether a refusal ends an interrupted operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// It does: whoever asked for the operation has to ask again.
+    Ends,
+    /// Not yet: a command that died with the daemon counts as a user of its image for half a minute.
+    MayPass,
+}
+
 impl Volumes {
     /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every operation asks the
     /// kernel.
-    pub fn recover_node(&self) -> Result<()> {
+    pub fn recover_node(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         let mounts = mounts::read()?;
         for (key, record) in self.node_records() {
             if record.boot_id != self.boot_id {
-                self.forget_boot(&key, &record)?;
+                self.forget_boot(&key, &record, lock)?;
                 continue;
             }
             let mounted = |target: &&Target| mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some());
@@ -40,7 +60,7 @@ impl Volumes {
     }
 
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left.
-    fn forget_boot(&self, key: &str, record: &NodeRecord) -> Result<()> {
+    fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &Lock) -> Result<()> {
         log::warn!("volume {}: was in use before this boot; its {} paths are gone", record.volume_id, record.paths().count());
         for target in &record.targets {
             if let Err(error) = remove_made(target, &record.access) {
@@ -48,84 +68,123 @@ impl Volumes {
             }
         }
         self.journal.write(&[Change::remove(Table::Node, key)])?;
-        if record.alone {
-            self.give_back(record);
+        if let (true, Some(id)) = (record.alone, VolumeId::parse(&record.volume_id)) {
+            let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
+            thread::spawn(move || volumes.give_back(&id, &lock));
         }
         Ok(())
     }
 
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not wait for it; what cannot
-    /// be given back is taken over when the volume is staged here again.
-    fn give_back(&self, record: &NodeRecord) {
-        let Ok((id, backend)) = self.volume(&record.volume_id) else { return };
-        let backend = Arc::clone(backend);
-        std::thread::spawn(move || {
-            if let Err(error) = backend.detach(&Call::internal("recovery"), &id, true) {
-                log::warn!("volume {id} is still published to this node: {error}");
-            }
+    /// be given back, or is staged here again by now, is taken over by that stage.
+    fn give_back(&self, id: &VolumeId, lock: &Lock) {
+        let Some(backend) = self.backends.at(&id.place) else { return };
+        let call = Call::internal("recovery");
+        let outcome = lock(&call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
+            None => backend.detach(&call, id, true),
+            Some(_) => Ok(()),
         });
+        if let Err(error) = outcome {
+            log::warn!("volume {id} is still published to this node: {error}");
+        }
     }
 
     /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told. A cluster may not answer, so
     /// the start does not wait for one.
-    pub fn recover_controller(self: &Arc<Self>) -> Result<()> {
+    pub fn recover_controller(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
         let intents = self.journal.entries(Table::Intents).into_iter().map(|(key, _)| key);
         let (elsewhere, here): (Vec<String>, Vec<String>) = intents.partition(|key| self.is_elsewhere(key));
+        let call = Call::internal("recovery");
         for key in here {
-            self.finish(&key)?;
+            self.finish(&call, &key, Refusal::Ends)?;
         }
         if !elsewhere.is_empty() {
-            let volumes = Arc::clone(self);
-            std::thread::spawn(move || volumes.finish_elsewhere(elsewhere));
+            let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
+            thread::spawn(move || volumes.finish_elsewhere(elsewhere, &lock));
         }
         Ok(())
     }
 
-    /// Whether an intent is about storage that is reached through a network. One that names no object is only told.
+    /// Whether an intent is about storage that is reached through a network.
     fn is_elsewhere(&self, key: &str) -> bool {
-        let subject = key.split_once(' ').map_or("", |(_, subject)| subject);
-        let place = VolumeId::parse(subject).map(|id| id.place).or_else(|| SnapshotId::parse(subject).map(|id| id.place));
-        place.and_then(|place| self.backends.at(&place)).is_some_and(|backend| backend.is_elsewhere())
+        let backend = object_of(key).and_then(|(place, _)| self.backends.at(&place));
+        backend.is_some_and(|backend| backend.is_elsewhere())
     }
 
-    /// Tries until all is done. What comes meanwhile for the same volume is told apart by the cluster, as from another controller.
-    fn finish_elsewhere(&self, mut keys: Vec<String>) {
+    /// Tries until all is done.
+    fn finish_elsewhere(&self, mut keys: Vec<String>, lock: &Lock) {
+        let mut refusal = Refusal::MayPass;
         loop {
-            keys.retain(|key| !self.finish(key).unwrap_or(false));
+            keys.retain(|key| !self.finish_locked(key, lock, refusal));
             if keys.is_empty() {
                 return;
             }
-            std::thread::sleep(AGAIN);
+            thread::sleep(AGAIN);
+            refusal = Refusal::Ends;
         }
     }
 
-    /// Finishes one; false if that did not work.
-    fn finish(&self, key: &str) -> Result<bool> {
-        let Some((operation, subject)) = key.split_once(' ') else { return Ok(true) };
+    /// Finishes one under the lock of its object, unless a call has finished it or taken it back meanwhile. False if that did not work.
+    fn finish_locked(&self, key: &str, lock: &Lock, refusal: Refusal) -> bool {
+        let Some((_, object)) = object_of(key) else { return true };
         let call = Call::internal("recovery");
-        let outcome = match operation {
-            "DeleteVolume" => {
-                // Who asked for a volume without snapshots has been refused before an intent was written.
-                let request =
-                    DeleteVolume { volume_id: subject.into(), snapshots_may_outlive: true, secrets: Default::default() };
-                self.delete(&call, &request).map(drop)
-            }
-            "DeleteSnapshot" => {
-                self.delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() }).map(drop)
-            }
-            _ => {
-                log::warn!("{operation} of {subject} was interrupted: asking again finishes it");
-                Ok(())
-            }
-        };
-        match outcome {
+        let outcome = lock(&call, object).and_then(|_locked| match self.journal.get(Table::Intents, key) {
+            None => Ok(true),
+            Some(_) => self.finish(&call, key, refusal),
+        });
+        outcome.unwrap_or_else(|error| {
+            log::warn!("{key} was interrupted and waits: {error}");
+            false
+        })
+    }
+
+    /// Finishes one; false if that did not work.
+    fn finish(&self, call: &Call, key: &str, refusal: Refusal) -> Result<bool> {
+        let Some((operation, subject)) = key.split_once(' ') else { return Ok(true) };
+        match self.repeat(call, operation, subject) {
             // Also of what was gone already, or is none of ours any more: nobody else would remove it.
-            Ok(()) => self.journal.note(&[Change::remove(Table::Intents, key)]).map(|()| true),
+            Ok(()) => self.end(key),
+            Err(error) if error.kind() == Kind::Precondition && refusal == Refusal::Ends => {
+                log::warn!("{operation} of {subject} was interrupted and cannot be finished, ask for it again: {error}");
+                self.end(key)
+            }
             Err(error) => {
                 log::warn!("{operation} of {subject} was interrupted and could not be finished: {error}");
                 Ok(false)
             }
         }
     }
+
+    /// Does it again. The intent is written and stays until it is done.
+    fn repeat(&self, call: &Call, operation: &str, subject: &str) -> Result<()> {
+        match operation {
+            "DeleteVolume" => {
+                // Who asked for a volume without snapshots has been refused before an intent was written.
+                let request =
+                    DeleteVolume { volume_id: subject.into(), snapshots_may_outlive: true, secrets: Default::default() };
+                self.delete_begun(call, &request, &|_| Ok(())).map(drop)
+            }
+            "DeleteSnapshot" => {
+                let request = SnapshotById { snapshot_id: subject.into(), secrets: Default::default() };
+                self.delete_snapshot_begun(call, &request, &|_| Ok(())).map(drop)
+            }
+            _ => {
+                log::warn!("{operation} of {subject} was interrupted: asking again finishes it");
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&self, key: &str) -> Result<bool> {
+        self.journal.note(&[Change::remove(Table::Intents, key)]).map(|()| true)
+    }
+}
+
+/// The object that an intent is about, where it is and its lock; None for one that names a request only.
+fn object_of(key: &str) -> Option<(Place, Key)> {
+    let (_, subject) = key.split_once(' ')?;
+    let volume = || VolumeId::parse(subject).map(|id| (Key::from(id.key()), id.place));
+    let snapshot = || SnapshotId::parse(subject).map(|id| (Key::from(id.key()), id.place));
+    volume().or_else(snapshot).map(|(key, place)| (place, key))
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::ids;
 use crate::terms::METADATA;
 use crate::volume::requests::{CreateSnapshot, SnapshotById};
-use crate::volume::{Operation, Volumes};
+use crate::volume::{Intend, Operation, Volumes};
 
 impl Volumes {
     /// Takes the snapshot, or answers with the one that the same request took before.
@@ -17,16 +17,22 @@ impl Volumes {
         }
         let digits = ids::snapshot_digits(&self.instance, &request.name);
         let new = NewSnapshot { source, digits, name: request.name, secrets: request.secrets };
-        self.intending(Operation::CreateSnapshot, |begin| backend.create_snapshot(call, &new, &|| begin(&new.name)))
+        let snapshot =
+            self.intending(Operation::CreateSnapshot, |begin| backend.create_snapshot(call, &new, &|| begin(&new.name)))?;
+        self.withdraw(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
+        Ok(snapshot)
     }
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
+        self.intending(Operation::DeleteSnapshot, |begin| self.delete_snapshot_begun(call, request, begin))
+    }
+
+    /// The same for one whose intent is written by `begin`.
+    pub(super) fn delete_snapshot_begun(&self, call: &Call, request: &SnapshotById, begin: Intend<'_>) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        self.intending(Operation::DeleteSnapshot, |begin| {
-            begin(&request.snapshot_id)?;
-            backend.delete_snapshot(call, &id, &request.secrets)
-        })
+        begin(&request.snapshot_id)?;
+        backend.delete_snapshot(call, &id, &request.secrets)
     }
 
     /// One snapshot.

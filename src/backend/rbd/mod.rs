@@ -49,7 +49,7 @@ mod volumes;
 #[cfg(test)]
 pub mod fake;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::parameters::{LIMITS, PARAMETERS};
 

@@ -32,7 +32,7 @@ use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const GIB: u64 = 1 << 30;
 /// The tags of two controllers.
-pub(super) const ONE: &str = "0000aaaa";
+pub(crate) const ONE: &str = "0000aaaa";
 pub(super) const TWO: &str = "0000bbbb";
 
 pub(super) fn call() -> Call {
@@ -45,7 +45,7 @@ pub(super) fn mapper() -> Mapper {
 }
 
 /// A controller of the cluster, just started: it remembers nothing.
-pub(super) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
+pub(crate) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
     let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
     let ceph = Cluster { credentials, ..Cluster::named("ceph") };
     let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag);
@@ -58,7 +58,7 @@ pub(super) fn place(pool: &str) -> Place {
 }
 
 /// A volume of at least `required` bytes, as somebody asks for it.
-pub(super) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVolume {
+pub(crate) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVolume {
     let source = origin.map(|origin| match &origin {
         Origin::Snapshot(id) => (Source::Snapshot(id.to_string()), origin),
         Origin::Volume(id) => (Source::Volume(id.to_string()), origin),

@@ -1,0 +1,211 @@
+//! What a daemon had begun when it died, on a cluster in memory.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::tests::{ONE, controller, wanted};
+use crate::backend::{Backends, Publication};
+use crate::config::{Config, Role};
+use crate::error::Error;
+use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::exec::kernel::Kernel;
+use crate::journal::Journal;
+use crate::journal::ram::RamDisk;
+use crate::layout::Layout;
+use crate::secrets::Secrets;
+use crate::terms::{Access, Map, Mode, TopologyRequirement};
+use crate::volume::node_record::Staging;
+use crate::volume::requests::{Capability, CreateSnapshot, CreateVolume};
+
+const MIB: u64 = 1 << 20;
+
+/// A daemon that has just started.
+struct Scene {
+    cluster: FakeCluster,
+    volumes: Arc<Volumes>,
+    /// What was locked.
+    locked: Arc<Mutex<Vec<Key>>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let cluster = FakeCluster::new();
+        let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
+        let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
+        let runner = Arc::new(FakeRunner::default());
+        let volumes = Volumes {
+            backends: Backends::new(vec![Arc::new(controller(&cluster, ONE))]),
+            journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
+            kernel: Kernel::new(Arc::new(FakeHelper::default())),
+            runner,
+            layout: Layout::new(&config),
+            instance: "default".into(),
+            node_id: "node7".into(),
+            boot_id: "boot".into(),
+            single_node_targets: config.single_node_targets,
+        };
+        Self { cluster, volumes: Arc::new(volumes), locked: Arc::default() }
+    }
+
+    fn lock(&self) -> Lock {
+        self.lock_after(|_| Ok(()))
+    }
+
+    /// A lock that is free once somebody else, who had it before, has done this.
+    fn lock_after(&self, others: impl Fn(&Volumes) -> Result<()> + Send + Sync + 'static) -> Lock {
+        let (volumes, locked) = (Arc::clone(&self.volumes), Arc::clone(&self.locked));
+        Arc::new(move |_, key| {
+            others(&volumes)?;
+            locked.lock().push(key);
+            Ok(Box::new(()))
+        })
+    }
+
+    fn create(&self) -> VolumeId {
+        let asked = wanted("a", MIB, None);
+        let request = CreateVolume {
+            name: asked.name,
+            size: asked.size,
+            capabilities: asked.capabilities,
+            parameters: Map::from([("pool".to_string(), "rbd".to_string())]),
+            mutable_parameters: Map::new(),
+            secrets: Secrets::default(),
+            source: None,
+            topology: TopologyRequirement::default(),
+        };
+        self.volumes.create(&Call::internal("test"), request).unwrap().id
+    }
+
+    fn snapshot(&self, id: &VolumeId) -> SnapshotId {
+        let request = CreateSnapshot {
+            source_volume_id: id.to_string(),
+            name: "s".into(),
+            secrets: Secrets::default(),
+            parameters: Map::new(),
+        };
+        self.volumes.create_snapshot(&Call::internal("test"), request).unwrap().id
+    }
+
+    fn publish(&self, id: &VolumeId) {
+        let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
+        let publication = Publication { node: "node1".into(), capability, read_only: false };
+        let backend = self.volumes.backends.at(&id.place).unwrap();
+        backend.publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap();
+    }
+
+    /// An intent that a daemon left when it died.
+    fn interrupted(&self, operation: &str, subject: impl ToString) -> String {
+        let key = format!("{operation} {}", subject.to_string());
+        self.volumes.journal.write(&[Change::put(Table::Intents, key.clone(), Vec::new())]).unwrap();
+        key
+    }
+
+    fn is_open(&self, key: &str) -> bool {
+        self.volumes.journal.get(Table::Intents, key).is_some()
+    }
+
+    fn exists(&self, id: &VolumeId) -> bool {
+        self.volumes.backends.at(&id.place).unwrap().find(&Call::internal("test"), id, &Secrets::default()).unwrap().is_some()
+    }
+}
+
+#[test]
+fn a_deletion_is_finished_under_the_lock_of_its_volume() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let key = scene.interrupted("DeleteVolume", &id);
+    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::MayPass));
+    assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
+    assert!(!scene.exists(&id) && !scene.is_open(&key));
+}
+
+#[test]
+fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let key = scene.interrupted("DeleteVolume", &id);
+    let ended = key.clone();
+    let lock = scene.lock_after(move |volumes| volumes.journal.write(&[Change::remove(Table::Intents, ended.clone())]));
+    assert!(scene.volumes.finish_locked(&key, &lock, Refusal::MayPass));
+    assert!(scene.exists(&id));
+}
+
+#[test]
+fn a_lock_that_cannot_be_had_is_waited_for() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let key = scene.interrupted("DeleteVolume", &id);
+    let lock = scene.lock_after(|_| Err(Error::new(Kind::Busy, "another call has it")));
+    assert!(!scene.volumes.finish_locked(&key, &lock, Refusal::Ends));
+    assert!(scene.exists(&id) && scene.is_open(&key));
+}
+
+#[test]
+fn a_volume_that_was_acknowledged_since_stays() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let key = scene.interrupted("DeleteVolume", &id);
+    assert_eq!(scene.create(), id);
+    assert!(!scene.is_open(&key));
+    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::Ends));
+    assert!(scene.exists(&id));
+}
+
+#[test]
+fn a_snapshot_that_was_acknowledged_since_stays() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let snapshot = scene.snapshot(&id);
+    let key = scene.interrupted("DeleteSnapshot", &snapshot);
+    assert_eq!(scene.snapshot(&id), snapshot);
+    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::Ends));
+    let request = SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() };
+    scene.volumes.get_snapshot(&Call::internal("test"), &request).unwrap();
+}
+
+#[test]
+fn a_second_refusal_ends_a_deletion() {
+    let scene = Scene::new();
+    let id = scene.create();
+    scene.publish(&id);
+    let key = scene.interrupted("DeleteVolume", &id);
+    assert!(!scene.volumes.finish_locked(&key, &scene.lock(), Refusal::MayPass));
+    assert!(scene.is_open(&key), "a dead client may have been in the way");
+    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::Ends));
+    assert!(scene.exists(&id) && !scene.is_open(&key));
+}
+
+#[test]
+fn what_is_staged_again_after_a_boot_is_not_given_back() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let staged = id.clone();
+    let lock = scene.lock_after(move |volumes| {
+        let staging = Staging { path: "/staging".into(), mode: Mode::SingleNodeWriter, read_only: false };
+        let record = NodeRecord {
+            volume_id: staged.to_string(),
+            boot_id: "boot".into(),
+            access: Access::Block,
+            read_only: false,
+            stagings: vec![staging],
+            targets: Vec::new(),
+            alone: true,
+        };
+        volumes.remember(&staged, &record)
+    });
+    scene.cluster.forget_steps();
+    scene.volumes.give_back(&id, &lock);
+    assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
+    assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
+    scene
+        .volumes
+        .remember(&id, &NodeRecord { stagings: Vec::new(), ..scene.volumes.node_record(&id).unwrap().unwrap() })
+        .unwrap();
+    scene.volumes.give_back(&id, &scene.lock());
+    assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
+}
