@@ -1,11 +1,12 @@
 //! Lists of snapshots: one look at each pool tells which there are, one at each image when they were taken, which is remembered.
 
+use super::pools::place_of;
 use super::tool::{Image, Snap, Spot};
 use super::{NAME, Rbd, names};
 use crate::backend::{Part, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::Result;
-use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 /// At so many images a part of a list ends: what is listed for the first time takes a process each.
@@ -55,7 +56,7 @@ impl Rbd {
     fn seen(&self, call: &Call) -> Result<Vec<Seen>> {
         let mut seen = Vec::new();
         for spot in self.spots_to_list(call)? {
-            let place = self.place_of(&spot);
+            let place = place_of(&spot);
             for entry in self.tool.list(call, &spot)? {
                 let ours = entry.snapshots.iter().filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
                 let of_image = ours.map(|(digits, size)| Seen {
@@ -117,16 +118,6 @@ impl Rbd {
         }
         let Some(info) = self.look_up(call, spot, volume)? else { return Ok(None) };
         Ok(self.tool.snapshots(call, spot, Image::Id(&info.id))?.map(|snaps| (info.id, snaps)))
-    }
-
-    /// The place that a spot is.
-    pub(super) fn place_of(&self, spot: &Spot) -> Place {
-        Place {
-            backend: NAME.to_string(),
-            cluster: spot.access.cluster.name.clone(),
-            pool: spot.pool.clone(),
-            namespace: spot.namespace.clone(),
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 use parking_lot::Mutex;
 
 use super::claims::{Claim, Claimed, NameState};
+use super::pools::place_of;
 use super::tool::{Image, Info, Lockable, Made, Removed, Snap, Spot};
 use super::{Rbd, names};
 use crate::backend::{Begin, Deleted, NewSnapshot, Snapshot};
@@ -135,7 +136,7 @@ impl Rbd {
     pub(super) fn volume_of(&self, call: &Call, spot: &Spot, image: &str, id: &str) -> Result<VolumeId> {
         let former = if image.starts_with(names::HELD) { self.tool.metadata(call, spot, image, OBJECT)? } else { None };
         let object = former.unwrap_or_else(|| image.to_string());
-        Ok(VolumeId { place: self.place_of(spot), object, incarnation: Some(id.to_string()) })
+        Ok(VolumeId { place: place_of(spot), object, incarnation: Some(id.to_string()) })
     }
 
     /// Deletes a snapshot: the snapshot first, then its name, then perhaps the image that was only kept for it.
