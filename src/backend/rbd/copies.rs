@@ -70,7 +70,7 @@ impl Rbd {
             outcome => return outcome,
         };
         // The source may be deleted or grown since this request was first answered.
-        match self.tool.info(call, &wanted.spot, Image::Named(&wanted.new.object))? {
+        match self.named(call, &wanted.spot, &wanted.new.object)? {
             Some(info) => self.same_volume(call, wanted, info),
             None => Err(refused),
         }
@@ -155,7 +155,7 @@ impl Rbd {
     /// and never look for what is left of an earlier attempt.
     fn clean_up(&self, call: &Call, wanted: &Wanted<'_>, temporary: &str, error: &Error) {
         let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
-        let removed = if answers { self.tool.remove(call, &wanted.spot, temporary) } else { Ok(Removed::Watched) };
+        let removed = if answers { self.remove_copy(call, &wanted.spot, temporary) } else { Ok(Removed::Watched) };
         if !matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
             log::warn!("image {temporary} of pool {:?} is left over for now: {removed:?}", wanted.spot.pool);
             self.chores.remove(&wanted.spot, temporary);
@@ -223,7 +223,7 @@ impl Rbd {
     fn remove_temporary(&self, call: &Call, spot: &Spot, temporary: &str) -> Result<()> {
         let until = Instant::now() + DEAD_CLIENT;
         loop {
-            match self.tool.remove(call, spot, temporary)? {
+            match self.remove_copy(call, spot, temporary)? {
                 Removed::Gone | Removed::Absent => return Ok(()),
                 Removed::Watched if Instant::now() < until && !call.expired() => {
                     call.step(format!("waiting until the cluster gives up the killed command that had {temporary} open"));

@@ -27,7 +27,7 @@ impl Rbd {
         right.check()?;
         self.tool.set_metadata(call, spot, name, OBJECT, name)?;
         let held = held_name(id);
-        match self.tool.rename(call, spot, name, &held)? {
+        match self.rename_again(call, spot, info, &held)? {
             Renamed::Done => {}
             Renamed::Absent => return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again"))),
             Renamed::Taken => {

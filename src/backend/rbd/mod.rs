@@ -24,6 +24,7 @@ mod delete;
 mod flatten;
 mod gone;
 mod grant;
+mod half_renamed;
 mod held;
 mod limits;
 mod lists;

@@ -86,7 +86,7 @@ impl Rbd {
     /// Removes a copy that nobody is making.
     pub(super) fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
         let Some(_working) = self.temporaries.try_begin(name) else { return Ok(()) };
-        match self.tool.remove(call, spot, name)? {
+        match self.remove_copy(call, spot, name)? {
             Removed::Gone | Removed::Absent => {
                 log::info!("pool {:?}: removed {name}, a copy that was never finished", spot.pool);
                 Ok(())

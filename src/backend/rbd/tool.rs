@@ -296,6 +296,9 @@ pub trait RbdTool: Send + Sync {
     /// Gives an image another name.
     fn rename(&self, call: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed>;
 
+    /// Takes a name away that a killed renaming left beside the image's own; the image stays. One that is gone is no error.
+    fn remove_name(&self, call: &Call, spot: &Spot, name: &str) -> Result<()>;
+
     /// Sets the size of an image to `size` bytes. Never makes it smaller: that is an error.
     fn resize(&self, call: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed>;
 

@@ -27,9 +27,9 @@ pub(super) const ATTEMPTS: usize = 4;
 /// An image that is older than this and has no record never gets one from whoever made it: a new one has it from birth.
 const MAKING: Duration = Duration::from_secs(10);
 /// A name that has no image for longer than this, twice, is what a killed command has left.
-const HOLLOW: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3000 });
-/// Between two looks at an image that is being made.
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const HOLLOW: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3000 });
+/// Between two looks at an image that is being made or renamed.
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// A volume that is to exist, understood.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Rbd {
     pub(super) fn await_image(&self, call: &Call, spot: &Spot, name: &str) -> Result<Option<Info>> {
         let until = Instant::now() + HOLLOW;
         loop {
-            let found = self.tool.info(call, spot, Image::Named(name))?;
+            let found = self.named(call, spot, name)?;
             if found.is_some() || Instant::now() >= until || call.expired() {
                 return Ok(found);
             }
@@ -132,7 +132,7 @@ impl Rbd {
         if !self.records.knows(&wanted.key()) {
             return Ok(None);
         }
-        self.tool.info(call, &wanted.spot, Image::Named(&wanted.new.object))
+        self.named(call, &wanted.spot, &wanted.new.object)
     }
 
     /// Answers a request whose image is there already; finishes it where a killed creation did not.

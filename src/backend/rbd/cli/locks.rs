@@ -3,19 +3,19 @@
 use serde::Deserialize;
 
 use super::answer::says;
+use super::objects::{ABSENT, object, rados};
 use super::output::read;
-use super::{Cli, osd_command, path};
+use super::{Cli, path};
 use crate::backend::rbd::tool::{Hold, Holder, Lockable, Spot, Taken};
 use crate::call::Call;
-use crate::error::{Error, Result};
-use crate::exec::{Class, Cmd, Tool};
+use crate::error::Result;
+use crate::exec::Class;
 
 /// The name of our locks: others may have locks of theirs on the same object.
 const LOCK: &str = "cephlet";
 
-/// How `rados` says EBUSY and ENOENT.
+/// How `rados` says EBUSY.
 const BUSY: &str = "(16) Device or resource busy";
-const ABSENT: &str = "(2) No such file or directory";
 
 /// `rados lock get`: a true compare-and-swap. The object is made where it is not there.
 pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Result<Taken> {
@@ -72,38 +72,5 @@ pub(super) fn give_back(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>, h
         Ok(_) => Ok(()),
         Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("unlock {}", path(spot, object(on))))),
-    }
-}
-
-/// `rados rm`. The header of an image is looked at first: one that has anything in it is an image, and removing it would lose all
-/// data. Ids are never given twice, so an empty one stays empty.
-pub(super) fn remove_object(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()> {
-    let doing = || format!("remove {}", path(spot, object(on)));
-    if let Lockable::Header(_) = on {
-        match cli.run(call, &spot.access, rados(spot, Class::Question, &["listomapkeys", &object(on)])) {
-            Ok(output) if output.stdout.is_empty() => {}
-            Ok(_) => return Err(Error::precondition(format!("{}: it is the header of an image", doing()))),
-            Err(failure) if says(&failure, "error getting omap key set ", ABSENT) => return Ok(()),
-            Err(failure) => return Err(cli.error(call, failure, spot, &doing())),
-        }
-    }
-    match cli.run(call, &spot.access, rados(spot, Class::Change, &["rm", &object(on)])) {
-        Ok(_) => Ok(()),
-        Err(failure) if says(&failure, "error removing ", ABSENT) => Ok(()),
-        Err(failure) => Err(cli.error(call, failure, spot, &doing())),
-    }
-}
-
-/// `rados` with its words, in a pool and namespace.
-fn rados(spot: &Spot, class: Class, words: &[&str]) -> Cmd {
-    let cmd = osd_command(spot, Tool::Rados, class).arg(format!("--pool={}", spot.pool));
-    let cmd = if spot.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", spot.namespace)) };
-    cmd.args(words)
-}
-
-fn object(on: Lockable<'_>) -> String {
-    match on {
-        Lockable::Header(id) => format!("rbd_header.{id}"),
-        Lockable::SnapshotName(digits) => format!("cephlet.snap.{digits}"),
     }
 }

@@ -13,6 +13,7 @@ mod answer;
 mod images;
 mod locks;
 mod metadata;
+mod objects;
 mod output;
 mod pools;
 mod snapshots;
@@ -147,6 +148,10 @@ impl RbdTool for Cli {
         images::rename(self, call, spot, from, to)
     }
 
+    fn remove_name(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
+        objects::remove_name(self, call, spot, name)
+    }
+
     fn resize(&self, call: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed> {
         images::resize(self, call, spot, image, size)
     }
@@ -208,7 +213,7 @@ impl RbdTool for Cli {
     }
 
     fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()> {
-        locks::remove_object(self, call, spot, on)
+        objects::remove_lockable(self, call, spot, on)
     }
 
     fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>> {

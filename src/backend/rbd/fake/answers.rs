@@ -97,8 +97,23 @@ impl State {
         if self.half_made.remove(&path(spot, name)) {
             return Removed::Gone;
         }
+        if let Some(id) = self.second_names.get(&path(spot, name)).cloned() {
+            return self.remove_by_second_name(spot, name, &id);
+        }
         let id = self.find(spot, Image::Named(name)).or_else(|| self.unseen(spot, name)).map(|disk| disk.id.clone());
         id.map_or(Removed::Absent, |id| self.remove(&id))
+    }
+
+    /// The image goes, and its own name is taken by nothing.
+    fn remove_by_second_name(&mut self, spot: &Spot, name: &str, id: &str) -> Removed {
+        let own = self.images.get(id).map(|disk| path(spot, &disk.name));
+        let removed = self.remove(id);
+        if matches!(removed, Removed::Gone | Removed::Absent) {
+            self.second_names.remove(&path(spot, name));
+            self.half_made.extend(own);
+            return Removed::Gone;
+        }
+        removed
     }
 
     /// The image whose removal was broken off.
@@ -127,11 +142,21 @@ impl State {
         match self.find_mut(spot, Image::Named(from)) {
             None => Renamed::Absent,
             Some(_) if taken => Renamed::Taken,
+            Some(disk) if disk.name != from => Renamed::Absent,
             Some(disk) => {
                 disk.name = to.to_string();
                 Renamed::Done
             }
         }
+    }
+
+    /// The real tool makes the new name, changes the directory and removes the old name.
+    fn rename_half(&mut self, spot: &Spot, from: &str, to: &str, fault: Fault) {
+        let free = !self.taken(spot, to);
+        let Some(disk) = self.find_mut(spot, Image::Named(from)).filter(|disk| free && disk.name == from) else { return };
+        let second = if fault == Fault::HalfMoved { std::mem::replace(&mut disk.name, to.to_string()) } else { to.to_string() };
+        let id = disk.id.clone();
+        self.second_names.insert(path(spot, &second), id);
     }
 
     fn restore(&mut self, spot: &Spot, id: &str, name: &str) -> Renamed {
@@ -223,7 +248,11 @@ impl RbdTool for FakeCluster {
 
     fn info(&self, _: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Info>> {
         let step = format!("info {}", told(image));
-        self.ask(step, spot, |state| state.find(spot, image).map(|disk| state.info(disk)))
+        let told = |info: Info| match image {
+            Image::Named(name) => Info { name: name.to_string(), ..info },
+            Image::Id(_) => info,
+        };
+        self.ask(step, spot, |state| state.find(spot, image).map(|disk| told(state.info(disk))))
     }
 
     fn metadata(&self, _: &Call, spot: &Spot, image: &str, key: &str) -> Result<Option<String>> {
@@ -260,7 +289,13 @@ impl RbdTool for FakeCluster {
     }
 
     fn rename(&self, _: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed> {
-        self.step(format!("rename {from} {to}"), |state| state.check(spot).map(|()| state.rename(spot, from, to)))
+        let act = |state: &mut State| state.check(spot).map(|()| state.rename(spot, from, to));
+        self.broken_step(format!("rename {from} {to}"), act, |state, fault| state.rename_half(spot, from, to, fault))
+    }
+
+    fn remove_name(&self, _: &Call, spot: &Spot, name: &str) -> Result<()> {
+        let act = |state: &mut State| state.check(spot).map(|()| state.second_names.remove(&path(spot, name)));
+        self.step(format!("remove_name {name}"), act).map(drop)
     }
 
     fn resize(&self, _: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed> {

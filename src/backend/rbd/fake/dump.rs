@@ -7,13 +7,14 @@
 //! lock image rbd/b: node-1 "description" shared "tag"
 //! object header rbd/1000000009e37: node-1 "description"      (of an image that is gone)
 //! object name rbd/0123456789abcdef: purpose "description"
+//! second name rbd/f of rbd/g                                  ("of nothing" where the image is gone)
 //! snapshot rbd/b@s 1024                                       ("trashed" if in the image's trash)
 //! task rbd/e
 //! trash rbd/e 1024                                            ("for clones"; "unseen", "not yet" after a removal broken off)
 //! ```
 
 use super::locks::Object;
-use super::state::{Disk, Place, State};
+use super::state::{Disk, Path, Place, State};
 use crate::backend::rbd::tool::{Holder, Parent, Snap};
 
 /// A name where it is.
@@ -66,11 +67,17 @@ fn object(state: &State, pool: &str, namespace: &str, object: &Object, holders: 
     }
 }
 
+fn second_name(state: &State, (pool, namespace, name): &Path, id: &str) -> String {
+    let own = state.images.get(id).map_or("nothing".to_string(), of_disk);
+    format!("second name {} of {own}", at(pool, namespace, name))
+}
+
 /// Everything there is.
 pub(super) fn text(state: &State) -> String {
     let mut lines: Vec<String> = state.images.values().map(|disk| image(state, disk)).collect();
     lines.extend(state.images.values().flat_map(snapshots));
     lines.extend(state.half_made.iter().map(|(pool, namespace, name)| format!("half-made {}", at(pool, namespace, name))));
+    lines.extend(state.second_names.iter().map(|(path, id)| second_name(state, path, id)));
     lines.extend(state.tasks.iter().filter_map(|id| state.images.get(id)).map(|disk| format!("task {}", of_disk(disk))));
     for ((pool, namespace, it), locks) in &state.objects {
         let holders: Vec<String> = locks.iter().map(|lock| holder(&lock.holder)).collect();

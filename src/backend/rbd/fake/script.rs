@@ -13,10 +13,11 @@ pub enum Fault {
     After,
     /// In the middle. `create` leaves a name that is taken while nothing is found under it, `clone_image` a blank image of the
     /// right size without a parent, `remove` an image that neither the list nor the trash shows and only `remove` of the same
-    /// name, or `purge`, takes away. Of all other steps nothing is left.
+    /// name, or `purge`, takes away, `rename` an image that is found by the new name, too. Of all other steps nothing is left.
     HalfMade,
     /// In the middle, but earlier: `remove` leaves an image whose name means nothing and cannot be given to another, and only
-    /// `remove` of that name takes it away. All other steps fail like [`HalfMade`](Self::HalfMade).
+    /// `remove` of that name takes it away. `rename`, later: it leaves a renamed image that is found by its old name, too. All other
+    /// steps fail like [`HalfMade`](Self::HalfMade).
     HalfMoved,
 }
 

@@ -77,6 +77,8 @@ pub(super) struct State {
     pub(super) images: BTreeMap<String, Disk>,
     /// Names that are taken by nothing.
     pub(super) half_made: BTreeSet<Path>,
+    /// Names beside their image's own, by which a broken-off renaming lets it be found, and its id.
+    pub(super) second_names: BTreeMap<Path, String>,
     pub(super) objects: BTreeMap<(String, String, Object), Vec<super::locks::Lock>>,
     pub(super) manager: bool,
     /// Ids of images that the manager is to purge.
@@ -100,6 +102,7 @@ impl State {
             pools: BTreeMap::new(),
             images: BTreeMap::new(),
             half_made: BTreeSet::new(),
+            second_names: BTreeMap::new(),
             objects: BTreeMap::new(),
             manager: true,
             tasks: Vec::new(),
@@ -156,8 +159,9 @@ impl State {
 
     /// The image as it is found: by name only outside the trash.
     pub(super) fn find(&self, spot: &Spot, image: Image<'_>) -> Option<&Disk> {
+        let second = |disk: &Disk, name: &str| self.second_names.get(&path(spot, name)) == Some(&disk.id);
         let found = |disk: &&Disk| match image {
-            Image::Named(name) => disk.place == Place::Directory && disk.name == name,
+            Image::Named(name) => disk.place == Place::Directory && (disk.name == name || second(disk, name)),
             Image::Id(id) => disk.id == id,
         };
         self.images_in(spot).find(found)
@@ -178,6 +182,7 @@ impl State {
     pub(super) fn taken(&self, spot: &Spot, name: &str) -> bool {
         let moving = |disk: &Disk| disk.place == Place::Moving && disk.name == name;
         self.half_made.contains(&path(spot, name))
+            || self.second_names.contains_key(&path(spot, name))
             || self.find(spot, Image::Named(name)).is_some()
             || self.images_in(spot).any(moving)
     }

@@ -7,7 +7,7 @@ use crate::backend::rbd::tool::{Image, Layout, NewImage, RbdTool};
 use crate::error::Kind;
 use crate::ids::SnapshotId;
 
-const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
+const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
 /// A cluster with the volume `source`, which has data, and its snapshot `snap`, after which it was written again.
 struct Scene {
@@ -205,8 +205,8 @@ fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
     let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
     scene.cluster.create(&call(), &spot, &blank).unwrap();
     scene.cluster.watch(&spot, &temporary, "10.0.0.1:0/9");
-    // Taken, refused, and then the dead client is given up.
-    scene.cluster.on_step(2, |cluster| cluster.unwatch("10.0.0.1:0/9"));
+    // Taken, looked at by name and by id, refused, and then the dead client is given up.
+    scene.cluster.on_step(4, |cluster| cluster.unwatch("10.0.0.1:0/9"));
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
 }
 

@@ -87,6 +87,16 @@ fn the_name_of_a_snapshot_is_given_up_once_or_twice() {
 }
 
 #[test]
+fn a_second_name_of_an_image_is_removed_without_the_image() {
+    let it = Fixture::new();
+    let rm = "rados ~ --pool=vms --namespace=team rm rbd_id.web";
+    it.prints(rm, "");
+    it.remove_name(&it.call, &it.team, "web").unwrap();
+    it.fails(rm, 1, "error removing vms>team/rbd_id.web: (2) No such file or directory\n");
+    it.remove_name(&it.call, &it.team, "web").unwrap();
+}
+
+#[test]
 fn the_header_of_an_image_is_never_removed() {
     let it = Fixture::new();
     let keys = "rados --pool=vms listomapkeys rbd_header.10eaba2fcb04";
