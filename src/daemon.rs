@@ -218,7 +218,7 @@ fn backends(
         let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _);
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
-        let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag));
+        let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag, config.tool_timeout));
         if config.services.controller {
             rbd.start_background().map_err(|error| Error::io("start a thread", &error))?;
         }

@@ -25,7 +25,7 @@ pub enum CommandError {
         /// What fork, exec or a descriptor for it answered.
         cause: io::Error,
     },
-    /// The client's deadline passed while it waited for others to end; it was not started.
+    /// It waited for others to end until the client's deadline passed, or for longer than a command may take; it was not started.
     Expired {
         /// What was to be run.
         command: String,
@@ -135,11 +135,7 @@ impl fmt::Display for CommandError {
             Self::NotFound { tool, searched } => write_not_found(f, *tool, searched),
             Self::NotStarted { command, cause } => write!(f, "`{command}` could not be started: {cause}"),
             Self::Expired { command, waited } => {
-                write!(
-                    f,
-                    "`{command}` was not started: the call's deadline passed after {} of waiting for others",
-                    Seconds(*waited)
-                )
+                write!(f, "`{command}` was not started: its time was over after {} of waiting for others", Seconds(*waited))
             }
             Self::TooBusy { command, stuck } => {
                 write!(f, "`{command}` was not started: {stuck} processes already hang in the kernel, so storage does not answer")

@@ -20,6 +20,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// those of other clusters nor local ones.
 pub(super) struct Gate {
     limit: usize,
+    patience: Duration,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -58,8 +59,9 @@ pub(super) struct Place {
 }
 
 impl Gate {
-    pub(super) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), state: Mutex::default(), changed: Condvar::new() })
+    /// With `limit` places, for which nobody waits longer than `patience`.
+    pub(super) fn new(limit: usize, patience: Duration) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// Waits for a place to run a command.
@@ -69,9 +71,10 @@ impl Gate {
         let mut state = self.state.lock();
         let waiter = state.queue(class == Class::Unbounded, share.cloned());
         while !state.closed && !state.try_admit(&waiter, self.limit) {
-            if call.expired() {
+            let waited = started.elapsed();
+            if call.expired() || waited >= self.patience {
                 state.leave(&waiter);
-                return Err(CommandError::Expired { command: command.into(), waited: started.elapsed() });
+                return Err(CommandError::Expired { command: command.into(), waited });
             }
             call.step(format!("waiting for others to end before {command}"));
             self.changed.wait_for(&mut state, TICK);
@@ -162,6 +165,9 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    /// Longer than any test takes.
+    const NEVER: Duration = Duration::from_secs(600);
+
     fn enter(gate: &Arc<Gate>, class: Class) -> Place {
         enter_as(gate, &Call::internal("test"), class, None).unwrap()
     }
@@ -182,7 +188,7 @@ mod tests {
 
     #[test]
     fn places_are_given_in_order() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, NEVER);
         let (sender, entered) = mpsc::channel();
         let held = enter(&gate, Class::Change);
         for name in ["first", "second", "third"] {
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn lasting_work_leaves_one_place_to_the_others() {
-        let gate = Gate::new(2);
+        let gate = Gate::new(2, NEVER);
         let (sender, entered) = mpsc::channel();
         let held = enter(&gate, Class::Unbounded);
         queue(&gate, Class::Unbounded, "lasting", &sender);
@@ -211,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_share_leaves_one_place_to_the_others() {
-        let gate = Gate::new(3);
+        let gate = Gate::new(3, NEVER);
         let (hanging, other): (Arc<str>, Arc<str>) = ("hanging".into(), "other".into());
         let call = Call::internal("test");
         let first = enter_as(&gate, &call, Class::Question, Some(&hanging)).unwrap();
@@ -226,19 +232,19 @@ mod tests {
 
     #[test]
     fn one_place_serves_a_share_too() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, NEVER);
         drop(enter_as(&gate, &Call::internal("test"), Class::Question, Some(&"cluster".into())).unwrap());
         assert!(gate.state.lock().shares.is_empty());
     }
 
     #[test]
     fn one_place_serves_lasting_work_too() {
-        drop(enter(&Gate::new(1), Class::Unbounded));
+        drop(enter(&Gate::new(1, NEVER), Class::Unbounded));
     }
 
     #[test]
     fn who_waits_beyond_its_deadline_gives_up_and_blocks_nobody() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, NEVER);
         let held = enter(&gate, Class::Change);
         let error = enter_as(&gate, &Call::new("test", || true), Class::Change, None).map(drop).unwrap_err();
         assert!(matches!(error, CommandError::Expired { .. }), "{error}");
@@ -247,8 +253,18 @@ mod tests {
     }
 
     #[test]
+    fn who_has_no_deadline_gives_up_some_time() {
+        let gate = Gate::new(1, Duration::ZERO);
+        let held = enter(&gate, Class::Change);
+        let error = enter_as(&gate, &Call::internal("test"), Class::Change, None).map(drop).unwrap_err();
+        assert!(matches!(error, CommandError::Expired { .. }), "{error}");
+        drop(held);
+        drop(enter(&gate, Class::Change));
+    }
+
+    #[test]
     fn closing_turns_away_those_that_wait() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, NEVER);
         let _held = enter(&gate, Class::Change);
         let there = Arc::clone(&gate);
         let waiting = thread::spawn(move || enter_as(&there, &Call::internal("test"), Class::Change, None).map(drop));

@@ -11,7 +11,7 @@
 //! | the header is gone, the rest is there | absent | absent | purge by id |
 
 use super::Rbd;
-use super::right::{Asked, Right, theirs};
+use super::right::{Asked, Right};
 use super::temporaries::held_id;
 use super::tool::{Holder, Image, Info, Lockable, Removed, Spot, Watcher};
 use crate::backend::{BeginWith, Deleted};
@@ -172,7 +172,7 @@ impl Rbd {
         match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
             Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
             Some(_) if self.purge_soon(call, spot, image)? => Ok(Deleted::Gone),
-            _ => Err(theirs()),
+            _ => Err(self.theirs()),
         }
     }
 

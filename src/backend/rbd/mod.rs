@@ -101,6 +101,8 @@ pub struct Rbd {
     flattening: Flattening,
     /// How long another controller's claim to a name is watched before it counts as dead.
     patience: Duration,
+    /// What a command may take, and may wait for its turn: CEPHLET_TOOL_TIMEOUT.
+    tool_timeout: Duration,
 }
 
 impl std::fmt::Debug for Rbd {
@@ -111,8 +113,16 @@ impl std::fmt::Debug for Rbd {
 
 impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
-    /// controller of these clusters has, and that this one has again after a restart.
-    pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, mapper: Mapper, node: &str, tag: &str) -> Self {
+    /// controller of these clusters has, and that this one has again after a restart. No command of `tool` takes longer than
+    /// `tool_timeout`, nor waits for longer before.
+    pub fn new(
+        clusters: Arc<Clusters>,
+        tool: Arc<dyn RbdTool>,
+        mapper: Mapper,
+        node: &str,
+        tag: &str,
+        tool_timeout: Duration,
+    ) -> Self {
         Self {
             clusters,
             flattening: Flattening::new(Arc::clone(&tool)),
@@ -128,6 +138,7 @@ impl Rbd {
             chores: Arc::default(),
             shots: Shots::default(),
             patience: PATIENCE,
+            tool_timeout,
         }
     }
 }

@@ -17,13 +17,10 @@ use crate::error::{Error, Result};
 const COOKIE: &str = "delete";
 /// How its description begins; the controller's tag follows. With the cookie alone a node could have that name.
 const PURPOSE: &str = "deletion by controller ";
-/// What a removal may take once it has begun: CEPHLET_TOOL_TIMEOUT, after which it is killed.
-const REMOVAL: Duration = Duration::from_secs(120);
-/// What may pass between taking the lock and beginning the removal.
+/// What may pass between taking the lock and asking for the removal.
 const DECISION: Duration = Duration::from_secs(60);
-/// How long the lock lasts. A removal that was begun under it has ended by then, one way or another: whoever takes the lock next
-/// must not meet one that still has to look up the name. A controller that died for good keeps others waiting as long.
-const LIFE: Duration = REMOVAL.saturating_add(DECISION);
+/// What ending a removal takes that has used up its time.
+const KILL: Duration = Duration::from_secs(5);
 /// How often, and with what pause, a deletion by another controller is waited for.
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 500 });
@@ -52,7 +49,7 @@ impl Right {
         Self { since: None }
     }
 
-    /// Whether a removal that begins now ends before the right does.
+    /// Whether a removal that is asked for now ends before the right does.
     ///
     /// # Errors
     /// Unavailable if too much time has passed: nothing may be removed by name any more.
@@ -65,10 +62,18 @@ impl Right {
 }
 
 impl Rbd {
+    /// How long the lock lasts. A removal that was asked for under it has ended by then, one way or another: whoever takes the lock
+    /// next must not meet one that still has to look up the name. It waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT each
+    /// at most. A controller that died for good keeps others waiting as long.
+    fn life(&self) -> Duration {
+        DECISION + 2 * self.tool_timeout + KILL
+    }
+
     /// Takes the right to delete the image of this id, whether or not there is one: the caller looks afterwards.
     pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str) -> Result<Asked> {
         let on = Lockable::Header(image);
-        let hold = Hold { cookie: COOKIE.into(), description: self.purpose(), shared: None, seconds: Some(LIFE.as_secs()) };
+        let hold =
+            Hold { cookie: COOKIE.into(), description: self.purpose(), shared: None, seconds: Some(self.life().as_secs()) };
         for _ in 0..ATTEMPTS {
             // Before it is taken, so that we never think it lasts longer than it does.
             let since = Instant::now();
@@ -97,9 +102,17 @@ impl Rbd {
         let holders = self.tool.holders(call, spot, on).unwrap_or_default();
         for holder in holders.iter().filter(|holder| self.is_own(holder)) {
             if let Err(error) = self.tool.unlock(call, spot, on, holder) {
-                log::warn!("image {image} of pool {:?} cannot be published for {} s: {error}", spot.pool, LIFE.as_secs());
+                log::warn!("image {image} of pool {:?} cannot be published for {} s: {error}", spot.pool, self.life().as_secs());
             }
         }
+    }
+
+    /// The refusal of an image that another controller has the right to delete.
+    pub(super) fn theirs(&self) -> Error {
+        Error::unavailable(format!(
+            "another controller is deleting it, or died of it: try again, {} s from now at the latest it is free",
+            self.life().as_secs()
+        ))
     }
 
     fn purpose(&self) -> String {
@@ -109,14 +122,6 @@ impl Rbd {
     fn is_own(&self, holder: &Holder) -> bool {
         holder.cookie == COOKIE && holder.description == self.purpose()
     }
-}
-
-/// The refusal of an image that another controller has the right to delete.
-pub(super) fn theirs() -> Error {
-    Error::unavailable(format!(
-        "another controller is deleting it, or died of it: try again, {} s from now at the latest it is free",
-        LIFE.as_secs()
-    ))
 }
 
 /// Whether a lock says that a volume is given to a node, and not that it is being deleted.

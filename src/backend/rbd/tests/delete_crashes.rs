@@ -48,7 +48,7 @@ fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
     rbd.do_chores();
     cluster.run_manager();
     // A lock on what is in the trash bothers nobody until it runs out.
-    cluster.advance(Duration::from_secs(200));
+    cluster.advance(Duration::from_secs(400));
     cluster.dump()
 }
 

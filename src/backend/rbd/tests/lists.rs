@@ -20,7 +20,7 @@ fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
         ..Cluster::named(name)
     };
     let clusters: Vec<Cluster> = configured.iter().map(make).collect();
-    Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper(), "node7", ONE)
+    Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper(), "node7", ONE, TOOL_TIMEOUT)
 }
 
 fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Volume {

@@ -31,6 +31,8 @@ use crate::secrets::{Secret, Secrets};
 use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const GIB: u64 = 1 << 30;
+/// What a command may take.
+pub(super) const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
 /// The tags of two controllers.
 pub(crate) const ONE: &str = "0000aaaa";
 pub(super) const TWO: &str = "0000bbbb";
@@ -48,7 +50,7 @@ pub(super) fn mapper() -> Mapper {
 pub(crate) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
     let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
     let ceph = Cluster { credentials, ..Cluster::named("ceph") };
-    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag);
+    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag, TOOL_TIMEOUT);
     rbd.patience = Duration::from_millis(300);
     rbd
 }

@@ -292,7 +292,14 @@ fn a_node_takes_for_itself_what_it_was_not_given_and_gives_only_that_back() {
 fn a_cluster_without_a_key_of_its_own_takes_back_with_a_requests_key_only() {
     let it = scene();
     it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-    let rbd = Rbd::new(Arc::new(Clusters::of([Cluster::named("ceph")])), Arc::new(it.cluster.clone()), mapper(), "node7", TWO);
+    let rbd = Rbd::new(
+        Arc::new(Clusters::of([Cluster::named("ceph")])),
+        Arc::new(it.cluster.clone()),
+        mapper(),
+        "node7",
+        TWO,
+        TOOL_TIMEOUT,
+    );
     refused(unpublish(&rbd, &it.id, Some("n1")), Kind::Unauthenticated, &["\"ceph\"", "userKey"]);
     let secrets = [("userID", "csi"), ("userKey", "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==")].into_iter().collect();
     rbd.unpublish(&call(), &it.id, Some("n1"), &secrets).unwrap();
