@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::grpc::proto::csi_v1::controller_service_capability::rpc::Type;
 use support::requests::*;
 use support::{Client, Code, Corner, Daemon, MIB, Setup, await_that, cluster, refused};
 
@@ -61,6 +62,8 @@ fn a_list_says_what_the_creation_said() {
         for made in [&source, &copy] {
             let entry = listed.iter().find(|entry| entry.volume.volume_id == made.volume_id).expect("it is listed");
             assert_eq!(entry.volume.as_ref(), Some(made));
+            let condition = &entry.status.volume_condition;
+            assert!(!condition.abnormal && condition.message.contains("ControllerGetVolume"), "{condition:?}");
             let got = daemon.client().controller_get_volume(&get(&made.volume_id)).expect("get");
             assert_eq!(got.volume.as_ref(), Some(made));
         }
@@ -90,6 +93,15 @@ fn pages_survive_what_comes_and_goes_between_them() {
     for token in ["x", "local/", "0"] {
         refused(client.list_volumes(&page(2, token)), Code::ABORTED, &["starting_token"]);
     }
+}
+
+#[test]
+fn nodes_are_not_promised_in_lists_that_do_not_tell_them() {
+    let daemon = Corner::new().start();
+    let offered = daemon.client().controller_get_capabilities(&Default::default()).expect("capabilities").capabilities;
+    let rpcs: Vec<i32> = offered.iter().map(|it| it.rpc().type_.value()).collect();
+    let [condition, nodes] = [Type::VOLUME_CONDITION, Type::LIST_VOLUMES_PUBLISHED_NODES].map(|rpc| rpc as i32);
+    assert!(rpcs.contains(&condition) && !rpcs.contains(&nodes), "{rpcs:?}");
 }
 
 /// The condition of a volume, if it is a bad one.

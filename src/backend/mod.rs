@@ -67,8 +67,8 @@ pub struct Volume {
     pub topology: Vec<Map>,
     /// Nodes it is published to.
     pub published: Vec<String>,
-    /// How it is doing.
-    pub condition: Condition,
+    /// How it is doing; None where nobody looked.
+    pub condition: Option<Condition>,
 }
 
 /// How a volume is doing: None is well, Some says what is wrong.
@@ -226,6 +226,11 @@ pub trait Backend: Send + Sync {
     /// The same, with the nodes it is published to and its condition, which may take more questions.
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         self.find(call, id, secrets)
+    }
+
+    /// Whether [`Backend::list`] tells the nodes that volumes are published to.
+    fn lists_nodes(&self) -> bool {
+        true
     }
 
     /// Up to `limit` volumes (0: all) whose keys follow `after`.

@@ -113,7 +113,7 @@ impl Local {
             source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
-            condition: found.trouble(room),
+            condition: Some(found.trouble(room)),
         }
     }
 

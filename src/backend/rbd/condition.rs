@@ -54,7 +54,8 @@ impl Rbd {
             (Err(error), Some((image, record))) if is_unreachable(&error) => {
                 let volume = self.describe(id, &Found { info: unknown(id, image), record: Some(record) });
                 let cluster = &id.place.cluster;
-                Ok(Some(Volume { condition: Some(format!("cluster {cluster:?} cannot be reached: {error}")), ..volume }))
+                let condition = Some(Some(format!("cluster {cluster:?} cannot be reached: {error}")));
+                Ok(Some(Volume { condition, ..volume }))
             }
             (inspected, _) => inspected,
         }
@@ -82,7 +83,7 @@ impl Rbd {
             None => self.shortage(call, spot, &found)?,
         };
         let published = nodes.into_iter().collect();
-        Ok(Some(Volume { published, condition, ..self.describe(id, &found) }))
+        Ok(Some(Volume { published, condition: Some(condition), ..self.describe(id, &found) }))
     }
 
     /// A watcher that the cluster has shut out.

@@ -204,6 +204,11 @@ impl Backend for Rbd {
         self.inspect_volume(call, id, secrets)
     }
 
+    /// Those are locks on every single image: two processes each.
+    fn lists_nodes(&self) -> bool {
+        false
+    }
+
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
         self.list_volumes(call, after, limit)
     }

@@ -25,10 +25,11 @@ pub struct Controller {
     pub volumes: Arc<Volumes>,
 }
 
-/// The rpcs that the controller's capabilities speak of.
-fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
+/// The rpcs that the controller's capabilities speak of. A list that is without nodes for some volumes would say that nobody has
+/// them.
+fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::Type> {
     use wire::controller_service_capability::rpc::Type;
-    vec![
+    let mut offered = vec![
         Type::CREATE_DELETE_VOLUME,
         Type::PUBLISH_UNPUBLISH_VOLUME,
         Type::LIST_VOLUMES,
@@ -38,13 +39,16 @@ fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
         Type::CLONE_VOLUME,
         Type::PUBLISH_READONLY,
         Type::EXPAND_VOLUME,
-        Type::LIST_VOLUMES_PUBLISHED_NODES,
         Type::VOLUME_CONDITION,
         Type::GET_VOLUME,
         Type::SINGLE_NODE_MULTI_WRITER,
         Type::MODIFY_VOLUME,
         Type::GET_SNAPSHOT,
-    ]
+    ];
+    if lists_nodes {
+        offered.push(Type::LIST_VOLUMES_PUBLISHED_NODES);
+    }
+    offered
 }
 
 impl wire::Controller for Controller {
@@ -167,7 +171,8 @@ impl wire::Controller for Controller {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
-        let capabilities = offered().into_iter().map(capability).collect();
+        let lists_nodes = self.volumes.backends.iter().all(|backend| backend.lists_nodes());
+        let capabilities = offered(lists_nodes).into_iter().map(capability).collect();
         Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
     }
 
@@ -289,7 +294,7 @@ fn volume_entry(mut volume: Volume) -> wire::list_volumes_response::Entry {
     use wire::list_volumes_response::{Entry, VolumeStatus};
     let status = MessageField::some(VolumeStatus {
         published_node_ids: std::mem::take(&mut volume.published),
-        volume_condition: encode::condition(volume.condition.take()),
+        volume_condition: encode::listed_condition(volume.condition.take()),
         ..Default::default()
     });
     Entry { volume: MessageField::some(encode::volume(volume)), status, ..Default::default() }
@@ -299,7 +304,7 @@ fn volume_with_status(mut volume: Volume) -> wire::ControllerGetVolumeResponse {
     use wire::controller_get_volume_response::VolumeStatus;
     let status = MessageField::some(VolumeStatus {
         published_node_ids: std::mem::take(&mut volume.published),
-        volume_condition: encode::condition(volume.condition.take()),
+        volume_condition: encode::condition(volume.condition.take().flatten()),
         ..Default::default()
     });
     wire::ControllerGetVolumeResponse { volume: MessageField::some(encode::volume(volume)), status, ..Default::default() }

@@ -48,6 +48,17 @@ pub fn condition(condition: Condition) -> MessageField<wire::VolumeCondition> {
     MessageField::some(wire::VolumeCondition { abnormal, message, ..Default::default() })
 }
 
+/// How a volume of a list is doing, as far as was looked.
+pub fn listed_condition(known: Option<Condition>) -> MessageField<wire::VolumeCondition> {
+    match known {
+        Some(known) => condition(known),
+        None => MessageField::some(wire::VolumeCondition {
+            message: "a list does not look at the volume: ask for it by ControllerGetVolume".to_string(),
+            ..Default::default()
+        }),
+    }
+}
+
 /// A snapshot. It is ready as soon as it exists.
 pub fn snapshot(snapshot: Snapshot) -> wire::Snapshot {
     wire::Snapshot {

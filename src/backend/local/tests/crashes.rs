@@ -58,7 +58,7 @@ fn an_expansion_that_only_reached_the_image_is_seen_and_finished() {
     File::options().write(true).open(it.image(&volume)).unwrap().set_len(3 * MIB).unwrap();
     let it = restarted(it);
     let found = it.find(&volume).unwrap();
-    assert_eq!((found.size, found.condition), (3 * MIB, None), "the length of the image is the truth");
+    assert_eq!((found.size, found.condition), (3 * MIB, Some(None)), "the length of the image is the truth");
     let range = SizeRange { required: 3 * MIB, limit: 0 };
     assert_eq!(it.local.expand(&it.call, &volume.id, &range, &it.none).unwrap(), 3 * MIB);
     let record = std::fs::read_to_string(it.path(&volume, "record")).unwrap();

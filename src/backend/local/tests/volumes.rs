@@ -14,7 +14,7 @@ fn a_new_volume_is_sparse_private_and_found_by_its_id() {
     let volume = it.volume("a", 5 * MIB);
     let image = std::fs::metadata(it.image(&volume)).unwrap();
     assert_eq!((volume.size, image.len(), image.blocks()), (5 * MIB, 5 * MIB, 0));
-    assert_eq!(volume.condition, None);
+    assert_eq!(volume.condition, Some(None));
     assert_eq!(volume.topology, [Map::from([("org.test/node".into(), NODE.into())])]);
     assert_eq!(volume.id.incarnation.as_ref().unwrap().len(), 16);
     assert_eq!(it.find(&volume).unwrap().id, volume.id);
@@ -164,7 +164,7 @@ fn expanding_rounds_up_and_never_shrinks() {
     assert_eq!(expand(MIB, 0).unwrap(), 3 * MIB + 4096);
     refused(expand(MIB, 2 * MIB), Kind::OutOfRange, &[&volume.id.to_string(), "never shrinks"]);
     let after = it.find(&volume).unwrap();
-    assert_eq!((after.size, after.condition), (3 * MIB + 4096, None));
+    assert_eq!((after.size, after.condition), (3 * MIB + 4096, Some(None)));
     let unknown = VolumeId { object: "csi-vol-0".into(), ..volume.id.clone() };
     refused(it.local.expand(&it.call, &unknown, &SizeRange::default(), &it.none), Kind::NotFound, &["csi-vol-0"]);
 }
