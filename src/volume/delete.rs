@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::backend::Deleted;
+use crate::backend::{Deleted, Deletion};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -13,12 +13,13 @@ impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
-        if !request.snapshots_may_outlive {
-            backend.refuse_outlived(call, &named, &request.secrets)?;
-        }
+        let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;
+        let deletion = Deletion { id: &named, snapshots_may_outlive: *snapshots_may_outlive, secrets };
+        // What a crash interrupts is finished under the same terms.
+        let operation = if *snapshots_may_outlive { Operation::DeleteVolume } else { Operation::ReleaseVolume };
         let meant = RefCell::new(named.clone());
-        let outcome = self.intending(Operation::DeleteVolume, |begin| {
-            backend.delete(call, &named, &request.secrets, &|id| {
+        let outcome = self.intending(operation, |begin| {
+            backend.delete(call, &deletion, &|id| {
                 self.refuse_used_here(id)?;
                 meant.replace(id.clone());
                 // Without an incarnation the intent could, after a crash, hit what was put there by hand later.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
 use crate::volume::Volumes;
@@ -105,12 +105,8 @@ impl Volumes {
         let Some((operation, subject)) = key.split_once(' ') else { return Ok(true) };
         let call = Call::internal("recovery");
         let outcome = match operation {
-            "DeleteVolume" => {
-                // Who asked for a volume without snapshots has been refused before an intent was written.
-                let request =
-                    DeleteVolume { volume_id: subject.into(), snapshots_may_outlive: true, secrets: Default::default() };
-                self.delete(&call, &request).map(drop)
-            }
+            "DeleteVolume" => self.finish_deletion(&call, subject, true),
+            "ReleaseVolume" => self.finish_deletion(&call, subject, false),
             "DeleteSnapshot" => {
                 self.delete_snapshot(&call, &SnapshotById { snapshot_id: subject.into(), secrets: Default::default() }).map(drop)
             }
@@ -122,10 +118,19 @@ impl Volumes {
         match outcome {
             // Also of what was gone already, or is none of ours any more: nobody else would remove it.
             Ok(()) => self.journal.note(&[Change::remove(Table::Intents, key)]).map(|()| true),
+            Err(error) if error.kind() == Kind::HasSnapshots => {
+                log::warn!("{operation} of {subject} was interrupted, and is refused: {error}");
+                self.journal.note(&[Change::remove(Table::Intents, key)]).map(|()| true)
+            }
             Err(error) => {
                 log::warn!("{operation} of {subject} was interrupted and could not be finished: {error}");
                 Ok(false)
             }
         }
+    }
+
+    fn finish_deletion(&self, call: &Call, id: &str, snapshots_may_outlive: bool) -> Result<()> {
+        let request = DeleteVolume { volume_id: id.into(), snapshots_may_outlive, secrets: Default::default() };
+        self.delete(call, &request).map(drop)
     }
 }

@@ -44,12 +44,14 @@ pub(super) enum Asked {
 pub(super) struct Right {
     /// None for a name that never means another image.
     since: Option<Instant>,
+    /// Where snapshots need the image, it may be given another name in place of being removed.
+    pub snapshots_may_outlive: bool,
 }
 
 impl Right {
     /// For an image whose name has its id in it: nobody gives that name to another.
     pub fn unneeded() -> Self {
-        Self { since: None }
+        Self { since: None, snapshots_may_outlive: true }
     }
 
     /// Whether a removal that begins now ends before the right does.
@@ -66,14 +68,14 @@ impl Right {
 
 impl Rbd {
     /// Takes the right to delete the image of this id, whether or not there is one: the caller looks afterwards.
-    pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str) -> Result<Asked> {
+    pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str, snapshots_may_outlive: bool) -> Result<Asked> {
         let on = Lockable::Header(image);
         let hold = Hold { cookie: COOKIE.into(), description: self.purpose(), shared: None, seconds: Some(LIFE.as_secs()) };
         for _ in 0..ATTEMPTS {
             // Before it is taken, so that we never think it lasts longer than it does.
             let since = Instant::now();
             if self.tool.lock(call, spot, on, &hold)? == Taken::Now {
-                return Ok(Asked::Ours(Right { since: Some(since) }));
+                return Ok(Asked::Ours(Right { since: Some(since), snapshots_may_outlive }));
             }
             let holders = self.tool.holders(call, spot, on)?;
             let ours = holders.iter().find(|holder| self.is_own(holder));
