@@ -275,8 +275,8 @@ pub trait Backend: Send + Sync {
     fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
 
     /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was attached without the
-    /// controller, so that [`Backend::attach`] did the controller's part: it is undone.
-    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()>;
+    /// controller, so that [`Backend::attach`] did the controller's part: it is undone, as who the request's secrets say.
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()>;
 
     /// Lets the device follow the volume's size. One that does so by itself is waited for, until it has `least` bytes.
     fn refresh(&self, call: &Call, id: &VolumeId, device: &Device, least: u64) -> Result<()>;

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
+use crate::secrets::Secrets;
 use crate::volume::Volumes;
 use crate::volume::mounts;
 use crate::volume::node_record::{NodeRecord, Target};
@@ -60,7 +61,7 @@ impl Volumes {
         let Ok((id, backend)) = self.volume(&record.volume_id) else { return };
         let backend = Arc::clone(backend);
         std::thread::spawn(move || {
-            if let Err(error) = backend.detach(&Call::internal("recovery"), &id, true) {
+            if let Err(error) = backend.detach(&Call::internal("recovery"), &id, true, &Secrets::default()) {
                 log::warn!("volume {id} is still published to this node: {error}");
             }
         });

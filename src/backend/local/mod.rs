@@ -263,7 +263,7 @@ impl Backend for Local {
         Ok(self.device_of(id)?.map(|device| self.to_device(&id.object, device)))
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, _alone: bool) -> Result<()> {
+    fn detach(&self, call: &Call, id: &VolumeId, _alone: bool, _secrets: &Secrets) -> Result<()> {
         self.detach_volume(call, id)
     }
 

@@ -236,8 +236,8 @@ impl Backend for Rbd {
         self.device_of(id)
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
-        self.detach_volume(call, id, alone)
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()> {
+        self.detach_volume(call, id, alone, secrets)
     }
 
     fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device, least: u64) -> Result<()> {
