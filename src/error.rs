@@ -24,6 +24,8 @@ pub enum Kind {
     BadToken,
     /// The object is in use or in the wrong state.
     Precondition,
+    /// The object was to go, but snapshots live that need it.
+    HasSnapshots,
     /// The size cannot be provided.
     OutOfRange,
     /// Storage is used up.
@@ -148,6 +150,8 @@ shorthand! {
     already_exists => AlreadyExists;
     /// [`Kind::Precondition`]
     precondition => Precondition;
+    /// [`Kind::HasSnapshots`]
+    has_snapshots => HasSnapshots;
     /// [`Kind::OutOfRange`]
     out_of_range => OutOfRange;
     /// [`Kind::NoSpace`]

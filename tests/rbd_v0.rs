@@ -2,10 +2,13 @@
 
 mod support;
 
+use std::sync::Arc;
+
+use cephlet::journal::{Change, Journal, RealDisk, Table};
 use support::requests;
 use support::v0::*;
 use support::v0_controller::Subject;
-use support::{Code, refused};
+use support::{Code, await_that, refused};
 
 controller_tests!(Subject::rbd);
 
@@ -26,6 +29,35 @@ fn a_volume_with_snapshots_is_not_deleted() {
     v1.create_snapshot(&requests::snapshot("t", &id)).expect("snapshot");
     v1.delete_volume(&requests::delete(&id)).expect("v1 deletes it");
     it.client.delete_volume(&delete(&id)).expect("and then it is gone here, too");
+}
+
+/// A deletion that a crash interrupted is finished on the terms it was asked on: a volume that 0.1 was to delete is not hidden behind
+/// a snapshot, one that v1 was to delete is.
+#[test]
+fn an_interrupted_deletion_goes_on_as_it_was_asked() {
+    let mut it = Subject::rbd();
+    for (operation, stays) in [("ReleaseVolume", true), ("DeleteVolume", false)] {
+        let id = it.create(operation).id;
+        let v1 = it.daemon.client();
+        let taken = v1.create_snapshot(&requests::snapshot(operation, &id)).expect("snapshot").snapshot.snapshot_id.clone();
+        assert!(it.daemon.terminate().success());
+        let disk = RealDisk::open(&it.daemon.path("state/journal")).expect("open the journal's directory");
+        let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
+        journal.write(&[Change::put(Table::Intents, format!("{operation} {id}"), Vec::new())]).expect("write the intent");
+        drop(journal);
+        it.daemon.restart();
+        it.client = Client::of(&it.daemon);
+        let listed = || it.client.list().iter().any(|volume| volume.id == id);
+        if stays {
+            it.daemon.log.await_lines(&format!("{operation} of {id} was interrupted, and is refused"), 1);
+            assert!(listed());
+        } else {
+            await_that("the volume is deleted", || if listed() { Err("it is there".to_string()) } else { Ok(()) });
+        }
+        it.daemon.client().delete_snapshot(&requests::delete_snapshot(&taken)).expect("delete the snapshot");
+        it.client.delete_volume(&delete(&id)).expect("delete");
+    }
+    it.corner.expect("a corner").await_empty();
 }
 
 /// "ControllerPublishVolume Errors": 9 with the node that has it, where one node only may.

@@ -148,6 +148,17 @@ pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
 /// It may refuse, and then nothing is changed.
 pub type BeginWith<'a> = &'a dyn Fn(&VolumeId) -> Result<()>;
 
+/// A volume that is to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion<'a> {
+    /// The volume.
+    pub id: &'a VolumeId,
+    /// Its snapshots may outlive it, and with them the storage that they share with it.
+    pub snapshots_may_outlive: bool,
+    /// Credentials of the request.
+    pub secrets: &'a Secrets,
+}
+
 /// Whether there was anything to delete. Each protocol says for itself what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
@@ -213,12 +224,11 @@ pub trait Backend: Send + Sync {
     fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume>;
 
     /// Deletes a volume that nobody uses. `begin` is called with the ID as it is meant, before the first change.
-    fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted>;
-
-    /// Refuses a volume that has snapshots which would keep its storage after its deletion.
-    fn refuse_outlived(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<()> {
-        Ok(())
-    }
+    ///
+    /// # Errors
+    /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots would keep, if they may not
+    /// outlive it: it stays as it was.
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted>;
 
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
@@ -270,8 +280,8 @@ pub trait Backend: Send + Sync {
     fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
 
     /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was attached without the
-    /// controller, so that [`Backend::attach`] did the controller's part: it is undone.
-    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()>;
+    /// controller, so that [`Backend::attach`] did the controller's part: it is undone, as who the request's secrets say.
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()>;
 
     /// Lets the device follow the volume's size. One that does so by itself is waited for, until it has `least` bytes.
     fn refresh(&self, call: &Call, id: &VolumeId, device: &Device, least: u64) -> Result<()>;

@@ -56,7 +56,7 @@ fn code(kind: Kind) -> u8 {
         Kind::InvalidArgument => 2,
         Kind::NotFound => 3,
         Kind::AlreadyExists => 4,
-        Kind::Precondition => 5,
+        Kind::Precondition | Kind::HasSnapshots => 5,
         Kind::Unavailable | Kind::Timeout => 6,
         Kind::NoSpace => 7,
         Kind::Busy | Kind::BadToken => 8,
@@ -91,13 +91,14 @@ impl fmt::Display for Failure {
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 13] = [
+    const KINDS: [Kind; 14] = [
         Kind::InvalidArgument,
         Kind::NotFound,
         Kind::AlreadyExists,
         Kind::Busy,
         Kind::BadToken,
         Kind::Precondition,
+        Kind::HasSnapshots,
         Kind::OutOfRange,
         Kind::NoSpace,
         Kind::Unavailable,
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn exit_statuses_are_what_scripts_rely_on() {
         let codes = KINDS.map(code);
-        assert_eq!(codes, [2, 3, 4, 8, 8, 5, 9, 7, 6, 6, 10, 11, 1]);
+        assert_eq!(codes, [2, 3, 4, 8, 8, 5, 5, 9, 7, 6, 6, 10, 11, 1]);
         assert_eq!(Failure::usage("x").exit_code(), 2);
     }
 

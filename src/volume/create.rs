@@ -26,7 +26,9 @@ impl Volumes {
             secrets: request.secrets,
         };
         let volume = self.intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
-        self.withdraw(Operation::DeleteVolume, &volume.id.to_string())?;
+        for deletion in [Operation::DeleteVolume, Operation::ReleaseVolume] {
+            self.withdraw(deletion, &volume.id.to_string())?;
+        }
         Ok(volume)
     }
 

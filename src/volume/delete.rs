@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::backend::Deleted;
+use crate::backend::{Deleted, Deletion};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -12,17 +12,18 @@ use crate::volume::{Intend, Operation, Volumes};
 impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
-        self.intending(Operation::DeleteVolume, |begin| self.delete_begun(call, request, begin))
+        // What a crash interrupts is finished under the same terms.
+        let operation = if request.snapshots_may_outlive { Operation::DeleteVolume } else { Operation::ReleaseVolume };
+        self.intending(operation, |begin| self.delete_begun(call, request, begin))
     }
 
     /// The same for one whose intent is written by `begin`.
     pub(super) fn delete_begun(&self, call: &Call, request: &DeleteVolume, begin: Intend<'_>) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
-        if !request.snapshots_may_outlive {
-            backend.refuse_outlived(call, &named, &request.secrets)?;
-        }
+        let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;
+        let deletion = Deletion { id: &named, snapshots_may_outlive: *snapshots_may_outlive, secrets };
         let meant = RefCell::new(named.clone());
-        let outcome = backend.delete(call, &named, &request.secrets, &|id| {
+        let outcome = backend.delete(call, &deletion, &|id| {
             self.refuse_used_here(id)?;
             meant.replace(id.clone());
             // Without an incarnation the intent could, after a crash, hit what was put there by hand later.

@@ -18,6 +18,8 @@ pub use crate::journal::records::intent::Operation as RecordedOperation;
 pub enum Operation {
     CreateVolume,
     DeleteVolume,
+    /// The deletion of a volume that its snapshots may not outlive.
+    ReleaseVolume,
     CreateSnapshot,
     DeleteSnapshot,
     ExpandVolume,
@@ -148,6 +150,7 @@ pub fn intent(operation: Operation, subject: &str) -> Result<Vec<u8>> {
     let operation = match operation {
         Operation::CreateVolume => RecordedOperation::CREATE_VOLUME,
         Operation::DeleteVolume => RecordedOperation::DELETE_VOLUME,
+        Operation::ReleaseVolume => RecordedOperation::RELEASE_VOLUME,
         Operation::CreateSnapshot => RecordedOperation::CREATE_SNAPSHOT,
         Operation::DeleteSnapshot => RecordedOperation::DELETE_SNAPSHOT,
         Operation::ExpandVolume => RecordedOperation::EXPAND_VOLUME,

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 use crate::volume::Volumes;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Target};
@@ -32,7 +33,7 @@ impl Volumes {
         // What was published before this call may be in use, however this call failed.
         bound.inspect_err(|error| {
             if is_new {
-                self.forget_failed_target(call, &id, &request.target_path, error)
+                self.forget_failed_target(call, &id, &request.target_path, &request.secrets, error)
             }
         })
     }
@@ -103,12 +104,12 @@ impl Volumes {
     }
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
-    pub(super) fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
+    pub(super) fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets, why: &Error) {
         if why.kind() == Kind::Timeout {
             // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it done.
             return;
         }
-        if let Err(error) = self.remove_target(call, id, path) {
+        if let Err(error) = self.remove_target(call, id, path, secrets) {
             log::warn!("volume {id}: what a failed publish left at {path} could not be taken back: {error}");
         }
     }

@@ -42,7 +42,7 @@ impl Volumes {
         // What was published before this call may be in use, however this call failed.
         published.inspect_err(|error| {
             if is_new {
-                self.forget_failed_target(call, &id, &request.target_path, error)
+                self.forget_failed_target(call, &id, &request.target_path, &request.secrets, error)
             }
         })
     }

@@ -11,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
 use crate::locks::Key;
+use crate::secrets::Secrets;
 use crate::volume::Volumes;
 use crate::volume::mounts;
 use crate::volume::node_record::{NodeRecord, Target};
@@ -34,6 +35,16 @@ enum Refusal {
     Ends,
     /// Not yet: a command that died with the daemon counts as a user of its image for half a minute.
     MayPass,
+}
+
+impl Refusal {
+    fn ends(self, error: &Error) -> bool {
+        match error.kind() {
+            Kind::HasSnapshots => true,
+            Kind::Precondition => self == Self::Ends,
+            _ => false,
+        }
+    }
 }
 
 impl Volumes {
@@ -81,7 +92,7 @@ impl Volumes {
         let Some(backend) = self.backends.at(&id.place) else { return };
         let call = Call::internal("recovery");
         let outcome = lock(&call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
-            None => backend.detach(&call, id, true),
+            None => backend.detach(&call, id, true, &Secrets::default()),
             Some(_) => Ok(()),
         });
         if let Err(error) = outcome {
@@ -145,7 +156,7 @@ impl Volumes {
         match self.repeat(call, operation, subject) {
             // Also of what was gone already, or is none of ours any more: nobody else would remove it.
             Ok(()) => self.end(key),
-            Err(error) if error.kind() == Kind::Precondition && refusal == Refusal::Ends => {
+            Err(error) if refusal.ends(&error) => {
                 log::warn!("{operation} of {subject} was interrupted and cannot be finished, ask for it again: {error}");
                 self.end(key)
             }
@@ -159,12 +170,8 @@ impl Volumes {
     /// Does it again. The intent is written and stays until it is done.
     fn repeat(&self, call: &Call, operation: &str, subject: &str) -> Result<()> {
         match operation {
-            "DeleteVolume" => {
-                // Who asked for a volume without snapshots has been refused before an intent was written.
-                let request =
-                    DeleteVolume { volume_id: subject.into(), snapshots_may_outlive: true, secrets: Default::default() };
-                self.delete_begun(call, &request, &|_| Ok(())).map(drop)
-            }
+            "DeleteVolume" => self.repeat_deletion(call, subject, true),
+            "ReleaseVolume" => self.repeat_deletion(call, subject, false),
             "DeleteSnapshot" => {
                 let request = SnapshotById { snapshot_id: subject.into(), secrets: Default::default() };
                 self.delete_snapshot_begun(call, &request, &|_| Ok(())).map(drop)
@@ -174,6 +181,11 @@ impl Volumes {
                 Ok(())
             }
         }
+    }
+
+    fn repeat_deletion(&self, call: &Call, id: &str, snapshots_may_outlive: bool) -> Result<()> {
+        let request = DeleteVolume { volume_id: id.into(), snapshots_may_outlive, secrets: Default::default() };
+        self.delete_begun(call, &request, &|_| Ok(())).map(drop)
     }
 
     fn end(&self, key: &str) -> Result<bool> {

@@ -365,9 +365,12 @@ request! {
         volume_id: String,
         /// Where the consumer had it.
         target_path: String,
+        /// Credentials.
+        secrets: Secrets,
     } check |it| {
         checks::id("volume_id", &it.volume_id)?;
         checks::path("target_path", &it.target_path)?;
+        checks::secrets("secrets", &it.secrets)?;
     }
 }
 

@@ -40,7 +40,7 @@ impl Volumes {
         // What was staged before this call may be in use, however this call failed.
         staged.inspect_err(|error| {
             if is_new {
-                self.forget_failed_staging(call, &id, &request.staging_path, error)
+                self.forget_failed_staging(call, &id, request, error)
             }
         })
     }
@@ -172,12 +172,13 @@ impl Volumes {
 
     /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not follow, so that an
     /// unstage finds it.
-    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, path: &str, why: &Error) {
+    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &Stage, why: &Error) {
         if why.kind() == Kind::Timeout {
             // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it done.
             return;
         }
-        if let Err(error) = self.remove_staging(call, id, path) {
+        let Stage { staging_path: path, secrets, .. } = request;
+        if let Err(error) = self.remove_staging(call, id, path, secrets) {
             log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
         }
     }

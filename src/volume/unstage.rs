@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Volumes;
 use crate::volume::mounts;
@@ -19,16 +20,16 @@ impl Volumes {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
     pub fn unstage(&self, call: &Call, request: &Unstage) -> Result<()> {
         let (id, _) = self.volume(&request.volume_id)?;
-        self.remove_staging(call, &id, &request.staging_path)
+        self.remove_staging(call, &id, &request.staging_path, &Secrets::default())
     }
 
     /// Undoes a publish; a path where the volume is not published is unpublished.
     pub fn unpublish(&self, call: &Call, request: &Unpublish) -> Result<()> {
         let (id, _) = self.volume(&request.volume_id)?;
-        self.remove_target(call, &id, &request.target_path)
+        self.remove_target(call, &id, &request.target_path, &request.secrets)
     }
 
-    pub(super) fn remove_staging(&self, call: &Call, id: &VolumeId, path: &str) -> Result<()> {
+    pub(super) fn remove_staging(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
         if record.stagings.iter().any(|staging| staging.path == path) {
             if record.access != Access::Block {
@@ -36,27 +37,27 @@ impl Volumes {
             }
             record.stagings.retain(|staging| staging.path != path);
         }
-        self.release(call, id, &record)
+        self.release(call, id, &record, secrets)
     }
 
-    pub(super) fn remove_target(&self, call: &Call, id: &VolumeId, path: &str) -> Result<()> {
+    pub(super) fn remove_target(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
         if let Some(target) = record.targets.iter().find(|target| target.path == path) {
             self.ensure_unbound(call, id, &mounts::resolved(path)?)?;
             remove_made(target, &record.access)?;
             record.targets.retain(|target| target.path != path);
         }
-        self.release(call, id, &record)
+        self.release(call, id, &record, secrets)
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
-    fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+    fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord, secrets: &Secrets) -> Result<()> {
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
             file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.at(&id.place) {
-                backend.detach(call, id, record.alone)?;
+                backend.detach(call, id, record.alone, secrets)?;
             }
         }
         self.remember(id, record)

@@ -11,6 +11,7 @@ use crate::support::MIB;
 use crate::support::client::Answer;
 use crate::support::machine::checksum;
 use crate::support::requests::*;
+use crate::support::v0;
 
 /// What makes an object.
 const MAKING: &[&str] =
@@ -119,6 +120,14 @@ fn a_volume_is_deleted() {
     };
     let ask = |scene: &mut Scene| scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply));
     Trial { scene, ask, check: |scene| scene.assert_holds(1, 0), steps: REMOVING }.run();
+}
+
+/// Through CSI 0.1, which asks for another deletion. A local snapshot keeps nothing of the volume.
+#[test]
+fn a_volume_is_released() {
+    let ask =
+        |scene: &mut Scene| v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())).map(|reply| Told::plain(&reply));
+    Trial { scene: with_snapshot, ask, check: |scene| scene.assert_holds(0, 1), steps: REMOVING }.run();
 }
 
 #[test]

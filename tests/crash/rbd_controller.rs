@@ -6,9 +6,10 @@ use cephlet::grpc::proto::csi_v1 as wire;
 
 use super::rbd::{Scene, Trial};
 use super::trial::Told;
-use crate::support::MIB;
 use crate::support::client::Answer;
 use crate::support::requests::*;
+use crate::support::v0;
+use crate::support::{Code, MIB};
 
 const NOTHING: fn(&mut Scene) = |_| ();
 
@@ -35,6 +36,16 @@ fn delete_last(scene: &mut Scene) -> Answer<Told> {
 
 fn delete_first(scene: &mut Scene) -> Answer<Told> {
     scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
+}
+
+/// Through CSI 0.1, where snapshots may not outlive their volume: that they do not is an answer, too.
+fn release_first(scene: &mut Scene) -> Answer<Told> {
+    match v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())) {
+        Err(failure) if failure.code == Code::FAILED_PRECONDITION && failure.message.contains("csi-snap-") => {
+            Ok(Told::plain(&"it has snapshots"))
+        }
+        answer => answer.map(|reply| Told::plain(&reply)),
+    }
 }
 
 fn delete_first_snapshot(scene: &mut Scene) -> Answer<Told> {
@@ -108,6 +119,21 @@ fn an_image_is_deleted() {
 #[test]
 fn an_image_with_a_snapshot_is_deleted() {
     Trial { stock: NOTHING, have: have_snapshot, ask: delete_first, check: NOTHING }.run();
+}
+
+#[test]
+fn an_image_is_released() {
+    Trial { stock: NOTHING, have: |scene| scene.have("old"), ask: release_first, check: NOTHING }.run();
+}
+
+#[test]
+fn a_large_image_is_released() {
+    Trial { stock: NOTHING, have: |scene| scene.have_sized("old", 5 << 10), ask: release_first, check: NOTHING }.run();
+}
+
+#[test]
+fn an_image_with_a_snapshot_is_not_released() {
+    Trial { stock: NOTHING, have: have_snapshot, ask: release_first, check: assert_one_volume }.run();
 }
 
 #[test]

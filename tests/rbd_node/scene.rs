@@ -71,6 +71,17 @@ impl Scene {
         Self::with(true, |node| node, Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner())))
     }
 
+    /// A node that knows the cluster, but has no key for it.
+    pub fn without_key() -> Self {
+        let without = |node: Setup| {
+            let file = node.scratch.path("clusters.toml");
+            fs::write(&file, format!("[cluster.ceph]\nmonitors = {:?}\n", cluster().mon_vector())).expect("write the file");
+            let keys = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
+            keys.into_iter().fold(node.set("CEPHLET_CLUSTERS", file.display()), Setup::unset)
+        };
+        Self::with(true, without, shared())
+    }
+
     /// A node that is set up in another way, without any of Ceph's tools.
     pub fn of_node(change: impl FnOnce(Setup) -> Setup) -> Self {
         Self::with(false, change, shared())

@@ -77,6 +77,34 @@ fn many_targets_share_one_mapping_without_a_stage() {
     it.retire();
 }
 
+/// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key takes the volume with
+/// it, where no controller gave it, and gives it back with it.
+#[test]
+fn a_node_takes_and_gives_back_with_the_key_of_the_request() {
+    let scene = Scene::without_key();
+    let (controller, node) = (Client::of(&scene.controller), Client::of(&scene.node));
+    let id = controller.create(&v0::volume_as("one", v0::mib(16), v0::mount("ext4"))).expect("create").id;
+    let key = requests::map(&[("userID", "cephlet-node"), ("userKey", &scene.cluster().key("cephlet-node"))]);
+    let target = scene.node.text("target");
+    let bare = v0::publish(&id, &target, v0::mount("ext4"));
+    refused(node.publish(&bare), Code::UNAUTHENTICATED, &["userKey"]);
+    let published = || {
+        let got = scene.controller.client().controller_get_volume(&requests::get(&id)).expect("get");
+        got.status.published_node_ids.clone()
+    };
+    assert!(published().is_empty());
+    node.publish(&wire::NodePublishVolumeRequest { user_credentials: key.clone(), ..bare }).expect("publish");
+    assert_eq!(published(), ["node-1"]);
+    let bare = v0::unpublish(&id, &target);
+    refused(node.node_unpublish_volume(&bare), Code::UNAUTHENTICATED, &["userKey"]);
+    let with_key = wire::NodeUnpublishVolumeRequest { user_credentials: key, ..bare };
+    node.node_unpublish_volume(&with_key).expect("unpublish");
+    assert!(published().is_empty());
+    node.node_unpublish_volume(&with_key).expect("unpublish again");
+    controller.delete_volume(&v0::delete(&id)).expect("delete");
+    scene.assert_clean();
+}
+
 #[test]
 fn a_file_system_is_mapped_and_mounted_once() {
     let it = Unstaged::new(v0::mount("ext4"));

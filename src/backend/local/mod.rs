@@ -42,8 +42,8 @@ pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Locked, Pending, Shelf};
 use super::{
-    Backend, Begin, BeginWith, Capacity, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication, Snapshot,
-    SnapshotFilter, Unpublished, Volume,
+    Backend, Begin, BeginWith, Capacity, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
+    Snapshot, SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -201,8 +201,9 @@ impl Backend for Local {
         self.create_volume(call, new, begin)
     }
 
-    fn delete(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted> {
-        self.delete_volume(id, begin)
+    /// Snapshots are copies of their own: they keep nothing of the volume.
+    fn delete(&self, _call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+        self.delete_volume(deletion.id, begin)
     }
 
     fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {
@@ -262,7 +263,7 @@ impl Backend for Local {
         Ok(self.device_of(id)?.map(|device| self.to_device(&id.object, device)))
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, _alone: bool) -> Result<()> {
+    fn detach(&self, call: &Call, id: &VolumeId, _alone: bool, _secrets: &Secrets) -> Result<()> {
         self.detach_volume(call, id)
     }
 

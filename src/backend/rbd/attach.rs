@@ -7,6 +7,7 @@ use crate::backend::{Condition, Device, NodeContext};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 
 /// What is told of a volume in use that has no device.
 const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: unpublish and unstage it \
@@ -39,7 +40,7 @@ impl Rbd {
         };
         let mapped = self.mapper.map(call, &spot.access, &image, &options);
         let mapped = mapped.inspect_err(|_| {
-            if alone && let Err(error) = self.unpublish_here(call, id) {
+            if alone && let Err(error) = self.unpublish_here(call, id, context.secrets) {
                 log::warn!("volume {id} was not attached, but stays published to this node: {error}");
             }
         });
@@ -67,10 +68,10 @@ impl Rbd {
         })
     }
 
-    pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
+    pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()> {
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        if alone { self.unpublish_here(call, id) } else { Ok(()) }
+        if alone { self.unpublish_here(call, id, secrets) } else { Ok(()) }
     }
 
     pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId, least: u64) -> Result<()> {

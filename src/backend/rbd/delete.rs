@@ -11,29 +11,31 @@
 //! | the header is gone, the rest is there | absent | absent | purge by id |
 
 use super::Rbd;
+use super::outlived::needed_by;
 use super::right::{Asked, Right};
 use super::temporaries::held_id;
 use super::tool::{Holder, Image, Info, Lockable, Removed, Spot, Watcher};
-use crate::backend::{BeginWith, Deleted};
+use crate::backend::{BeginWith, Deleted, Deletion};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// How often an image is looked at again that changes meanwhile.
 const ATTEMPTS: usize = 4;
 
 impl Rbd {
-    pub(super) fn delete_volume(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted> {
-        let spot = self.spot(&id.place, secrets)?;
-        let outcome = self.delete_at(call, &spot, id, begin);
+    pub(super) fn delete_volume(&self, call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+        let id = deletion.id;
+        let spot = self.spot(&id.place, deletion.secrets)?;
+        let outcome = self.delete_at(call, &spot, deletion, begin);
         let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
         self.records.forget(&id.key());
         self.gone.remember(id);
         Ok(outcome)
     }
 
-    fn delete_at(&self, call: &Call, spot: &Spot, id: &VolumeId, begin: BeginWith<'_>) -> Result<Deleted> {
+    fn delete_at(&self, call: &Call, spot: &Spot, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+        let Deletion { id, snapshots_may_outlive, .. } = *deletion;
         let mut image = match &id.incarnation {
             Some(image) if !self.gone.knows(id) => image.clone(),
             // Nothing is written, to the cluster or the journal, for a volume that is most likely gone.
@@ -45,10 +47,10 @@ impl Rbd {
         let incarnation = id.incarnation.clone().or_else(|| Some(image.clone()));
         begin(&VolumeId { incarnation, ..id.clone() })?;
         for _ in 0..ATTEMPTS {
-            let right = match self.take_right(call, spot, &image)? {
+            let right = match self.take_right(call, spot, &image, snapshots_may_outlive)? {
                 Asked::Ours(right) => right,
                 Asked::Published(nodes) => return self.refuse_published(call, spot, id, &image, &nodes),
-                Asked::Theirs => return self.follow(call, spot, &image),
+                Asked::Theirs => return self.follow(call, spot, &image, snapshots_may_outlive),
             };
             let outcome = self.delete_rightly(call, spot, id, &image, right);
             match outcome {
@@ -96,19 +98,20 @@ impl Rbd {
     /// False if the image is not what `info` says any more.
     fn dispose_once(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<bool> {
         if info.snapshots > 0 {
-            let Some(snapshots) = self.tool.snapshots(call, spot, Image::Id(&info.id))? else { return Ok(true) };
-            let live: Vec<&str> = snapshots.iter().filter(|it| !it.trashed).map(|it| it.name.as_str()).collect();
+            let Some(live) = self.live_snapshots(call, spot, &info.id)? else { return Ok(true) };
             if self.remove_copies(call, spot, &info.id, &live)? {
                 return Ok(false);
             }
             if !live.is_empty() && held_id(&info.name) == Some(&info.id) {
                 return Ok(true);
             }
-            if !live.is_empty() {
-                return self.hold(call, spot, info, right).map(|()| true);
+            match (live.is_empty(), right.snapshots_may_outlive) {
+                (true, _) => {}
+                (false, true) => return self.hold(call, spot, info, right).map(|()| true),
+                (false, false) => return Err(needed_by(&live)),
             }
         } else if info.size > super::trash::LARGE {
-            return self.move_aside(call, spot, info, right).map(|()| true);
+            return self.move_aside(call, spot, info, right);
         }
         self.remove_rightly(call, spot, &info.name, &info.id, right)
     }
@@ -141,6 +144,9 @@ impl Rbd {
                 return Ok(Deleted::Absent);
             }
             Some(info) if info.size > super::trash::LARGE && self.is_trashed(call, spot, image)? => {
+                if !right.snapshots_may_outlive && self.restore_snapshotted(call, spot, info)? {
+                    return Err(Error::unavailable("a snapshot was taken of it when it was moved to the trash: try again"));
+                }
                 self.purge_soon(call, spot, image)?;
                 return Ok(Deleted::Gone);
             }
@@ -168,9 +174,10 @@ impl Rbd {
     }
 
     /// Another controller has the right: once the image is in the trash, it needs no right any more.
-    fn follow(&self, call: &Call, spot: &Spot, image: &str) -> Result<Deleted> {
+    fn follow(&self, call: &Call, spot: &Spot, image: &str, snapshots_may_outlive: bool) -> Result<Deleted> {
         match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
             Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
+            Some(_) if !snapshots_may_outlive && self.has_live_snapshots(call, spot, image)? => Err(self.theirs()),
             Some(_) if self.purge_soon(call, spot, image)? => Ok(Deleted::Gone),
             _ => Err(self.theirs()),
         }

@@ -54,8 +54,8 @@ impl Rbd {
     }
 
     /// Removes the snapshots that killed copies left, from which their clones read on. Whether there were any.
-    pub(super) fn remove_copies(&self, call: &Call, spot: &Spot, image: &str, live: &[&str]) -> Result<bool> {
-        let copies: Vec<&str> = live.iter().copied().filter(|name| name.starts_with(COPY)).collect();
+    pub(super) fn remove_copies(&self, call: &Call, spot: &Spot, image: &str, live: &[String]) -> Result<bool> {
+        let copies: Vec<&String> = live.iter().filter(|name| name.starts_with(COPY)).collect();
         for name in &copies {
             self.tool.remove_snapshot(call, spot, Image::Id(image), name)?;
         }

@@ -68,8 +68,8 @@ use self::snapshots::Shots;
 use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
-    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
-    Snapshot, SnapshotFilter, Unpublished, Volume,
+    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext, Part,
+    Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -188,12 +188,8 @@ impl Backend for Rbd {
         self.create_volume(call, new, begin)
     }
 
-    fn delete(&self, call: &Call, id: &VolumeId, secrets: &Secrets, begin: BeginWith<'_>) -> Result<Deleted> {
-        self.delete_volume(call, id, secrets, begin)
-    }
-
-    fn refuse_outlived(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
-        self.refuse_live_snapshots(call, id, secrets)
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+        self.delete_volume(call, deletion, begin)
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
@@ -257,8 +253,8 @@ impl Backend for Rbd {
         self.device_of(id)
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
-        self.detach_volume(call, id, alone)
+    fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()> {
+        self.detach_volume(call, id, alone, secrets)
     }
 
     fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device, least: u64) -> Result<()> {

@@ -1,31 +1,42 @@
 //! Volumes whose deletion would free nothing, because their snapshots need the image: it would only get another name.
 
 use super::Rbd;
-use super::names::COPY;
-use super::tool::Image;
+use super::tool::{Image, Info, Renamed, Snap, Spot};
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 impl Rbd {
-    /// Refuses a volume with snapshots, whoever took them. One that is gone has none.
-    pub(super) fn refuse_live_snapshots(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
-        let spot = self.spot(&id.place, secrets)?;
-        let Some(info) = self.look_up(call, &spot, id)? else { return Ok(()) };
-        if info.snapshots == 0 {
-            return Ok(());
+    /// The names of an image's snapshots, without those that only clones keep; None where the image is absent.
+    pub(super) fn live_snapshots(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<String>>> {
+        let snapshots = self.tool.snapshots(call, spot, Image::Id(image))?;
+        let live = |all: Vec<Snap>| all.into_iter().filter(|it| !it.trashed).map(|it| it.name).collect();
+        Ok(snapshots.map(live))
+    }
+
+    /// Whether an image is there and has such snapshots.
+    pub(super) fn has_live_snapshots(&self, call: &Call, spot: &Spot, image: &str) -> Result<bool> {
+        Ok(self.live_snapshots(call, spot, image)?.is_some_and(|live| !live.is_empty()))
+    }
+
+    /// Takes an image back from the trash if it has snapshots: they were taken between the last look and the move, and would keep
+    /// it there for good. Whether it has.
+    pub(super) fn restore_snapshotted(&self, call: &Call, spot: &Spot, info: &Info) -> Result<bool> {
+        if !self.has_live_snapshots(call, spot, &info.id)? {
+            return Ok(false);
         }
-        let snapshots = self.tool.snapshots(call, &spot, Image::Id(&info.id))?.unwrap_or_default();
-        // What a copy in the making or a killed one left goes with the image.
-        let live = snapshots.iter().filter(|it| !it.trashed && !it.name.starts_with(COPY));
-        let names: Vec<&str> = live.map(|it| it.name.as_str()).collect();
-        match names.is_empty() {
-            true => Ok(()),
-            false => Err(Error::precondition(format!(
-                "delete volume {id}: its storage cannot be freed, it has the snapshots {}: delete them first",
-                names.join(", ")
+        match self.tool.restore_from_trash(call, spot, &info.id, &info.name)? {
+            // Absent: it did not get there.
+            Renamed::Done | Renamed::Absent => Ok(true),
+            Renamed::Taken => Err(Error::precondition(format!(
+                "it has a new snapshot, but is in the trash of pool {:?} as {}, and another image has its name: give it a name with \
+                 `rbd trash restore`",
+                spot.pool, info.id
             ))),
         }
     }
+}
+
+/// The refusal of a volume whose storage its snapshots would keep.
+pub(super) fn needed_by(snapshots: &[String]) -> Error {
+    Error::has_snapshots(format!("its storage cannot be freed, it has the snapshots {}: delete them first", snapshots.join(", ")))
 }

@@ -41,12 +41,14 @@ pub(super) enum Asked {
 pub(super) struct Right {
     /// None for a name that never means another image.
     since: Option<Instant>,
+    /// Where snapshots need the image, it may be given another name in place of being removed.
+    pub snapshots_may_outlive: bool,
 }
 
 impl Right {
     /// For an image whose name has its id in it: nobody gives that name to another.
     pub fn unneeded() -> Self {
-        Self { since: None }
+        Self { since: None, snapshots_may_outlive: true }
     }
 
     /// Whether a removal that is asked for now ends before the right does.
@@ -70,7 +72,7 @@ impl Rbd {
     }
 
     /// Takes the right to delete the image of this id, whether or not there is one: the caller looks afterwards.
-    pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str) -> Result<Asked> {
+    pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str, snapshots_may_outlive: bool) -> Result<Asked> {
         let on = Lockable::Header(image);
         let hold =
             Hold { cookie: COOKIE.into(), description: self.purpose(), shared: None, seconds: Some(self.life().as_secs()) };
@@ -78,7 +80,7 @@ impl Rbd {
             // Before it is taken, so that we never think it lasts longer than it does.
             let since = Instant::now();
             if self.tool.lock(call, spot, on, &hold)? == Taken::Now {
-                return Ok(Asked::Ours(Right { since: Some(since) }));
+                return Ok(Asked::Ours(Right { since: Some(since), snapshots_may_outlive }));
             }
             let holders = self.tool.holders(call, spot, on)?;
             let ours = holders.iter().find(|holder| self.is_own(holder));

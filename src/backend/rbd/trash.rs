@@ -12,16 +12,19 @@ pub(super) const LARGE: u64 = 4 << 30;
 
 impl Rbd {
     /// Moves an image to the trash and sees to its purge. The purge is by id and tells whether the image is in the trash: if it
-    /// is not, another was moved in its place, and is taken back.
-    pub(super) fn move_aside(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<()> {
+    /// is not, another was moved in its place, and is taken back. False if the image was taken back, as it has snapshots by now.
+    pub(super) fn move_aside(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<bool> {
         // The trash takes images that are in use.
         self.refuse_watched(call, spot, &info.name)?;
         right.check()?;
         let moved = self.tool.move_to_trash(call, spot, &info.name)?;
+        if !right.snapshots_may_outlive && self.restore_snapshotted(call, spot, info)? {
+            return Ok(false);
+        }
         match (self.purge_soon(call, spot, &info.id)?, moved) {
             // Also if it was moved before, by an attempt that died.
-            (true, _) => Ok(()),
-            (false, Changed::Done) => self.restore_moved(call, spot, &info.name, &info.id),
+            (true, _) => Ok(true),
+            (false, Changed::Done) => self.restore_moved(call, spot, &info.name, &info.id).map(|()| true),
             (false, Changed::Absent) => {
                 Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name)))
             }

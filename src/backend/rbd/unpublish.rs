@@ -26,8 +26,8 @@ impl Rbd {
     }
 
     /// Takes back what [`Rbd::publish_here`] gave to this node.
-    pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId) -> Result<()> {
-        let spot = self.spot(&id.place, &Secrets::default())?;
+    pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
+        let spot = self.spot(&id.place, secrets)?;
         self.take_from_nodes(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node).map(drop)
     }
 

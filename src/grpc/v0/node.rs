@@ -54,11 +54,11 @@ impl wire::Node for Node {
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
         self.admit(&request.version)?;
-        let secrets = decode::credentials(request.user_credentials)?;
-        let request = Unpublish { volume_id: request.volume_id, target_path: path(request.target_path) }.checked()?;
+        let (target_path, secrets) = (path(request.target_path), decode::credentials(request.user_credentials)?);
+        let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, (request, secrets), |volumes, call, (request, secrets)| {
-            volumes.refuse_absent(call, &request.volume_id, &secrets)?;
+        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+            volumes.refuse_absent(call, &request.volume_id, &request.secrets)?;
             volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         }))
     }

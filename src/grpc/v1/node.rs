@@ -78,7 +78,8 @@ impl wire::Node for Node {
         &self,
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
-        let request = Unpublish { volume_id: request.volume_id, target_path: path(request.target_path) }.checked()?;
+        let (target_path, secrets) = (path(request.target_path), Default::default());
+        let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())

@@ -23,7 +23,7 @@ fn attaching_is_repeatable_and_detaching_too() {
     assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device.clone()));
     it.local.refresh(&it.call, &volume.id, &device, 0).unwrap();
     for _ in 0..2 {
-        it.local.detach(&it.call, &volume.id, false).unwrap();
+        it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
         assert_eq!(it.local.attached(&volume.id).unwrap(), None);
     }
     assert_eq!(*it.loops.done.lock(), ["grow /dev/loop700", "detach /dev/loop700"]);
@@ -46,9 +46,9 @@ fn an_attached_volume_is_not_deleted() {
     it.loops.mounted_at(&it.image(&volume), &["/mnt/x", "/mnt/y"]);
     let parts = [&volume.id.to_string(), "/dev/loop700", "/mnt/x, /mnt/y"];
     refused(it.delete(&volume.id), Kind::Precondition, &parts);
-    refused(it.local.detach(&it.call, &volume.id, false), Kind::Precondition, &parts);
+    refused(it.local.detach(&it.call, &volume.id, false, &it.none), Kind::Precondition, &parts);
     it.loops.mounted_at(&it.image(&volume), &[]);
-    it.local.detach(&it.call, &volume.id, false).unwrap();
+    it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
     assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
 }
 
@@ -68,7 +68,7 @@ fn the_device_of_a_newer_volume_is_not_that_of_an_older() {
     let device = attach(&it, &volume.id, &Map::new()).unwrap();
     let older = VolumeId { incarnation: Some("0123456789abcdef".into()), ..volume.id.clone() };
     assert_eq!(it.local.attached(&older).unwrap(), None);
-    it.local.detach(&it.call, &older, false).unwrap();
+    it.local.detach(&it.call, &older, false, &it.none).unwrap();
     refused(attach(&it, &older, &Map::new()), Kind::NotFound, &[&older.to_string()]);
     assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device));
 }

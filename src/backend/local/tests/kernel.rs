@@ -26,7 +26,7 @@ fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
     let it = Fixture { local, root, ..fixture() };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&it)));
     for volume in it.local.list(&it.call, "", 0).unwrap().entries {
-        let _ = it.local.detach(&it.call, &volume.id, false);
+        let _ = it.local.detach(&it.call, &volume.id, false, &it.none);
     }
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
@@ -59,7 +59,7 @@ fn a_volume_is_attached_grown_and_detached() {
             assert_eq!((device_size(&device), size), (5 * MIB, 5 * MIB));
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap()];
             refused(it.delete(&volume.id), Kind::Precondition, &parts);
-            it.local.detach(&it.call, &volume.id, false).unwrap();
+            it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
             assert_eq!(it.local.attached(&volume.id).unwrap(), None);
             assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
         });
@@ -91,9 +91,9 @@ fn a_mounted_volume_keeps_its_device_and_says_where() {
             mount::mount(&device.path, &target, "ext4", &Options::parse::<&str>(&[])).unwrap();
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap(), target.to_str().unwrap()];
             refused(it.delete(&volume.id), Kind::Precondition, &parts);
-            refused(it.local.detach(&it.call, &volume.id, false), Kind::Precondition, &parts);
+            refused(it.local.detach(&it.call, &volume.id, false, &it.none), Kind::Precondition, &parts);
             mount::ensure_unmounted(&target).unwrap();
-            it.local.detach(&it.call, &volume.id, false).unwrap();
+            it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
         });
     });
 }

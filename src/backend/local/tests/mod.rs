@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use super::Local;
 use super::loops::Loops;
 use super::store::Locked;
-use crate::backend::{Backend, Deleted, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::backend::{Backend, Deleted, Deletion, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
@@ -148,7 +148,8 @@ impl Fixture {
 
     /// Deletes a volume of which nobody has anything to say.
     pub fn delete(&self, id: &VolumeId) -> Result<Deleted> {
-        self.local.delete(&self.call, id, &self.none, &|_| Ok(()))
+        let deletion = Deletion { id, snapshots_may_outlive: true, secrets: &self.none };
+        self.local.delete(&self.call, &deletion, &|_| Ok(()))
     }
 
     pub fn new_volume(&self, name: &str, size: u64) -> NewVolume {

@@ -2,7 +2,7 @@
 
 use crate::backend::rbd::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
-use crate::backend::{Backend, Deleted, Origin};
+use crate::backend::{Backend, BeginWith, Deleted, Deletion, Origin};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, volume_object};
 use crate::secrets::Secrets;
@@ -10,7 +10,16 @@ use crate::secrets::Secrets;
 use super::*;
 
 pub(super) fn delete(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
-    rbd.delete(&call(), id, &Secrets::default(), &|_| Ok(()))
+    delete_after(rbd, id, &|_| Ok(()))
+}
+
+fn delete_after(rbd: &Rbd, id: &VolumeId, begin: BeginWith<'_>) -> Result<Deleted> {
+    rbd.delete(&call(), &Deletion { id, snapshots_may_outlive: true, secrets: &Secrets::default() }, begin)
+}
+
+/// Deletes a volume that snapshots may not outlive.
+pub(super) fn release(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
+    rbd.delete(&call(), &Deletion { id, snapshots_may_outlive: false, secrets: &Secrets::default() }, &|_| Ok(()))
 }
 
 pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<Deleted> {
@@ -39,7 +48,7 @@ fn takes_three_processes_and_a_repeat_one() {
     assert_eq!(cluster.dump(), "");
     cluster.forget_steps();
     let begun = |_: &VolumeId| Err(Error::internal("nothing is begun"));
-    assert_eq!(rbd.delete(&call(), &id, &Secrets::default(), &begun).unwrap(), Deleted::Absent);
+    assert_eq!(delete_after(&rbd, &id, &begun).unwrap(), Deleted::Absent);
     assert_eq!(words(&cluster), ["info"]);
 }
 
@@ -55,7 +64,7 @@ fn an_absent_volume_is_deleted_and_leaves_no_object() {
 fn nothing_is_changed_if_it_may_not_begin() {
     let (cluster, rbd, id) = with_volume(1);
     let before = cluster.dump();
-    let refused = rbd.delete(&call(), &id, &Secrets::default(), &|_| Err(Error::precondition("used here"))).unwrap_err();
+    let refused = delete_after(&rbd, &id, &|_| Err(Error::precondition("used here"))).unwrap_err();
     assert_eq!(refused.kind(), Kind::Precondition);
     assert_eq!((cluster.dump(), cluster.steps().len()), (before, 0));
 }
@@ -65,7 +74,7 @@ fn an_id_without_incarnation_is_begun_with_it() {
     let (cluster, rbd, id) = with_volume(1);
     let begun = parking_lot::Mutex::new(Vec::new());
     let bare = VolumeId { incarnation: None, ..id.clone() };
-    rbd.delete(&call(), &bare, &Secrets::default(), &|meant| {
+    delete_after(&rbd, &bare, &|meant| {
         begun.lock().push(meant.clone());
         Ok(())
     })

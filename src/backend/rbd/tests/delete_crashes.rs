@@ -6,7 +6,7 @@ use crate::backend::{Deleted, Origin};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 
-use super::delete::{delete, delete_snapshot};
+use super::delete::{delete, delete_snapshot, release};
 use super::*;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
@@ -64,7 +64,7 @@ fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -
                 let scene = make();
                 scene.cluster.crash_at(step, fault);
                 // Where only a lock could not be given back, the deletion is acknowledged: it runs out.
-                let acknowledged = act(&controller(&scene.cluster, ONE), &scene).is_ok();
+                let acknowledged = act(&controller(&scene.cluster, ONE), &scene).is_ok_and(|it| it == Deleted::Gone);
                 if scene.cluster.fault_pending() {
                     break;
                 }
@@ -107,6 +107,23 @@ fn of_a_volume_with_a_copy() {
 #[test]
 fn of_a_volume_with_a_snapshot() {
     try_all(&[ONE, TWO], || scene(1, true, true, true), delete_volume);
+}
+
+/// A deletion that is refused because of the snapshots is over, as one of what is gone already.
+fn release_volume(rbd: &Rbd, scene: &Scene) -> Result<Deleted> {
+    match release(rbd, &scene.volume) {
+        Err(error) if error.kind() == Kind::HasSnapshots => Ok(Deleted::Absent),
+        outcome => outcome,
+    }
+}
+
+#[test]
+fn of_a_volume_that_snapshots_may_not_outlive() {
+    for (size, with_snapshot, with_copy) in
+        [(1, false, false), (5, false, false), (1, false, true), (1, true, true), (5, true, false)]
+    {
+        try_all(&[ONE, TWO], || scene(size, with_snapshot, with_copy, true), release_volume);
+    }
 }
 
 #[test]

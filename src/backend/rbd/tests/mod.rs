@@ -11,6 +11,7 @@ mod inspect;
 mod lists;
 mod publish;
 mod publish_races;
+mod release;
 mod snapshots;
 mod sweep;
 

@@ -1,0 +1,113 @@
+//! Deleting volumes that their snapshots may not outlive: a snapshot keeps the volume as it is, whoever takes it, whenever.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::tool::{Image, RbdTool};
+use crate::backend::{Deleted, Origin};
+use crate::error::Kind;
+use crate::ids::{VolumeId, volume_object};
+
+use super::delete::{delete, delete_snapshot, release, with_volume, words};
+use super::*;
+
+#[test]
+fn takes_as_many_processes_as_any_deletion() {
+    let (cluster, rbd, id) = with_volume(1);
+    assert_eq!(release(&rbd, &id).unwrap(), Deleted::Gone);
+    assert_eq!(words(&cluster), ["lock", "info", "remove"]);
+    assert_eq!(release(&rbd, &id).unwrap(), Deleted::Absent);
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_volume_with_snapshots_stays_as_it_was() {
+    for size in [1, 5] {
+        let (cluster, rbd, id) = with_volume(size);
+        let (one, two) = (snapshot(&rbd, &id, "one").unwrap().id, snapshot(&rbd, &id, "two").unwrap().id);
+        let before = cluster.dump();
+        for rbd in [&rbd, &controller(&cluster, TWO)] {
+            let refused = release(rbd, &id).unwrap_err();
+            let says = [&one, &two].iter().all(|it| refused.message().contains(&it.snapshot));
+            assert!(refused.kind() == Kind::HasSnapshots && says, "{refused}");
+            assert_eq!(cluster.dump(), before);
+        }
+        delete_snapshot(&rbd, &one).unwrap();
+        assert_eq!(release(&rbd, &id).unwrap_err().kind(), Kind::HasSnapshots);
+        delete_snapshot(&rbd, &two).unwrap();
+        assert_eq!(release(&rbd, &id).unwrap(), Deleted::Gone);
+        cluster.run_manager();
+        assert_eq!(cluster.dump(), "");
+    }
+}
+
+#[test]
+fn a_volume_that_was_deleted_with_its_snapshots_left_is_gone() {
+    let (cluster, rbd, id) = with_volume(1);
+    snapshot(&rbd, &id, "s").unwrap();
+    delete(&rbd, &id).unwrap();
+    let held = cluster.dump();
+    assert_eq!(release(&controller(&cluster, TWO), &id).unwrap(), Deleted::Absent);
+    assert_eq!(cluster.dump(), held);
+}
+
+#[test]
+fn copies_keep_nothing() {
+    let (cluster, rbd, source) = with_volume(1);
+    let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
+    let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
+    cluster.take_snapshot(&call(), &cluster.spot(), &source.object, &left).unwrap();
+    assert_eq!(release(&rbd, &source).unwrap(), Deleted::Gone);
+    assert_eq!(release(&rbd, &copy).unwrap(), Deleted::Gone);
+    assert_eq!(cluster.dump(), "");
+}
+
+/// Has another controller take a snapshot after every step of a deletion, one after the other. A snapshot that was acknowledged is
+/// one of a volume that is there.
+#[test]
+fn a_snapshot_that_is_taken_meanwhile_keeps_the_volume() {
+    let name = |cluster: &FakeCluster, id: &VolumeId| {
+        cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().map(|info| info.id)
+    };
+    for size in [1, 5] {
+        let mut kept = 0;
+        for step in 1.. {
+            let (cluster, rbd, id) = with_volume(size);
+            let taken = Arc::new(Mutex::new(false));
+            let (told, source) = (Arc::clone(&taken), id.clone());
+            cluster.on_step(step, move |cluster| {
+                *told.lock() = snapshot(&controller(cluster, TWO), &source, "s").is_ok();
+            });
+            let outcome = release(&rbd, &id);
+            if step > cluster.steps().len() as u64 {
+                break;
+            }
+            if !*taken.lock() {
+                assert_eq!(outcome.unwrap(), Deleted::Gone, "{size} GiB, step {step}");
+                continue;
+            }
+            kept += 1;
+            assert_eq!(outcome.unwrap_err().kind(), Kind::HasSnapshots, "{size} GiB, step {step}");
+            assert_eq!(name(&cluster, &id), id.incarnation, "{size} GiB, step {step}");
+            assert!(!cluster.dump().contains("lock header"), "{}", cluster.dump());
+        }
+        assert!(kept > 1, "{size} GiB: no snapshot was taken in time");
+    }
+}
+
+/// A deletion that died with the image in the trash, of which a snapshot had been taken just before.
+#[test]
+fn what_died_before_it_was_taken_back_from_the_trash_is_taken_back_later() {
+    for tag in [ONE, TWO] {
+        let (cluster, rbd, id) = with_volume(5);
+        snapshot(&rbd, &id, "s").unwrap();
+        let before = cluster.dump();
+        cluster.move_to_trash(&call(), &cluster.spot(), &id.object).unwrap();
+        let late = controller(&cluster, tag);
+        assert_eq!(release(&late, &id).unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(release(&late, &id).unwrap_err().kind(), Kind::HasSnapshots);
+        assert_eq!(cluster.dump(), before);
+    }
+}
