@@ -25,6 +25,7 @@ mod flatten;
 mod gone;
 mod grant;
 mod held;
+mod lanes;
 mod limits;
 mod lists;
 mod names;
@@ -254,6 +255,7 @@ impl Backend for Rbd {
 
     fn recover(&self) -> Result<()> {
         self.flattening.start()?;
-        self.sweep()
+        self.sweep();
+        Ok(())
     }
 }

@@ -46,9 +46,15 @@ pub(super) fn mapper() -> Mapper {
 
 /// A controller of the cluster, just started: it remembers nothing.
 pub(super) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
-    let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
-    let ceph = Cluster { credentials, ..Cluster::named("ceph") };
-    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag);
+    controller_of(cluster, tag, &["ceph"])
+}
+
+/// The same of one cluster under several names.
+pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) -> Rbd {
+    let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
+    let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
+    let clusters = Clusters::of(names.iter().map(named));
+    let mut rbd = Rbd::new(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), "node7", tag);
     rbd.patience = Duration::from_millis(300);
     rbd
 }
@@ -77,6 +83,11 @@ pub(super) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVo
         source,
         secrets: Secrets::default(),
     }
+}
+
+/// Does what is to be done now beside the calls.
+pub(super) fn do_chores(rbd: &Rbd) {
+    rbd.chores.0.work_off(Duration::ZERO, |chore| rbd.do_chore(chore));
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
