@@ -1,19 +1,20 @@
-//! What is done beside the calls: purging the trash and sweeping up after a crash. Each cluster has a lane for it.
+//! What is done beside the calls: purging the trash, sweeping up after a crash, flattening. Each cluster has a lane for it.
 //!
-//! The list is in memory only. After a restart the sweep finds in the clusters what was on it.
+//! The list is in memory only. After a restart the sweep finds in the clusters what was on it, but for images to be flattened.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Rbd;
 use super::copies::DEAD_CLIENT;
+use super::flatten::Leaf;
 use super::lanes::{Lanes, Rest};
-use super::tool::{Removed, Spot};
+use super::tool::{Info, Removed, Spot};
 use crate::call::Call;
 use crate::error::{Error, Result};
 
 /// Before something that failed is tried again.
-const RETRY: Duration = Duration::from_secs(60);
+pub(super) const RETRY: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
 /// Something to do.
@@ -25,6 +26,8 @@ pub(super) enum Chore {
     Purge { spot: Spot, image: String },
     /// Remove a copy that was not finished.
     Remove { spot: Spot, temporary: String },
+    /// Flatten a copy that is too deep.
+    Flatten(Leaf),
 }
 
 /// What there is to do, and from when on.
@@ -47,6 +50,13 @@ impl Chores {
         self.add(spot, DEAD_CLIENT, Chore::Remove { spot: spot.clone(), temporary: temporary.to_string() });
     }
 
+    /// Has a new image flattened if it has to be.
+    pub fn flatten(&self, spot: &Spot, info: &Info) {
+        if let Some(leaf) = Leaf::of(spot, info) {
+            self.add(spot, NOW, Chore::Flatten(leaf));
+        }
+    }
+
     fn add(&self, spot: &Spot, pause: Duration, chore: Chore) {
         self.0.add(&spot.access.cluster.name, pause, chore);
     }
@@ -60,22 +70,23 @@ impl Rbd {
     }
 
     /// Does a chore; tells what is left of it. What fails is due again later.
-    pub(super) fn do_chore(&self, chore: Chore) -> Rest<Chore> {
-        match self.try_chore(&chore) {
-            Ok(()) => None,
-            Err(error) => {
-                log::warn!("{chore}: {error}; it is tried again in {} s", RETRY.as_secs());
-                Some((RETRY, chore))
-            }
-        }
+    pub(super) fn do_chore(&self, mut chore: Chore) -> Rest<Chore> {
+        let again = self.try_chore(&mut chore).unwrap_or_else(|error| {
+            log::warn!("{chore}: {error}; it is tried again in {} s", RETRY.as_secs());
+            Some(RETRY)
+        });
+        again.map(|pause| (pause, chore))
     }
 
-    fn try_chore(&self, chore: &Chore) -> Result<()> {
+    /// Tells after which pause the chore is to be done again, if it is.
+    fn try_chore(&self, chore: &mut Chore) -> Result<Option<Duration>> {
         match chore {
-            Chore::Sweep { cluster } => self.sweep_cluster(&Call::internal("sweep"), cluster),
-            Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary),
-            Chore::Purge { spot, image } => self.purge_now(&Call::internal("purge"), spot, image),
+            Chore::Sweep { cluster } => self.sweep_cluster(&Call::internal("sweep"), cluster)?,
+            Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary)?,
+            Chore::Purge { spot, image } => self.purge_now(&Call::internal("purge"), spot, image)?,
+            Chore::Flatten(leaf) => return self.look_at_leaf(&Call::internal("flatten"), leaf),
         }
+        Ok(None)
     }
 
     fn purge_now(&self, call: &Call, spot: &Spot, image: &str) -> Result<()> {
@@ -95,6 +106,7 @@ impl std::fmt::Display for Chore {
         match self {
             Self::Sweep { cluster } => write!(f, "sweep cluster {cluster:?}"),
             Self::Remove { spot, temporary } => write!(f, "remove image {temporary} of {}", at(spot)),
+            Self::Flatten(leaf) => write!(f, "flatten image {} of {}", leaf.id, at(&leaf.spot)),
             Self::Purge { spot, image } => write!(f, "purge image {image} from the trash of {}", at(spot)),
         }
     }

@@ -59,7 +59,7 @@ use std::time::Duration;
 
 use self::chores::Chores;
 use self::condition::Recent;
-use self::flatten::Flattening;
+use self::flatten::Depths;
 use self::gone::Gone;
 use self::node::Mapper;
 use self::pools::Pools;
@@ -98,7 +98,7 @@ pub struct Rbd {
     temporaries: InProgress,
     chores: Arc<Chores>,
     shots: Shots,
-    flattening: Flattening,
+    depths: Depths,
     /// How long another controller's claim to a name is watched before it counts as dead.
     patience: Duration,
 }
@@ -115,7 +115,6 @@ impl Rbd {
     pub fn new(clusters: Arc<Clusters>, tool: Arc<dyn RbdTool>, mapper: Mapper, node: &str, tag: &str) -> Self {
         Self {
             clusters,
-            flattening: Flattening::new(Arc::clone(&tool)),
             tool,
             mapper,
             node: node.to_string(),
@@ -127,6 +126,7 @@ impl Rbd {
             temporaries: InProgress::default(),
             chores: Arc::default(),
             shots: Shots::default(),
+            depths: Depths::default(),
             patience: PATIENCE,
         }
     }
@@ -254,7 +254,6 @@ impl Backend for Rbd {
     }
 
     fn recover(&self) -> Result<()> {
-        self.flattening.start()?;
         self.sweep();
         Ok(())
     }

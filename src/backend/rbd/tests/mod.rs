@@ -87,7 +87,12 @@ pub(super) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVo
 
 /// Does what is to be done now beside the calls.
 pub(super) fn do_chores(rbd: &Rbd) {
-    rbd.chores.0.work_off(Duration::ZERO, |chore| rbd.do_chore(chore));
+    do_chores_due_within(rbd, Duration::ZERO);
+}
+
+/// The same with what is to be done later, if it is not much later.
+pub(super) fn do_chores_due_within(rbd: &Rbd, time: Duration) {
+    rbd.chores.0.work_off(time, |chore| rbd.do_chore(chore));
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
