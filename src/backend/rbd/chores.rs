@@ -84,7 +84,7 @@ impl Rbd {
             Chore::Sweep { cluster } => self.sweep_cluster(&Call::internal("sweep"), cluster)?,
             Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary)?,
             Chore::Purge { spot, image } => self.purge_now(&Call::internal("purge"), spot, image)?,
-            Chore::Flatten(leaf) => return self.look_at_leaf(&Call::internal("flatten"), leaf),
+            Chore::Flatten(leaf) => return self.look_at_leaf(leaf),
         }
         Ok(None)
     }

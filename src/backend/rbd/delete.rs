@@ -79,6 +79,7 @@ impl Rbd {
     /// Removes an image in the way its snapshots and its size ask for. The caller holds the right to.
     pub(super) fn dispose(&self, call: &Call, spot: &Spot, info: Info, right: Right) -> Result<()> {
         let mut info = info;
+        self.end_flattening(call, spot, &info.id, &info.name)?;
         for _ in 0..ATTEMPTS {
             let removed = self.dispose_once(call, spot, &info, right)?;
             if removed {

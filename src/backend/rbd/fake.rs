@@ -24,6 +24,8 @@ use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
 use crate::secrets::Secret;
 
+/// Who has an image open while it is flattened endlessly.
+pub const FLATTENER: &str = "10.0.0.9:0/9";
 /// What a step takes.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -135,6 +137,16 @@ impl FakeCluster {
     /// The layout an image was made with.
     pub fn layout(&self, spot: &Spot, image: &str) -> Layout {
         self.disk(spot, image, |disk| disk.layout.clone())
+    }
+
+    /// Whether flattenings go on, with the image open, until they are broken off.
+    pub fn set_endless_flattenings(&self, endless: bool) {
+        self.0.lock().state.endless_flattenings = endless;
+    }
+
+    /// Whether anybody has an image open.
+    pub fn is_watched(&self, spot: &Spot, image: &str) -> bool {
+        self.disk(spot, image, |disk| !disk.watchers.is_empty())
     }
 
     /// Whether there is a manager to give tasks to.

@@ -1,7 +1,7 @@
 //! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one from its own: each link
 //! costs time, and the kernel follows sixteen. A copy at the end of a longer chain than [`DEEPEST`] is given all its data, one at a
-//! time in a cluster, in the background, and only while nobody has it open: its writer would stall. What is killed in the middle is
-//! as it was.
+//! time in a cluster, in the background, and only while nobody has a right to it or has it open: its writer would stall. What is
+//! killed in the middle is as it was.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use super::Rbd;
 use super::chores::RETRY;
-use super::tool::{Image, Info, Parent, Spot};
+use super::give_way::UnderWay;
+use super::tool::{Image, Info, Lockable, Parent, Spot};
 use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::error::Result;
@@ -43,7 +44,7 @@ pub(super) struct Leaf {
 enum Verdict {
     /// It is flat, shallow, or gone.
     Settled,
-    /// Somebody has it open.
+    /// It is given to somebody, or being deleted, or somebody has it open.
     InUse,
 }
 
@@ -79,16 +80,25 @@ impl Depths {
 
 impl Rbd {
     /// Flattens a copy if it has to be; tells after which pause it is to be looked at again, if it is.
-    pub(super) fn look_at_leaf(&self, call: &Call, leaf: &mut Leaf) -> Result<Option<Duration>> {
-        Ok(match self.settle(call, leaf)? {
-            Verdict::Settled => None,
-            Verdict::InUse => Some(leaf.pause()),
-        })
+    pub(super) fn look_at_leaf(&self, leaf: &mut Leaf) -> Result<Option<Duration>> {
+        let mut under_way = self.flattenings.begin(&leaf.id);
+        match self.settle(&under_way.call(), leaf, &mut under_way) {
+            Ok(Verdict::Settled) => Ok(None),
+            Ok(Verdict::InUse) => Ok(Some(leaf.pause())),
+            Err(_) if under_way.gave_way() => {
+                log::info!("image {} of pool {:?} is wanted: its flattening goes on later", leaf.id, leaf.spot.pool);
+                Ok(Some(RETRY))
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    fn settle(&self, call: &Call, leaf: &Leaf) -> Result<Verdict> {
+    fn settle(&self, call: &Call, leaf: &Leaf, under_way: &mut UnderWay<'_>) -> Result<Verdict> {
         if self.remembered_depth(leaf).is_some_and(|depth| depth <= DEEPEST) || self.depth(call, leaf)? <= DEEPEST {
             return Ok(Verdict::Settled);
+        }
+        if !self.tool.holders(call, &leaf.spot, Lockable::Header(&leaf.id))?.is_empty() {
+            return Ok(Verdict::InUse);
         }
         // By its name of today.
         let Some(info) = self.tool.info(call, &leaf.spot, Image::Id(&leaf.id))? else { return Ok(Verdict::Settled) };
@@ -98,7 +108,9 @@ impl Rbd {
             Some(_) => {}
         }
         log::info!("image {} of pool {:?} has more than {DEEPEST} parents: it is flattened", info.name, leaf.spot.pool);
+        under_way.closed = false;
         self.tool.flatten(call, &leaf.spot, &info.name)?;
+        under_way.closed = true;
         self.depths.remember(&leaf.id, 0);
         Ok(Verdict::Settled)
     }

@@ -22,6 +22,7 @@ mod context;
 mod copies;
 mod delete;
 mod flatten;
+mod give_way;
 mod gone;
 mod grant;
 mod held;
@@ -60,6 +61,7 @@ use std::time::Duration;
 use self::chores::Chores;
 use self::condition::Recent;
 use self::flatten::Depths;
+use self::give_way::Flattenings;
 use self::gone::Gone;
 use self::node::Mapper;
 use self::pools::Pools;
@@ -99,6 +101,7 @@ pub struct Rbd {
     chores: Arc<Chores>,
     shots: Shots,
     depths: Depths,
+    flattenings: Flattenings,
     /// How long another controller's claim to a name is watched before it counts as dead.
     patience: Duration,
 }
@@ -127,6 +130,7 @@ impl Rbd {
             chores: Arc::default(),
             shots: Shots::default(),
             depths: Depths::default(),
+            flattenings: Flattenings::default(),
             patience: PATIENCE,
         }
     }

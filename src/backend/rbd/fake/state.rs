@@ -79,6 +79,7 @@ pub(super) struct State {
     pub(super) half_made: BTreeSet<Path>,
     pub(super) objects: BTreeMap<(String, String, Object), Vec<super::locks::Lock>>,
     pub(super) manager: bool,
+    pub(super) endless_flattenings: bool,
     /// Ids of images that the manager is to purge.
     pub(super) tasks: Vec<String>,
     pub(super) blocklist: Vec<String>,
@@ -102,6 +103,7 @@ impl State {
             half_made: BTreeSet::new(),
             objects: BTreeMap::new(),
             manager: true,
+            endless_flattenings: false,
             tasks: Vec::new(),
             blocklist: Vec::new(),
             numbers: 0,

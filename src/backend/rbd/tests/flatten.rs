@@ -13,15 +13,15 @@ fn chain(rbd: &Rbd, parents: usize) -> VolumeId {
     id
 }
 
-fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
+pub(super) fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
     cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().unwrap().parent.is_none()
 }
 
 /// More than the longest pause.
-const LONG: Duration = Duration::from_secs(2 * 60 * 60);
+pub(super) const LONG: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// A cluster with a controller and the end of a chain that is too long, which waits to be flattened.
-fn with_deep() -> (FakeCluster, Rbd, VolumeId) {
+pub(super) fn with_deep() -> (FakeCluster, Rbd, VolumeId) {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let eighth = chain(&rbd, 8);
@@ -34,7 +34,7 @@ fn with_deep() -> (FakeCluster, Rbd, VolumeId) {
 }
 
 /// In how many seconds the one thing is due that is to be done.
-fn seconds(rbd: &Rbd) -> u64 {
+pub(super) fn seconds(rbd: &Rbd) -> u64 {
     let [pause] = rbd.chores.0.pauses()[..] else { panic!("{:?}", rbd.chores.0.pauses()) };
     pause.as_secs_f64().round() as u64
 }

@@ -7,6 +7,7 @@ mod delete;
 mod delete_crashes;
 mod delete_races;
 mod flatten;
+mod give_way;
 mod inspect;
 mod lists;
 mod publish;
