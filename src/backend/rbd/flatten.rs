@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -25,9 +25,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// So many depths are remembered; beyond that all are forgotten.
 const MOST_DEPTHS: usize = 8192;
 
-/// By id, how many parents an image has at most: others may have flattened one of them.
+/// So long a count that says that an image is too deep is believed: who flattens one of its parents flattens it for all of them.
+const BELIEVED: Duration = Duration::from_secs(10 * 60);
+
+/// What is known of chains, by the ids of images. An image's parent never becomes another, it only goes when the image is flattened.
 #[derive(Debug, Default)]
-pub(super) struct Depths(Mutex<HashMap<String, usize>>);
+pub(super) struct Depths(Mutex<HashMap<String, Depth>>);
+
+/// How many parents an image has at most: other controllers may have flattened one of them.
+#[derive(Clone, Copy, Debug)]
+struct Depth {
+    most: usize,
+    counted: Instant,
+}
 
 /// A copy that may have to be flattened.
 #[derive(Clone, Debug)]
@@ -65,11 +75,18 @@ impl Leaf {
 }
 
 impl Depths {
-    fn of(&self, id: &str) -> Option<usize> {
-        self.0.lock().get(id).copied()
+    /// How deep a copy is, if its parent is known.
+    fn of_copy(&self, leaf: &Leaf) -> Option<usize> {
+        let Depth { most, counted } = self.0.lock().get(leaf.parent.id.as_ref()?).copied()?;
+        let depth = Depth { most: most + 1, counted };
+        if depth.most > DEEPEST && counted.elapsed() > BELIEVED {
+            return None;
+        }
+        self.remember(&leaf.id, depth);
+        Some(depth.most)
     }
 
-    fn remember(&self, id: &str, depth: usize) {
+    fn remember(&self, id: &str, depth: Depth) {
         let mut depths = self.0.lock();
         if depths.len() >= MOST_DEPTHS {
             depths.clear();
@@ -94,7 +111,11 @@ impl Rbd {
     }
 
     fn settle(&self, call: &Call, leaf: &Leaf, under_way: &mut UnderWay<'_>) -> Result<Verdict> {
-        if self.remembered_depth(leaf).is_some_and(|depth| depth <= DEEPEST) || self.depth(call, leaf)? <= DEEPEST {
+        let depth = match self.depths.of_copy(leaf) {
+            Some(depth) => depth,
+            None => self.count_parents(call, leaf)?,
+        };
+        if depth <= DEEPEST {
             return Ok(Verdict::Settled);
         }
         if !self.tool.holders(call, &leaf.spot, Lockable::Header(&leaf.id))?.is_empty() {
@@ -107,23 +128,17 @@ impl Rbd {
             Some(watchers) if !watchers.is_empty() => return Ok(Verdict::InUse),
             Some(_) => {}
         }
-        log::info!("image {} of pool {:?} has more than {DEEPEST} parents: it is flattened", info.name, leaf.spot.pool);
+        log::info!("image {} of pool {:?} has {depth} parents: it is flattened", info.name, leaf.spot.pool);
         under_way.closed = false;
         self.tool.flatten(call, &leaf.spot, &info.name)?;
         under_way.closed = true;
-        self.depths.remember(&leaf.id, 0);
+        log::info!("image {} of pool {:?} is flat", info.name, leaf.spot.pool);
+        self.depths.remember(&leaf.id, Depth { most: 0, counted: Instant::now() });
         Ok(Verdict::Settled)
     }
 
-    /// How deep the copy is at most, as far as its parent is known.
-    fn remembered_depth(&self, leaf: &Leaf) -> Option<usize> {
-        let depth = self.depths.of(leaf.parent.id.as_ref()?)? + 1;
-        self.depths.remember(&leaf.id, depth);
-        Some(depth)
-    }
-
-    /// Counts the parents.
-    fn depth(&self, call: &Call, leaf: &Leaf) -> Result<usize> {
+    /// One process for each parent.
+    fn count_parents(&self, call: &Call, leaf: &Leaf) -> Result<usize> {
         let mut chain = vec![leaf.id.clone()];
         let mut next = Some(leaf.parent.clone());
         while let Some(Parent { pool, namespace, id: Some(id), .. }) = next {
@@ -131,7 +146,8 @@ impl Rbd {
             next = self.tool.info(call, &spot, Image::Id(&id))?.and_then(|info| info.parent);
             chain.push(id);
         }
-        chain.iter().rev().enumerate().for_each(|(depth, id)| self.depths.remember(id, depth));
+        let counted = Instant::now();
+        chain.iter().rev().enumerate().for_each(|(most, id)| self.depths.remember(id, Depth { most, counted }));
         Ok(chain.len() - 1)
     }
 }

@@ -53,6 +53,17 @@ fn only_what_is_too_deep_is_flattened() {
 }
 
 #[test]
+fn a_chain_is_counted_once_for_all_copies_of_its_end() {
+    let (cluster, rbd, first) = with_deep();
+    let end = VolumeId { object: volume_object("default", "8"), incarnation: None, ..first };
+    create(&rbd, &wanted("another", 0, Some(Origin::Volume(end)))).unwrap();
+    cluster.forget_steps();
+    do_chores(&rbd);
+    let steps: Vec<String> = cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
+    assert_eq!(steps, ["holders", "info", "watchers", "flatten"].repeat(2));
+}
+
+#[test]
 fn what_is_open_is_looked_at_again_and_again_with_longer_and_longer_pauses() {
     let (cluster, rbd, ninth) = with_deep();
     cluster.watch(&cluster.spot(), &ninth.object, "10.0.0.7:0/1");
