@@ -9,10 +9,14 @@ use super::Rbd;
 use super::copies::DEAD_CLIENT;
 use super::flatten::Leaf;
 use super::lanes::{Lanes, Rest};
-use super::tool::{Info, Removed, Spot};
+use super::tool::{Info, Spot};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
+/// From the move of an image to the trash to the looks whether it has got a snapshot: when the command that was taking one may have
+/// ended, and when it has ended in any case, as changes get 120 s.
+const SOON: Duration = Duration::from_secs(5);
+const IN_ANY_CASE: Duration = Duration::from_secs(180);
 /// Before something that failed is tried again.
 pub(super) const RETRY: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
@@ -23,7 +27,9 @@ pub(super) enum Chore {
     /// Look for what a crash left.
     Sweep { cluster: String },
     /// Delete an image in the trash.
-    Purge { spot: Spot, image: String },
+    Purge { spot: Spot, image: String, name: String },
+    /// Take an image in the trash back that got a snapshot while it was deleted.
+    LookForSnapshots { spot: Spot, image: String, name: String, again: bool },
     /// Remove a copy that was not finished.
     Remove { spot: Spot, temporary: String },
     /// Flatten a copy that is too deep.
@@ -40,9 +46,15 @@ impl Chores {
         self.0.add(cluster, NOW, Chore::Sweep { cluster: cluster.to_string() });
     }
 
-    /// Puts the purge of an image on the list.
-    pub fn purge(&self, spot: &Spot, image: &str) {
-        self.add(spot, NOW, Chore::Purge { spot: spot.clone(), image: image.to_string() });
+    /// Puts the purge of an image in the trash, which has this name there, on the list.
+    pub fn purge(&self, spot: &Spot, image: &str, name: &str) {
+        self.add(spot, NOW, Chore::Purge { spot: spot.clone(), image: image.to_string(), name: name.to_string() });
+    }
+
+    /// Has an image looked at that was moved to the trash, where it has this name.
+    pub fn look_for_snapshots(&self, spot: &Spot, image: &str, name: &str) {
+        let (image, name) = (image.to_string(), name.to_string());
+        self.add(spot, SOON, Chore::LookForSnapshots { spot: spot.clone(), image, name, again: true });
     }
 
     /// Puts the removal of a copy on the list: for when the command that had it open counts as its watcher no more.
@@ -83,21 +95,14 @@ impl Rbd {
         match chore {
             Chore::Sweep { cluster } => self.sweep_cluster(&Call::internal("sweep"), cluster)?,
             Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary)?,
-            Chore::Purge { spot, image } => self.purge_now(&Call::internal("purge"), spot, image)?,
+            Chore::Purge { spot, image, name } => return self.purge_now(&Call::internal("purge"), spot, image, name),
             Chore::Flatten(leaf) => return self.look_at_leaf(leaf),
-        }
-        Ok(None)
-    }
-
-    fn purge_now(&self, call: &Call, spot: &Spot, image: &str) -> Result<()> {
-        match self.tool.purge(call, spot, image)? {
-            Removed::Gone | Removed::Absent => Ok(()),
-            Removed::Watched => Err(Error::unavailable("it is in use, or its purge was broken off a moment ago")),
-            Removed::HasSnapshots => {
-                log::warn!("image {image} in the trash of pool {:?} has snapshots: it is left there", spot.pool);
-                Ok(())
+            Chore::LookForSnapshots { spot, image, name, again } => {
+                let over = self.take_back(&Call::internal("take back"), spot, image, name)?;
+                return Ok((!over && std::mem::take(again)).then_some(IN_ANY_CASE));
             }
         }
+        Ok(None)
     }
 }
 
@@ -107,7 +112,8 @@ impl std::fmt::Display for Chore {
             Self::Sweep { cluster } => write!(f, "sweep cluster {cluster:?}"),
             Self::Remove { spot, temporary } => write!(f, "remove image {temporary} of {}", at(spot)),
             Self::Flatten(leaf) => write!(f, "flatten image {} of {}", leaf.id, at(&leaf.spot)),
-            Self::Purge { spot, image } => write!(f, "purge image {image} from the trash of {}", at(spot)),
+            Self::Purge { spot, image, .. } => write!(f, "purge image {image} from the trash of {}", at(spot)),
+            Self::LookForSnapshots { spot, image, .. } => write!(f, "look at image {image} in the trash of {}", at(spot)),
         }
     }
 }

@@ -142,7 +142,7 @@ impl Rbd {
                 return Ok(Deleted::Absent);
             }
             Some(info) if info.size > super::trash::LARGE && self.is_trashed(call, spot, image)? => {
-                self.purge_soon(call, spot, image)?;
+                self.purge_soon(call, spot, image, name)?;
                 return Ok(Deleted::Gone);
             }
             _ => {}
@@ -172,7 +172,7 @@ impl Rbd {
     fn follow(&self, call: &Call, spot: &Spot, image: &str) -> Result<Deleted> {
         match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
             Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
-            Some(_) if self.purge_soon(call, spot, image)? => Ok(Deleted::Gone),
+            Some(trashed) if self.purge_soon(call, spot, image, &trashed.name)? => Ok(Deleted::Gone),
             _ => Err(theirs()),
         }
     }

@@ -154,12 +154,14 @@ impl FakeCluster {
         self.0.lock().state.manager = present;
     }
 
-    /// The manager tries all its tasks once; those that cannot be done stay.
+    /// The manager tries all its tasks once; those that cannot be done stay, unless the image is in the trash no more.
     pub fn run_manager(&self) {
         let state = &mut self.0.lock().state;
         for id in std::mem::take(&mut state.tasks) {
-            state.remove(&id);
-            state.tasks.extend(state.images.contains_key(&id).then_some(id));
+            if state.is_trashed(&id) {
+                state.remove(&id);
+                state.tasks.extend(state.images.contains_key(&id).then_some(id));
+            }
         }
     }
 

@@ -49,7 +49,7 @@ impl Rbd {
         }
         for image in self.tool.trash(call, spot)?.iter().filter(|it| is_ours(&it.name) && !it.by_clones) {
             log::info!("pool {:?}: purging deleted image {} ({})", spot.pool, image.name, image.id);
-            outcome = outcome.and(self.purge_soon(call, spot, &image.id).map(drop));
+            outcome = outcome.and(self.purge_soon(call, spot, &image.id, &image.name).map(drop));
         }
         outcome
     }

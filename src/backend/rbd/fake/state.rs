@@ -171,6 +171,11 @@ impl State {
         self.images.get_mut(&id)
     }
 
+    /// Whether the image of this id is in the trash.
+    pub(super) fn is_trashed(&self, id: &str) -> bool {
+        self.images.get(id).is_some_and(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
+    }
+
     /// The image of this id, if it is in the trash.
     pub(super) fn trashed(&mut self, spot: &Spot, id: &str) -> Option<&mut Disk> {
         self.find_mut(spot, Image::Id(id)).filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
