@@ -220,7 +220,7 @@ fn backends(
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
         let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag, config.tool_timeout));
         if config.services.controller {
-            rbd.start_background().map_err(|error| Error::io("start a thread", &error))?;
+            rbd.start_background();
         }
         backends.push(rbd);
     }

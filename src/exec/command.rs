@@ -16,8 +16,19 @@ pub enum Class {
     /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, whatever its client's deadline. Broken off it would leave
     /// something half made and locks that others wait for; it has the time to end in good order, and the client asks again.
     Change,
-    /// Must not be broken off (mkfs, fsck, resize, flatten): no deadline, never killed.
+    /// Must not be broken off (mkfs, fsck, resize): no deadline, never killed.
     Unbounded,
+    /// Takes as long as it takes, can be broken off at any moment and goes on when it is repeated (flatten): no deadline. It is
+    /// killed as soon as its client's deadline has passed, which is how it is broken off, and when the daemon ends, however that
+    /// ends: nobody would know of it any more.
+    Breakable,
+}
+
+impl Class {
+    /// Whether it may run for hours.
+    pub(super) fn is_lasting(self) -> bool {
+        matches!(self, Self::Unbounded | Self::Breakable)
+    }
 }
 
 /// A command line. Its arguments never hold secrets: they are logged and every user of the machine can see them.

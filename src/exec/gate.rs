@@ -69,7 +69,7 @@ impl Gate {
         let Entrant { call, command, class, share } = *entrant;
         let started = Instant::now();
         let mut state = self.state.lock();
-        let waiter = state.queue(class == Class::Unbounded, share.cloned());
+        let waiter = state.queue(class.is_lasting(), share.cloned());
         while !state.closed && !state.try_admit(&waiter, self.limit) {
             let waited = started.elapsed();
             if call.expired() || waited >= self.patience {
@@ -205,7 +205,7 @@ mod tests {
         let gate = Gate::new(2, NEVER);
         let (sender, entered) = mpsc::channel();
         let held = enter(&gate, Class::Unbounded);
-        queue(&gate, Class::Unbounded, "lasting", &sender);
+        queue(&gate, Class::Breakable, "lasting", &sender);
         queue(&gate, Class::Question, "question", &sender);
         let (name, question) = entered.recv().unwrap();
         assert_eq!(name, "question");

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use super::CommandError;
 use super::command::{Input, MemoryFile, Output};
 use super::stream::{Keep, Stream};
-use crate::sys::process::{BrokenPipe, isolate};
+use crate::sys::process::{Orphaned, isolate};
 
 /// How a process is started.
 pub(super) struct Start<'a> {
@@ -31,7 +31,8 @@ pub(super) struct Start<'a> {
     pub(super) files: &'a [MemoryFile],
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
-    pub(super) broken_pipe: BrokenPipe,
+    /// What becomes of it when the daemon dies.
+    pub(super) orphaned: Orphaned,
 }
 
 impl Start<'_> {
@@ -47,7 +48,7 @@ impl Start<'_> {
             memory("stdin", &self.stdin.bytes, self.stdin.length)?.into()
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        isolate(&mut command, self.broken_pipe, files);
+        isolate(&mut command, self.orphaned, files);
         Ok(command)
     }
 

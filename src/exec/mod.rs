@@ -11,6 +11,7 @@
 //!    which keeps the volume locked until the process is gone.
 //! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the call ends and the
 //!    process goes to the reaper, which goes on reading its output.
+//! 5. [`Class::Breakable`] has no deadline either, but is killed when its client's has passed, and dies with the daemon.
 
 mod command;
 mod error;

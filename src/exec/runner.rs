@@ -22,7 +22,7 @@ use super::reaper::{Orphan, Reaper};
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
 use crate::sys::crash;
-use crate::sys::process::{BrokenPipe, keep_ended_children};
+use crate::sys::process::{Orphaned, keep_ended_children};
 
 /// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Processes {
 
     /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the latest.
     ///
-    /// [`Class::Unbounded`] is left running. Calls that wait for a process get [`CommandError::Stopping`].
+    /// Only [`Class::Unbounded`] is left running. Calls that wait for a process get [`CommandError::Stopping`].
     pub fn shutdown(&self, deadline: Instant) {
         self.stopping.store(true, Ordering::Release);
         self.tool_gate.close();
@@ -146,9 +146,13 @@ impl Processes {
     }
 
     fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a Input, class: Class) -> Start<'a> {
-        let broken_pipe = if class == Class::Unbounded { BrokenPipe::Ignored } else { BrokenPipe::Ends };
+        let orphaned = match class {
+            Class::Question | Class::Change => Orphaned::MayWriteNoMore,
+            Class::Unbounded => Orphaned::GoesOn,
+            Class::Breakable => Orphaned::Dies,
+        };
         let (search_path, stdout_limit, files) = (self.search_path.as_os_str(), self.limits.stdout, &[]);
-        Start { program, name, args, search_path, stdin, files, stdout_limit, broken_pipe }
+        Start { program, name, args, search_path, stdin, files, stdout_limit, orphaned }
     }
 
     /// Starts the process and watches it to its end.
@@ -187,7 +191,7 @@ impl Processes {
         let (deadline, heeds_client) = match class {
             Class::Question => (Some(now + self.limits.question), true),
             Class::Change => (Some(now + self.limits.change), false),
-            Class::Unbounded => (None, true),
+            Class::Unbounded | Class::Breakable => (None, true),
         };
         loop {
             let tick = heeds_client.then(|| Instant::now() + TICK);

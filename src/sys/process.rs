@@ -13,13 +13,15 @@ use rustix::process::{Resource, getrlimit};
 /// The last realtime signal of Linux (signal(7)).
 const LAST_SIGNAL: i32 = 64;
 
-/// What a child meets when it writes and the daemon is no longer there to read.
+/// What becomes of a child when the daemon dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrokenPipe {
-    /// SIGPIPE ends it, as usual.
-    Ends,
-    /// The write fails with EPIPE and the child goes on: for work that must outlive the daemon.
-    Ignored,
+pub enum Orphaned {
+    /// SIGPIPE ends it when it writes and nobody is there to read, as usual.
+    MayWriteNoMore,
+    /// Such a write fails with EPIPE and the child goes on: for work that must outlive the daemon.
+    GoesOn,
+    /// The kernel kills it, even before: when the thread ends that started it. For a thread that waits for the child.
+    Dies,
 }
 
 /// Makes `command` start a child that holds no descriptor above 2 but those in `keep`, which have the same numbers there, blocks
@@ -27,13 +29,16 @@ pub enum BrokenPipe {
 ///
 /// The standard library itself empties the signal mask and resets SIGPIPE in the child (`do_exec` in std's unix `process`).
 #[allow(unsafe_code)]
-pub fn isolate(command: &mut Command, pipe: BrokenPipe, keep: Vec<OwnedFd>) {
-    let open_limit = getrlimit(Resource::Nofile).current;
-    // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask, signal, close_range and
-    // fcntl, all async-signal-safe (signal-safety(7)), allocates nothing and takes no lock.
+pub fn isolate(command: &mut Command, orphaned: Orphaned, keep: Vec<OwnedFd>) {
+    let (open_limit, daemon) = (getrlimit(Resource::Nofile).current, std::process::id());
+    // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask, signal, close_range,
+    // fcntl, prctl and getppid, all async-signal-safe or plain system calls (signal-safety(7)), allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
-            reset_signals(pipe);
+            reset_signals(orphaned);
+            if orphaned == Orphaned::Dies {
+                die_with(daemon)?;
+            }
             // The daemon narrows its umask for a moment while it binds its socket.
             libc::umask(0o022);
             close_on_exec_above_stderr(open_limit);
@@ -44,13 +49,26 @@ pub fn isolate(command: &mut Command, pipe: BrokenPipe, keep: Vec<OwnedFd>) {
 
 /// Gives every signal its default action: ignored ones would stay ignored across exec (signal(7)).
 #[allow(unsafe_code)]
-fn reset_signals(pipe: BrokenPipe) {
+fn reset_signals(orphaned: Orphaned) {
     for signal in 1..=LAST_SIGNAL {
-        let ignore = signal == libc::SIGPIPE && pipe == BrokenPipe::Ignored;
+        let ignore = signal == libc::SIGPIPE && orphaned == Orphaned::GoesOn;
         // SAFETY: signal(2) with a constant action touches no memory of ours; SIGKILL, SIGSTOP and
         // those that libc keeps for itself (32 to 34) answer EINVAL, which is fine.
         unsafe { libc::signal(signal, if ignore { libc::SIG_IGN } else { libc::SIG_DFL }) };
     }
+}
+
+/// Has the kernel kill this process when its parent dies, which is `parent` if it has not died yet: prctl(2), "PR_SET_PDEATHSIG".
+#[allow(unsafe_code)]
+fn die_with(parent: u32) -> io::Result<()> {
+    // SAFETY: prctl(2) with this option takes an integer.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: getppid(2) takes nothing and cannot fail.
+    let still_there = u32::try_from(unsafe { libc::getppid() }) == Ok(parent);
+    // An error with no allocation: nobody is left to be told more.
+    if still_there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// Marks every descriptor above 2 close-on-exec; the one by which std reports a failed exec must stay open until then.
@@ -116,12 +134,13 @@ mod tests {
     use super::*;
     use rustix::fs::{Mode, OFlags, open};
     use rustix::io::{FdFlags, fcntl_getfd};
+    use std::os::unix::process::ExitStatusExt;
 
     /// A line of a child's own status that is a set of signals, without those that libc keeps for itself.
-    fn signals_of_child(pipe: BrokenPipe, line: &str) -> u64 {
+    fn signals_of_child(orphaned: Orphaned, line: &str) -> u64 {
         let mut command = Command::new("cat");
         command.arg("/proc/self/status");
-        isolate(&mut command, pipe, Vec::new());
+        isolate(&mut command, orphaned, Vec::new());
         signals(&String::from_utf8(command.output().unwrap().stdout).unwrap(), line) & !(0b111 << 31)
     }
 
@@ -138,13 +157,31 @@ mod tests {
         unsafe { libc::signal(ignored, libc::SIG_IGN) };
         let ours = signals(&std::fs::read_to_string("/proc/self/status").unwrap(), "SigIgn:");
         assert_ne!(ours & (1 << (ignored - 1)), 0, "the test itself must ignore one");
-        assert_eq!(signals_of_child(BrokenPipe::Ends, "SigIgn:"), 0);
-        assert_eq!(signals_of_child(BrokenPipe::Ends, "SigBlk:"), 0);
+        assert_eq!(signals_of_child(Orphaned::MayWriteNoMore, "SigIgn:"), 0);
+        assert_eq!(signals_of_child(Orphaned::MayWriteNoMore, "SigBlk:"), 0);
     }
 
     #[test]
     fn work_that_outlives_the_daemon_ignores_a_broken_pipe() {
-        assert_eq!(signals_of_child(BrokenPipe::Ignored, "SigIgn:"), 1 << (libc::SIGPIPE - 1));
+        assert_eq!(signals_of_child(Orphaned::GoesOn, "SigIgn:"), 1 << (libc::SIGPIPE - 1));
+    }
+
+    #[test]
+    fn what_is_to_die_dies_with_the_thread_that_started_it() {
+        let start = |orphaned| {
+            let starting = std::thread::spawn(move || {
+                let mut command = Command::new("sleep");
+                command.arg("1000");
+                isolate(&mut command, orphaned, Vec::new());
+                command.spawn().unwrap()
+            });
+            starting.join().unwrap()
+        };
+        let mut other = start(Orphaned::GoesOn);
+        assert_eq!(start(Orphaned::Dies).wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(other.try_wait().unwrap(), None);
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]

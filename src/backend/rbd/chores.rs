@@ -1,151 +1,127 @@
-//! What is done beside the calls, by one thread, one thing at a time: purging the trash and sweeping up after a crash.
+//! What is done beside the calls: purging the trash, sweeping up after a crash, flattening. Each cluster has a lane for it.
 //!
-//! The list is in memory only. After a restart the sweep finds in the clusters what was on it.
+//! The list is in memory only. After a restart the sweep finds in the clusters what was on it, but for images to be flattened.
 
-use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::Rbd;
 use super::copies::DEAD_CLIENT;
-use super::tool::{Removed, Spot};
+use super::flatten::Leaf;
+use super::lanes::{Lanes, Rest};
+use super::tool::{Info, Spot};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
+/// From the move of an image to the trash to the looks whether it has got a snapshot: when the command that was taking one may have
+/// ended, and when it has ended in any case, as changes get 120 s.
+const SOON: Duration = Duration::from_secs(5);
+const IN_ANY_CASE: Duration = Duration::from_secs(180);
 /// Before something that failed is tried again.
-const RETRY: Duration = Duration::from_secs(60);
-/// Bytes of the thread's stack.
-const STACK: usize = 256 << 10;
+pub(super) const RETRY: Duration = Duration::from_secs(60);
+const NOW: Duration = Duration::ZERO;
 
 /// Something to do.
 #[derive(Clone, Debug)]
 pub(super) enum Chore {
     /// Look for what a crash left.
-    Sweep,
+    Sweep { cluster: String },
     /// Delete an image in the trash.
-    Purge { spot: Spot, image: String },
+    Purge { spot: Spot, image: String, name: String },
+    /// Take an image in the trash back that got a snapshot while it was deleted.
+    LookForSnapshots { spot: Spot, image: String, name: String, again: bool },
     /// Remove a copy that was not finished.
     Remove { spot: Spot, temporary: String },
+    /// Flatten a copy that is too deep.
+    Flatten(Leaf),
 }
 
 /// What there is to do, and from when on.
-#[derive(Debug, Default)]
-pub(super) struct Chores {
-    due: Mutex<Vec<(Instant, Chore)>>,
-    added: Condvar,
-}
+#[derive(Default)]
+pub(super) struct Chores(pub(super) Lanes<Chore>);
 
 impl Chores {
-    /// Puts a look for what a crash left on the list.
-    pub fn sweep(&self) {
-        self.add(Instant::now(), Chore::Sweep);
+    /// Has a cluster looked through for what a crash left.
+    pub fn sweep(&self, cluster: &str) {
+        self.0.add(cluster, NOW, Chore::Sweep { cluster: cluster.to_string() });
     }
 
-    /// Puts the purge of an image on the list.
-    pub fn purge(&self, spot: &Spot, image: &str) {
-        self.add_once(Instant::now(), Chore::Purge { spot: spot.clone(), image: image.to_string() });
+    /// Puts the purge of an image in the trash, which has this name there, on the list.
+    pub fn purge(&self, spot: &Spot, image: &str, name: &str) {
+        self.add(spot, NOW, Chore::Purge { spot: spot.clone(), image: image.to_string(), name: name.to_string() });
+    }
+
+    /// Has an image looked at that was moved to the trash, where it has this name.
+    pub fn look_for_snapshots(&self, spot: &Spot, image: &str, name: &str) {
+        let (image, name) = (image.to_string(), name.to_string());
+        self.add(spot, SOON, Chore::LookForSnapshots { spot: spot.clone(), image, name, again: true });
     }
 
     /// Puts the removal of a copy on the list: for when the command that had it open counts as its watcher no more.
     pub fn remove(&self, spot: &Spot, temporary: &str) {
-        let chore = Chore::Remove { spot: spot.clone(), temporary: temporary.to_string() };
-        self.add_once(Instant::now() + DEAD_CLIENT, chore);
+        self.add(spot, DEAD_CLIENT, Chore::Remove { spot: spot.clone(), temporary: temporary.to_string() });
     }
 
-    /// The same again is already on the list.
-    fn add_once(&self, from: Instant, chore: Chore) {
-        let what = chore.to_string();
-        if !self.due.lock().iter().any(|(_, known)| known.to_string() == what) {
-            self.add(from, chore);
+    /// Has a new image flattened if it has to be.
+    pub fn flatten(&self, spot: &Spot, info: &Info) {
+        if let Some(leaf) = Leaf::of(spot, info) {
+            self.add(spot, NOW, Chore::Flatten(leaf));
         }
     }
 
-    fn add(&self, from: Instant, chore: Chore) {
-        self.due.lock().push((from, chore));
-        self.added.notify_all();
-    }
-
-    /// Takes what is due from the list, the longest due first.
-    fn take(&self) -> Option<Chore> {
-        let mut due = self.due.lock();
-        let now = Instant::now();
-        let first = (0..due.len()).filter(|at| due[*at].0 <= now).min_by_key(|at| due[*at].0)?;
-        Some(due.remove(first).1)
-    }
-
-    /// How many things there are to do, now or later.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.due.lock().len()
-    }
-
-    /// Waits until something may be due.
-    fn wait(&self) {
-        let mut due = self.due.lock();
-        match due.iter().map(|(from, _)| *from).min() {
-            Some(next) => drop(self.added.wait_until(&mut due, next)),
-            None => self.added.wait(&mut due),
-        }
+    fn add(&self, spot: &Spot, pause: Duration, chore: Chore) {
+        self.0.add(&spot.access.cluster.name, pause, chore);
     }
 }
 
 impl Rbd {
-    /// Starts the thread. It ends with the process, and keeps nothing from ending.
-    ///
-    /// # Errors
-    /// If there can be no more threads.
-    pub fn start_background(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Has chores done from now on, by threads that end with this backend and keep nothing from ending.
+    pub fn start_background(self: &Arc<Self>) {
         let rbd = Arc::downgrade(self);
-        let chores = Arc::clone(&self.chores);
-        thread::Builder::new().name("rbd-chores".into()).stack_size(STACK).spawn(move || serve(&rbd, &chores)).map(drop)
+        self.chores.0.start(move |chore| rbd.upgrade()?.do_chore(chore));
     }
 
-    /// Does what is due now. What fails is due again later.
-    pub(super) fn do_chores(&self) {
-        while let Some(chore) = self.chores.take() {
-            if let Err(error) = self.do_chore(&chore) {
-                log::warn!("{chore}: {error}; it is tried again in {} s", RETRY.as_secs());
-                self.chores.add(Instant::now() + RETRY, chore);
-            }
-        }
+    /// Does a chore; tells what is left of it. What fails is due again later.
+    pub(super) fn do_chore(&self, mut chore: Chore) -> Rest<Chore> {
+        let again = self.try_chore(&mut chore).unwrap_or_else(|error| {
+            log::warn!("{chore}: {error}; it is tried again in {} s", RETRY.as_secs());
+            Some(RETRY)
+        });
+        again.map(|pause| (pause, chore))
     }
 
-    fn do_chore(&self, chore: &Chore) -> Result<()> {
+    /// Tells after which pause the chore is to be done again, if it is.
+    fn try_chore(&self, chore: &mut Chore) -> Result<Option<Duration>> {
         match chore {
-            Chore::Sweep => self.sweep_all(&Call::internal("sweep")),
-            Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary),
-            Chore::Purge { spot, image } => self.purge_now(&Call::internal("purge"), spot, image),
-        }
-    }
-
-    fn purge_now(&self, call: &Call, spot: &Spot, image: &str) -> Result<()> {
-        match self.tool.purge(call, spot, image)? {
-            Removed::Gone | Removed::Absent => Ok(()),
-            Removed::Watched => Err(Error::unavailable("it is in use, or its purge was broken off a moment ago")),
-            Removed::HasSnapshots => {
-                log::warn!("image {image} in the trash of pool {:?} has snapshots: it is left there", spot.pool);
-                Ok(())
+            Chore::Sweep { cluster } => self.sweep_cluster(&Call::internal("sweep"), cluster)?,
+            Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary)?,
+            Chore::Purge { spot, image, name } => return self.purge_now(&Call::internal("purge"), spot, image, name),
+            Chore::Flatten(leaf) => return self.look_at_leaf(leaf),
+            Chore::LookForSnapshots { spot, image, name, again } => {
+                let over = self.take_back(&Call::internal("take back"), spot, image, name)?;
+                return Ok((!over && std::mem::take(again)).then_some(IN_ANY_CASE));
             }
         }
+        Ok(None)
     }
 }
 
 impl std::fmt::Display for Chore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Sweep => f.write_str("sweep the clusters"),
-            Self::Remove { spot, temporary } => write!(f, "remove image {temporary} of pool {:?}", spot.pool),
-            Self::Purge { spot, image } => write!(f, "purge image {image} from the trash of pool {:?}", spot.pool),
+            Self::Sweep { cluster } => write!(f, "sweep cluster {cluster:?}"),
+            Self::Remove { spot, temporary } => write!(f, "remove image {temporary} of {}", at(spot)),
+            Self::Flatten(leaf) => write!(f, "flatten image {} of {}", leaf.id, at(&leaf.spot)),
+            Self::Purge { spot, image, .. } => write!(f, "purge image {image} from the trash of {}", at(spot)),
+            Self::LookForSnapshots { spot, image, .. } => write!(f, "look at image {image} in the trash of {}", at(spot)),
         }
     }
 }
 
-fn serve(rbd: &Weak<Rbd>, chores: &Chores) {
-    while let Some(rbd) = rbd.upgrade() {
-        rbd.do_chores();
-        drop(rbd);
-        chores.wait();
+/// A place, for people. Without the namespace the same names elsewhere would read alike.
+fn at(spot: &Spot) -> String {
+    match spot.namespace.as_str() {
+        "" => format!("pool {:?}", spot.pool),
+        namespace => format!("pool {:?}, namespace {namespace:?}", spot.pool),
     }
 }

@@ -280,7 +280,7 @@ impl Rbd {
             match self.tool.rename(call, spot, &temporary, name)? {
                 Renamed::Done => {
                     self.records.remember(&wanted.key(), &info.id, record);
-                    self.flattening.look_at(spot, &info);
+                    self.chores.flatten(spot, &info);
                     return Ok(Outcome::Made(Box::new(Info { name: name.clone(), ..info })));
                 }
                 Renamed::Absent => return Ok(Outcome::Disturbed),

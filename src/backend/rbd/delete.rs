@@ -81,6 +81,7 @@ impl Rbd {
     /// Removes an image in the way its snapshots and its size ask for. The caller holds the right to.
     pub(super) fn dispose(&self, call: &Call, spot: &Spot, info: Info, right: Right) -> Result<()> {
         let mut info = info;
+        self.end_flattening(call, spot, &info.id, &info.name)?;
         for _ in 0..ATTEMPTS {
             let removed = self.dispose_once(call, spot, &info, right)?;
             if removed {
@@ -147,7 +148,7 @@ impl Rbd {
                 if !right.snapshots_may_outlive && self.restore_snapshotted(call, spot, info)? {
                     return Err(Error::unavailable("a snapshot was taken of it when it was moved to the trash: try again"));
                 }
-                self.purge_soon(call, spot, image)?;
+                self.purge_soon(call, spot, image, name)?;
                 return Ok(Deleted::Gone);
             }
             _ => {}
@@ -178,7 +179,7 @@ impl Rbd {
         match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
             Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
             Some(_) if !snapshots_may_outlive && self.has_live_snapshots(call, spot, image)? => Err(self.theirs()),
-            Some(_) if self.purge_soon(call, spot, image)? => Ok(Deleted::Gone),
+            Some(trashed) if self.purge_soon(call, spot, image, &trashed.name)? => Ok(Deleted::Gone),
             _ => Err(self.theirs()),
         }
     }

@@ -24,6 +24,8 @@ use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
 use crate::secrets::Secret;
 
+/// Who has an image open while it is flattened endlessly.
+pub const FLATTENER: &str = "10.0.0.9:0/9";
 /// What a step takes.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -137,17 +139,29 @@ impl FakeCluster {
         self.disk(spot, image, |disk| disk.layout.clone())
     }
 
+    /// Whether flattenings go on, with the image open, until they are broken off.
+    pub fn set_endless_flattenings(&self, endless: bool) {
+        self.0.lock().state.endless_flattenings = endless;
+    }
+
+    /// Whether anybody has an image open.
+    pub fn is_watched(&self, spot: &Spot, image: &str) -> bool {
+        self.disk(spot, image, |disk| !disk.watchers.is_empty())
+    }
+
     /// Whether there is a manager to give tasks to.
     pub fn set_manager(&self, present: bool) {
         self.0.lock().state.manager = present;
     }
 
-    /// The manager tries all its tasks once; those that cannot be done stay.
+    /// The manager tries all its tasks once; those that cannot be done stay, unless the image is in the trash no more.
     pub fn run_manager(&self) {
         let state = &mut self.0.lock().state;
         for id in std::mem::take(&mut state.tasks) {
-            state.remove(&id);
-            state.tasks.extend(state.images.contains_key(&id).then_some(id));
+            if state.is_trashed(&id) {
+                state.remove(&id);
+                state.tasks.extend(state.images.contains_key(&id).then_some(id));
+            }
         }
     }
 

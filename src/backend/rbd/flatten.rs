@@ -1,57 +1,52 @@
 //! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one from its own: each link
 //! costs time, and the kernel follows sixteen. A copy at the end of a longer chain than [`DEEPEST`] is given all its data, one at a
-//! time, in the background, and only while nobody has it open: its writer would stall. What is killed in the middle is as it was.
+//! time in a cluster, in the background, and only while nobody has a right to it or has it open: its writer would stall. What is
+//! killed in the middle is as it was.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use super::tool::{Image, Info, Parent, RbdTool, Spot};
+use super::Rbd;
+use super::chores::RETRY;
+use super::give_way::UnderWay;
+use super::tool::{Image, Info, Lockable, Parent, Spot};
 use crate::backend::ceph::Access;
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::secrets::Secrets;
 
 /// So many parents an image may have, one behind the other.
 const DEEPEST: usize = 8;
-/// Between two looks at an image that is open, or whose cluster does not answer.
-const PAUSE: Duration = Duration::from_secs(60);
-/// After so many looks an image is forgotten, until it is copied again.
-const LOOKS: u32 = 60;
-/// So many images may wait; more are forgotten.
-const MOST: usize = 1024;
+/// The longest pause between two looks at an image that is open.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// So many depths are remembered; beyond that all are forgotten.
 const MOST_DEPTHS: usize = 8192;
 
-/// Copies that may have to be flattened. Whoever drops it ends the thread behind its current image.
-pub(super) struct Flattening(Arc<Shared>);
+/// So long a count that says that an image is too deep is believed: who flattens one of its parents flattens it for all of them.
+const BELIEVED: Duration = Duration::from_secs(10 * 60);
 
-struct Shared {
-    tool: Arc<dyn RbdTool>,
-    queue: Mutex<Queue>,
-    wake: Condvar,
-    /// By id, how many parents an image has at most: others may have flattened one of them.
-    depths: Mutex<HashMap<String, usize>>,
+/// What is known of chains, by the ids of images. An image's parent never becomes another, it only goes when the image is flattened.
+#[derive(Debug, Default)]
+pub(super) struct Depths(Mutex<HashMap<String, Depth>>);
+
+/// How many parents an image has at most: other controllers may have flattened one of them.
+#[derive(Clone, Copy, Debug)]
+struct Depth {
+    most: usize,
+    counted: Instant,
 }
 
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Job>,
-    /// To be looked at again, and from when on.
-    later: VecDeque<(Instant, Job)>,
-    started: bool,
-    stopped: bool,
-}
-
-/// A copy.
-struct Job {
-    spot: Spot,
-    id: String,
+/// A copy that may have to be flattened.
+#[derive(Clone, Debug)]
+pub(super) struct Leaf {
+    pub spot: Spot,
+    pub id: String,
     parent: Parent,
-    looks: u32,
+    /// How often it was found open.
+    found_open: u32,
 }
 
 /// What became of a copy.
@@ -59,139 +54,100 @@ struct Job {
 enum Verdict {
     /// It is flat, shallow, or gone.
     Settled,
-    /// Somebody has it open.
+    /// It is given to somebody, or being deleted, or somebody has it open.
     InUse,
 }
 
-impl Flattening {
-    pub fn new(tool: Arc<dyn RbdTool>) -> Self {
-        Self(Arc::new(Shared { tool, queue: Mutex::default(), wake: Condvar::new(), depths: Mutex::default() }))
+impl Leaf {
+    /// An image, if it is a copy. In a cluster without credentials of its own nothing is done in the background.
+    pub fn of(spot: &Spot, info: &Info) -> Option<Self> {
+        let parent = info.parent.clone()?;
+        let access = Access::new(Arc::clone(&spot.access.cluster), &Secrets::default()).ok()?;
+        Some(Self { spot: Spot { access, ..spot.clone() }, id: info.id.clone(), parent, found_open: 0 })
     }
 
-    /// Starts the thread, if it does not run yet. What was put in line before waits for it.
-    pub fn start(&self) -> Result<()> {
-        if std::mem::replace(&mut self.0.queue.lock().started, true) {
-            return Ok(());
-        }
-        let shared = Arc::clone(&self.0);
-        let thread = thread::Builder::new().name("flatten".into()).stack_size(128 * 1024).spawn(move || shared.run());
-        thread.map(drop).map_err(|error| Error::io("start the thread that flattens images", &error))
-    }
-
-    /// Puts a new copy in line. In a cluster without credentials of its own nothing is done in the background.
-    pub fn look_at(&self, spot: &Spot, info: &Info) {
-        let Some(parent) = info.parent.clone() else { return };
-        let Ok(access) = Access::new(Arc::clone(&spot.access.cluster), &Secrets::default()) else { return };
-        let mut queue = self.0.queue.lock();
-        if queue.waiting.len() < MOST {
-            queue.waiting.push_back(Job { spot: Spot { access, ..spot.clone() }, id: info.id.clone(), parent, looks: 0 });
-            self.0.wake.notify_one();
-        }
+    /// The next pause, twice as long as the one before.
+    fn pause(&mut self) -> Duration {
+        let doubled = RETRY * 2u32.saturating_pow(self.found_open.min(16));
+        self.found_open += 1;
+        doubled.min(LONGEST_PAUSE)
     }
 }
 
-#[cfg(test)]
-impl Flattening {
-    /// Does now what the thread would do.
-    pub fn work_off(&self) {
-        let mut jobs: Vec<Job> = std::mem::take(&mut self.0.queue.lock().waiting).into();
-        jobs.extend(self.0.queue.lock().later.drain(..).map(|(_, job)| job));
-        jobs.into_iter().for_each(|job| self.0.work(job));
-    }
-}
-
-impl Drop for Flattening {
-    fn drop(&mut self) {
-        self.0.queue.lock().stopped = true;
-        self.0.wake.notify_all();
-    }
-}
-
-impl Shared {
-    fn run(&self) {
-        while let Some(job) = self.next() {
-            self.work(job);
+impl Depths {
+    /// How deep a copy is, if its parent is known.
+    fn of_copy(&self, leaf: &Leaf) -> Option<usize> {
+        let Depth { most, counted } = self.0.lock().get(leaf.parent.id.as_ref()?).copied()?;
+        let depth = Depth { most: most + 1, counted };
+        if depth.most > DEEPEST && counted.elapsed() > BELIEVED {
+            return None;
         }
+        self.remember(&leaf.id, depth);
+        Some(depth.most)
     }
 
-    /// The next copy to look at; None at the end.
-    fn next(&self) -> Option<Job> {
-        let mut queue = self.queue.lock();
-        loop {
-            if queue.stopped {
-                return None;
-            }
-            let due = queue.later.front().map(|(due, _)| *due);
-            if due.is_some_and(|due| due <= Instant::now()) {
-                return queue.later.pop_front().map(|(_, job)| job);
-            }
-            if let Some(job) = queue.waiting.pop_front() {
-                return Some(job);
-            }
-            match due {
-                Some(due) => drop(self.wake.wait_until(&mut queue, due)),
-                None => self.wake.wait(&mut queue),
-            }
-        }
-    }
-
-    fn work(&self, job: Job) {
-        let looks = job.looks + 1;
-        let again = match self.settle(&Call::internal("flatten"), &job) {
-            Ok(verdict) => verdict == Verdict::InUse,
-            Err(error) => {
-                log::warn!("image {} of pool {:?} is to be flattened: {error}", job.id, job.spot.pool);
-                true
-            }
-        };
-        let mut queue = self.queue.lock();
-        if again && looks < LOOKS && queue.later.len() < MOST {
-            queue.later.push_back((Instant::now() + PAUSE, Job { looks, ..job }));
-        }
-    }
-
-    fn settle(&self, call: &Call, job: &Job) -> Result<Verdict> {
-        if self.remembered_depth(job).is_some_and(|depth| depth <= DEEPEST) || self.depth(call, job)? <= DEEPEST {
-            return Ok(Verdict::Settled);
-        }
-        // By its name of today.
-        let Some(info) = self.tool.info(call, &job.spot, Image::Id(&job.id))? else { return Ok(Verdict::Settled) };
-        match self.tool.watchers(call, &job.spot, &info.name)? {
-            None => return Ok(Verdict::Settled),
-            Some(watchers) if !watchers.is_empty() => return Ok(Verdict::InUse),
-            Some(_) => {}
-        }
-        log::info!("image {} of pool {:?} has more than {DEEPEST} parents: it is flattened", info.name, job.spot.pool);
-        self.tool.flatten(call, &job.spot, &info.name)?;
-        self.remember(&job.id, 0);
-        Ok(Verdict::Settled)
-    }
-
-    /// How deep the copy is at most, as far as its parent is known.
-    fn remembered_depth(&self, job: &Job) -> Option<usize> {
-        let of_parent = *self.depths.lock().get(job.parent.id.as_ref()?)?;
-        self.remember(&job.id, of_parent + 1);
-        Some(of_parent + 1)
-    }
-
-    /// Counts the parents.
-    fn depth(&self, call: &Call, job: &Job) -> Result<usize> {
-        let mut chain = vec![job.id.clone()];
-        let mut next = Some(job.parent.clone());
-        while let Some(Parent { pool, namespace, id: Some(id), .. }) = next {
-            let spot = Spot { access: job.spot.access.clone(), pool, namespace };
-            next = self.tool.info(call, &spot, Image::Id(&id))?.and_then(|info| info.parent);
-            chain.push(id);
-        }
-        chain.iter().rev().enumerate().for_each(|(depth, id)| self.remember(id, depth));
-        Ok(chain.len() - 1)
-    }
-
-    fn remember(&self, id: &str, depth: usize) {
-        let mut depths = self.depths.lock();
+    fn remember(&self, id: &str, depth: Depth) {
+        let mut depths = self.0.lock();
         if depths.len() >= MOST_DEPTHS {
             depths.clear();
         }
         depths.insert(id.to_string(), depth);
+    }
+}
+
+impl Rbd {
+    /// Flattens a copy if it has to be; tells after which pause it is to be looked at again, if it is.
+    pub(super) fn look_at_leaf(&self, leaf: &mut Leaf) -> Result<Option<Duration>> {
+        let mut under_way = self.flattenings.begin(&leaf.id);
+        match self.settle(&under_way.call(), leaf, &mut under_way) {
+            Ok(Verdict::Settled) => Ok(None),
+            Ok(Verdict::InUse) => Ok(Some(leaf.pause())),
+            Err(_) if under_way.gave_way() => {
+                log::info!("image {} of pool {:?} is wanted: its flattening goes on later", leaf.id, leaf.spot.pool);
+                Ok(Some(RETRY))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn settle(&self, call: &Call, leaf: &Leaf, under_way: &mut UnderWay<'_>) -> Result<Verdict> {
+        let depth = match self.depths.of_copy(leaf) {
+            Some(depth) => depth,
+            None => self.count_parents(call, leaf)?,
+        };
+        if depth <= DEEPEST {
+            return Ok(Verdict::Settled);
+        }
+        if !self.tool.holders(call, &leaf.spot, Lockable::Header(&leaf.id))?.is_empty() {
+            return Ok(Verdict::InUse);
+        }
+        // By its name of today.
+        let Some(info) = self.tool.info(call, &leaf.spot, Image::Id(&leaf.id))? else { return Ok(Verdict::Settled) };
+        match self.tool.watchers(call, &leaf.spot, &info.name)? {
+            None => return Ok(Verdict::Settled),
+            Some(watchers) if !watchers.is_empty() => return Ok(Verdict::InUse),
+            Some(_) => {}
+        }
+        log::info!("image {} of pool {:?} has {depth} parents: it is flattened", info.name, leaf.spot.pool);
+        under_way.closed = false;
+        self.tool.flatten(call, &leaf.spot, &info.name)?;
+        under_way.closed = true;
+        log::info!("image {} of pool {:?} is flat", info.name, leaf.spot.pool);
+        self.depths.remember(&leaf.id, Depth { most: 0, counted: Instant::now() });
+        Ok(Verdict::Settled)
+    }
+
+    /// One process for each parent.
+    fn count_parents(&self, call: &Call, leaf: &Leaf) -> Result<usize> {
+        let mut chain = vec![leaf.id.clone()];
+        let mut next = Some(leaf.parent.clone());
+        while let Some(Parent { pool, namespace, id: Some(id), .. }) = next {
+            let spot = Spot { access: leaf.spot.access.clone(), pool, namespace };
+            next = self.tool.info(call, &spot, Image::Id(&id))?.and_then(|info| info.parent);
+            chain.push(id);
+        }
+        let counted = Instant::now();
+        chain.iter().rev().enumerate().for_each(|(most, id)| self.depths.remember(id, Depth { most, counted }));
+        Ok(chain.len() - 1)
     }
 }

@@ -22,10 +22,12 @@ mod context;
 mod copies;
 mod delete;
 mod flatten;
+mod give_way;
 mod gone;
 mod grant;
 mod half_renamed;
 mod held;
+mod lanes;
 mod limits;
 mod lists;
 mod names;
@@ -59,7 +61,8 @@ use std::time::Duration;
 
 use self::chores::Chores;
 use self::condition::Recent;
-use self::flatten::Flattening;
+use self::flatten::Depths;
+use self::give_way::Flattenings;
 use self::gone::Gone;
 use self::node::Mapper;
 use self::pools::Pools;
@@ -98,7 +101,8 @@ pub struct Rbd {
     temporaries: InProgress,
     chores: Arc<Chores>,
     shots: Shots,
-    flattening: Flattening,
+    depths: Depths,
+    flattenings: Flattenings,
     /// How long another controller's claim to a name is watched before it counts as dead.
     patience: Duration,
     /// What a command may take, and may wait for its turn: CEPHLET_TOOL_TIMEOUT.
@@ -125,7 +129,6 @@ impl Rbd {
     ) -> Self {
         Self {
             clusters,
-            flattening: Flattening::new(Arc::clone(&tool)),
             tool,
             mapper,
             node: node.to_string(),
@@ -137,6 +140,8 @@ impl Rbd {
             temporaries: InProgress::default(),
             chores: Arc::default(),
             shots: Shots::default(),
+            depths: Depths::default(),
+            flattenings: Flattenings::default(),
             patience: PATIENCE,
             tool_timeout,
         }
@@ -266,7 +271,7 @@ impl Backend for Rbd {
     }
 
     fn recover(&self) -> Result<()> {
-        self.flattening.start()?;
-        self.sweep()
+        self.sweep();
+        Ok(())
     }
 }

@@ -93,7 +93,8 @@ impl Rbd {
         Ok(spots.into_iter().filter(|(prefix, _)| !is_over(prefix, after)).map(|(_, spot)| spot).collect())
     }
 
-    fn spots_of(&self, call: &Call, cluster: &Arc<Cluster>) -> Result<Vec<Spot>> {
+    /// Everywhere in a cluster with credentials of its own.
+    pub(super) fn spots_of(&self, call: &Call, cluster: &Arc<Cluster>) -> Result<Vec<Spot>> {
         let access = Access::new(Arc::clone(cluster), &Secrets::default())?;
         let pairs = match self.pools.remembered(&cluster.name) {
             Some(pairs) => pairs,

@@ -113,7 +113,10 @@ impl Claim<'_> {
     /// Takes the lock.
     fn lock(&self, stage: Stage) -> Result<()> {
         match self.rbd.tool.lock(self.call, self.spot, self.header(), &self.wanted.hold(stage))? {
-            Taken::Now => Ok(()),
+            Taken::Now => {
+                self.rbd.flattenings.break_off(self.call, self.image);
+                Ok(())
+            }
             Taken::Held => {
                 self.grants()?;
                 Err(Error::unavailable(format!("volume {} was given to another node at this moment: try again", self.id)))
@@ -159,6 +162,7 @@ impl Claim<'_> {
     }
 
     fn refuse_watchers(&self) -> Result<()> {
+        self.rbd.end_flattening(self.call, self.spot, self.image, &self.id.object)?;
         let watchers = self.rbd.staying_watchers(self.call, self.spot, &self.id.object)?;
         if watchers.is_empty() {
             return Ok(());

@@ -15,15 +15,18 @@ const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Rbd {
     /// Has the clusters swept, beside the calls: a cluster that is down keeps nothing from starting.
-    pub(super) fn sweep(&self) -> Result<()> {
-        self.chores.sweep();
-        Ok(())
+    pub(super) fn sweep(&self) {
+        for cluster in self.clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
+            self.chores.sweep(&cluster.name);
+        }
     }
 
-    /// Sweeps every pool; one that fails keeps no other from being swept.
-    pub(super) fn sweep_all(&self, call: &Call) -> Result<()> {
+    /// Sweeps every pool of a cluster; one that fails keeps no other from being swept.
+    pub(super) fn sweep_cluster(&self, call: &Call, name: &str) -> Result<()> {
+        // It, or its credentials, may have been taken away since.
+        let Some(cluster) = self.clusters.find(name)?.filter(|cluster| cluster.credentials.is_some()) else { return Ok(()) };
         let mut outcome = Ok(());
-        for spot in self.spots_to_list(call)? {
+        for spot in self.spots_of(call, &cluster)? {
             if let Err(error) = self.sweep_spot(call, &spot) {
                 outcome = Err(error.context(format_args!("sweep pool {:?}", spot.pool)));
             }
@@ -46,7 +49,7 @@ impl Rbd {
         }
         for image in self.tool.trash(call, spot)?.iter().filter(|it| is_ours(&it.name) && !it.by_clones) {
             log::info!("pool {:?}: purging deleted image {} ({})", spot.pool, image.name, image.id);
-            outcome = outcome.and(self.purge_soon(call, spot, &image.id).map(drop));
+            outcome = outcome.and(self.purge_soon(call, spot, &image.id, &image.name).map(drop));
         }
         outcome
     }

@@ -317,7 +317,8 @@ pub trait RbdTool: Send + Sync {
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
-    /// Copies into a clone what it still reads from its parent. Takes as long as it takes; never broken off.
+    /// Copies into a clone what it still reads from its parent. Takes as long as it takes; broken off when the call's deadline has
+    /// passed, and when the daemon ends. Repeated it goes on where it was.
     fn flatten(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed>;
 
     /// Moves an image to the trash, even one that is in use.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod lasting;
+
 use super::*;
 use crate::error::{Error, Kind};
 use crate::exec::Tool;
@@ -234,61 +236,6 @@ fn nothing_is_started_beside_too_many_stuck_ones() {
     let error = Stubs::with(|limits| limits.stuck = 0).run("").unwrap_err();
     assert!(matches!(error, CommandError::TooBusy { stuck: 0, .. }), "{error}");
     assert_eq!(Error::from(error).kind(), Kind::Unavailable);
-}
-
-#[test]
-fn unbounded_work_survives_its_call_and_keeps_the_lock() {
-    let stubs = Stubs::with(|limits| limits.tools = 1);
-    let go = stubs.fifo("go");
-    let (call, released) = call_with_lock(true);
-    // It writes after its call has ended: the reaper must go on reading.
-    let script = "read line < $0/go; head -c 300000 /dev/zero; echo $line > $0/end";
-    let error = stubs.run_for(&call, Class::Unbounded, script).unwrap_err();
-    assert!(matches!(error, CommandError::StillRunning { .. }), "{error}");
-    drop(call);
-    assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the work goes on");
-    assert_eq!(format!("{:?}", stubs.processes.tool_gate), "1 of 1 running, 0 waiting");
-    fs::write(go, "finished\n").unwrap();
-    assert!(released.recv_timeout(SOON).is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected));
-    assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
-    assert_eq!(stubs.stdout("echo next"), "next\n");
-}
-
-#[test]
-fn only_unbounded_work_survives_the_daemon_that_read_its_output() {
-    // The reaper reads as long as the daemon lives; after that only an ignored SIGPIPE (13, so bit 12) keeps mkfs alive.
-    let (stubs, call) = (Stubs::new(), Call::internal("test"));
-    let ignores_sigpipe = |class| {
-        let seen = stubs.run_for(&call, class, "grep ^SigIgn: /proc/self/status").unwrap().stdout;
-        let set = String::from_utf8(seen).unwrap().replace("SigIgn:", "");
-        u64::from_str_radix(set.trim(), 16).unwrap() & (1 << 12) != 0
-    };
-    assert!(ignores_sigpipe(Class::Unbounded));
-    assert!(!ignores_sigpipe(Class::Change));
-}
-
-#[test]
-fn shutdown_kills_what_may_be_killed() {
-    let stubs = Stubs::new();
-    let (ready, lasting_ready, go) = (stubs.fifo("ready"), stubs.fifo("lasting"), stubs.fifo("go"));
-    thread::scope(|scope| {
-        let hanging = scope.spawn(|| stubs.run("echo > $0/ready; exec sleep 1000"));
-        let script = "echo > $0/lasting; read line < $0/go; echo $line; echo $line > $0/end; echo > $0/ready";
-        let lasting = scope.spawn(|| stubs.run_for(&patient_call(), Class::Unbounded, script));
-        fs::read(&ready).unwrap();
-        fs::read(&lasting_ready).unwrap();
-        let begun = Instant::now();
-        stubs.processes.shutdown(begun + SOON);
-        assert!(begun.elapsed() < SOON, "shutdown did not see that all had ended");
-        for end in [hanging, lasting] {
-            let error = end.join().unwrap().unwrap_err();
-            assert!(matches!(error, CommandError::Stopping { .. }), "{error}");
-        }
-    });
-    assert!(matches!(stubs.run("echo no").unwrap_err(), CommandError::Stopping { .. }));
-    fs::write(go, "finished\n").unwrap();
-    fs::read(&ready).unwrap();
-    assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
 }
 
 /// A frozen file system: who writes to it sleeps uninterruptibly, and no signal helps until it is thawed.

@@ -61,7 +61,7 @@ const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 /// A command of a tool that talks to OSDs.
 fn osd_command(spot: &Spot, tool: Tool, class: Class) -> Cmd {
     let cmd = spot.access.command(tool, class);
-    if class == Class::Change { cmd.arg(OSD_TIMEOUT) } else { cmd }
+    if matches!(class, Class::Change | Class::Breakable) { cmd.arg(OSD_TIMEOUT) } else { cmd }
 }
 
 /// `rbd` with its words, in a pool and namespace.

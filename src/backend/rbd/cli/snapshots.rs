@@ -68,7 +68,7 @@ pub(super) fn clone(cli: &Cli, call: &Call, clone: &NewClone<'_>) -> Result<Opti
 
 /// `rbd flatten`
 pub(super) fn flatten(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
-    let cmd = rbd_image(spot, Class::Unbounded, &["flatten", "--no-progress"], Image::Named(image))?;
+    let cmd = rbd_image(spot, Class::Breakable, &["flatten", "--no-progress"], Image::Named(image))?;
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Changed::Done),
         Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => Ok(Changed::Done),

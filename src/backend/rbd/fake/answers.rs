@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::state::{Disk, Link, Place, Shot, State, path};
-use super::{FakeCluster, Fault};
+use super::{FLATTENER, FakeCluster, Fault};
 use crate::backend::ceph::Access;
 use crate::backend::rbd::tool::{
     Changed, Entry, Handed, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage, Parent, RbdTool,
@@ -35,6 +35,18 @@ impl FakeCluster {
                 None => Ok(Changed::Absent),
             }
         })
+    }
+}
+
+impl FakeCluster {
+    /// Nobody has closed the image when it was broken off.
+    fn flatten_endlessly(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
+        self.step(format!("flatten {image}"), |state| state.check_room(spot))?;
+        self.watch(spot, image, FLATTENER);
+        while !call.expired() {
+            std::thread::yield_now();
+        }
+        Err(Error::timeout(format!("flatten {image}: killed")))
     }
 }
 
@@ -338,7 +350,10 @@ impl RbdTool for FakeCluster {
         self.half_step(format!("clone_image {image}@{snapshot} {name}"), act, half)
     }
 
-    fn flatten(&self, _: &Call, spot: &Spot, image: &str) -> Result<Changed> {
+    fn flatten(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
+        if self.0.lock().state.endless_flattenings {
+            return self.flatten_endlessly(call, spot, image);
+        }
         self.step(format!("flatten {image}"), |state| state.check_room(spot).and_then(|()| state.flatten(spot, image)))
     }
 

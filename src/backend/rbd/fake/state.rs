@@ -81,6 +81,7 @@ pub(super) struct State {
     pub(super) second_names: BTreeMap<Path, String>,
     pub(super) objects: BTreeMap<(String, String, Object), Vec<super::locks::Lock>>,
     pub(super) manager: bool,
+    pub(super) endless_flattenings: bool,
     /// Ids of images that the manager is to purge.
     pub(super) tasks: Vec<String>,
     pub(super) blocklist: Vec<String>,
@@ -105,6 +106,7 @@ impl State {
             second_names: BTreeMap::new(),
             objects: BTreeMap::new(),
             manager: true,
+            endless_flattenings: false,
             tasks: Vec::new(),
             blocklist: Vec::new(),
             numbers: 0,
@@ -171,6 +173,11 @@ impl State {
     pub(super) fn find_mut(&mut self, spot: &Spot, image: Image<'_>) -> Option<&mut Disk> {
         let id = self.find(spot, image)?.id.clone();
         self.images.get_mut(&id)
+    }
+
+    /// Whether the image of this id is in the trash.
+    pub(super) fn is_trashed(&self, id: &str) -> bool {
+        self.images.get(id).is_some_and(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
     }
 
     /// The image of this id, if it is in the trash.

@@ -228,7 +228,7 @@ fn a_large_volume_is_purged_by_the_daemon_if_nobody_else_does() {
     cluster.set_manager(false);
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
     assert!(cluster.dump().contains("trash"), "the call does not wait for it: {}", cluster.dump());
-    rbd.do_chores();
+    do_chores(&rbd);
     assert_eq!(cluster.dump(), "");
 }
 

@@ -1,11 +1,11 @@
 //! Two controllers that know nothing of each other, and one of them acts between any two steps of the other.
 
 use crate::backend::Deleted;
-use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::{Image, RbdTool};
-use crate::ids::VolumeId;
+use crate::ids::{SnapshotId, VolumeId};
 
-use super::delete::{delete, publish};
+use super::delete::{delete, delete_snapshot, publish, with_volume};
 use super::*;
 
 /// Has `other` happen after every step of a deletion, one after the other; gives the outcome of the deletion to `check`.
@@ -74,6 +74,75 @@ fn a_new_volume_of_the_name_is_never_lost() {
     }
 }
 
+/// When an image that was moved to the trash is looked at.
+const A_WHILE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_large_image_that_got_a_snapshot_is_taken_back() {
+    for manager in [true, false] {
+        let (cluster, rbd, id) = with_volume(5);
+        let (taken, source) = (Arc::new(parking_lot::Mutex::new(None)), id.clone());
+        let kept = Arc::clone(&taken);
+        cluster.set_manager(manager);
+        // After the look at its watchers.
+        cluster.on_step(3, move |cluster| *kept.lock() = snapshot(&controller(cluster, TWO), &source, "s").ok());
+        assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
+        cluster.run_manager();
+        do_chores_due_within(&rbd, A_WHILE);
+        assert_usable(&cluster, &id, &taken.lock().take().unwrap().id, 3);
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_taken_is_never_lost() {
+    for (size, manager) in [(1, true), (5, true), (5, false)] {
+        for dies in [false, true] {
+            let acknowledged = Arc::new(parking_lot::Mutex::new(None));
+            let kept = Arc::clone(&acknowledged);
+            at_every_step(
+                size,
+                move |cluster, id| {
+                    cluster.set_manager(manager);
+                    *kept.lock() = snapshot(&controller(cluster, TWO), id, "s").ok();
+                    // Whoever deletes has no time to look.
+                    if dies {
+                        cluster.crash_at(1, Fault::Before);
+                    }
+                },
+                |cluster, id, _, step| {
+                    cluster.restart();
+                    cluster.run_manager();
+                    let rbd = controller(cluster, ONE);
+                    rbd.sweep();
+                    do_chores(&rbd);
+                    do_chores_due_within(&rbd, A_WHILE);
+                    if let Some(taken) = acknowledged.lock().take() {
+                        assert_usable(cluster, id, &taken.id, step);
+                    }
+                },
+            );
+        }
+    }
+}
+
+/// Copies a snapshot. Once all is deleted nothing is left.
+fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step: u64) {
+    let (rbd, dump) = (controller(cluster, TWO), cluster.dump());
+    let copy = create(&rbd, &wanted("copy", 0, Some(Origin::Snapshot(taken.clone()))));
+    let copy = copy.unwrap_or_else(|error| panic!("step {step}: {error}\n{dump}")).id;
+    let source = rbd.find_snapshot(&call(), taken, &Secrets::default()).unwrap().unwrap().source;
+    assert_eq!((&source.object, &source.incarnation), (&id.object, &id.incarnation), "step {step}");
+    delete(&rbd, &copy).unwrap();
+    delete_snapshot(&rbd, taken).unwrap();
+    // It may be there still: its deletion failed where it was interrupted.
+    cluster.advance(Duration::from_secs(400));
+    delete(&rbd, id).unwrap();
+    do_chores(&rbd);
+    cluster.run_manager();
+    cluster.advance(Duration::from_secs(400));
+    assert_eq!(cluster.dump(), "", "step {step}:\n{dump}");
+}
+
 #[test]
 fn what_was_published_is_not_deleted() {
     for size in [1, 5] {
@@ -107,7 +176,7 @@ fn a_controller_that_died_keeps_others_waiting_only_for_a_while() {
     let cluster = FakeCluster::new();
     let (one, two) = (controller(&cluster, ONE), controller(&cluster, TWO));
     let id = create(&one, &wanted("a", GIB, None)).unwrap().id;
-    cluster.crash_at(2, crate::backend::rbd::fake::Fault::Before);
+    cluster.crash_at(2, Fault::Before);
     assert!(delete(&one, &id).is_err());
     cluster.restart();
     let refused = delete(&two, &id).unwrap_err();

@@ -1,8 +1,7 @@
 //! Chains of clones.
 
-use std::sync::mpsc;
-
 use super::*;
+use crate::backend::rbd::fake::Fault;
 use crate::backend::rbd::tool::{Image, RbdTool};
 
 /// A volume with this many parents, one behind the other.
@@ -14,56 +13,92 @@ fn chain(rbd: &Rbd, parents: usize) -> VolumeId {
     id
 }
 
-fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
+pub(super) fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
     cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().unwrap().parent.is_none()
 }
 
-#[test]
-fn only_what_is_too_deep_is_flattened_and_only_while_nobody_has_it_open() {
+/// More than the longest pause.
+pub(super) const LONG: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// A cluster with a controller and the end of a chain that is too long, which waits to be flattened.
+pub(super) fn with_deep() -> (FakeCluster, Rbd, VolumeId) {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let eighth = chain(&rbd, 8);
-    rbd.flattening.work_off();
+    do_chores(&rbd);
     assert!(!is_flat(&cluster, &eighth));
-    cluster.forget_steps();
-    rbd.flattening.work_off();
-    assert_eq!(cluster.steps().len(), 0, "nothing is left to do");
-    let ninth = create(&rbd, &wanted("9", 0, Some(Origin::Volume(eighth.clone())))).unwrap().id;
+    let ninth = create(&rbd, &wanted("9", 0, Some(Origin::Volume(eighth)))).unwrap().id;
     cluster.write(&cluster.spot(), &ninth.object, "data");
-    cluster.watch(&cluster.spot(), &ninth.object, "10.0.0.7:0/1");
-    rbd.flattening.work_off();
-    assert!(!is_flat(&cluster, &ninth), "it is in use");
-    cluster.unwatch("10.0.0.7:0/1");
-    rbd.flattening.work_off();
-    assert!(is_flat(&cluster, &ninth) && !is_flat(&cluster, &eighth));
+    cluster.forget_steps();
+    (cluster, rbd, ninth)
+}
+
+/// In how many seconds the one thing is due that is to be done.
+pub(super) fn seconds(rbd: &Rbd) -> u64 {
+    let [pause] = rbd.chores.0.pauses()[..] else { panic!("{:?}", rbd.chores.0.pauses()) };
+    pause.as_secs_f64().round() as u64
+}
+
+#[test]
+fn only_what_is_too_deep_is_flattened() {
+    let (cluster, rbd, ninth) = with_deep();
+    do_chores(&rbd);
+    assert!(is_flat(&cluster, &ninth));
     assert_eq!(cluster.content(&cluster.spot(), &ninth.object), "data");
     let tenth = create(&rbd, &wanted("10", 0, Some(Origin::Volume(ninth)))).unwrap().id;
-    rbd.flattening.work_off();
+    cluster.forget_steps();
+    do_chores_due_within(&rbd, LONG);
+    assert!(cluster.steps().is_empty(), "what is known costs nothing: {:?}", cluster.steps());
     assert!(!is_flat(&cluster, &tenth), "its parent is flat");
 }
 
 #[test]
-fn depths_that_are_known_cost_nothing() {
-    let cluster = FakeCluster::new();
-    let rbd = controller(&cluster, ONE);
-    let first = chain(&rbd, 1);
-    rbd.flattening.work_off();
-    create(&rbd, &wanted("second", 0, Some(Origin::Volume(first)))).unwrap();
+fn a_chain_is_counted_once_for_all_copies_of_its_end() {
+    let (cluster, rbd, first) = with_deep();
+    let end = VolumeId { object: volume_object("default", "8"), incarnation: None, ..first };
+    create(&rbd, &wanted("another", 0, Some(Origin::Volume(end)))).unwrap();
     cluster.forget_steps();
-    rbd.flattening.work_off();
-    assert_eq!(cluster.steps().len(), 0);
+    do_chores(&rbd);
+    let steps: Vec<String> = cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
+    assert_eq!(steps, ["holders", "info", "watchers", "flatten"].repeat(2));
+}
+
+#[test]
+fn what_is_open_is_looked_at_again_and_again_with_longer_and_longer_pauses() {
+    let (cluster, rbd, ninth) = with_deep();
+    cluster.watch(&cluster.spot(), &ninth.object, "10.0.0.7:0/1");
+    let mut pauses = Vec::new();
+    for _ in 0..100 {
+        do_chores_due_within(&rbd, LONG);
+        pauses.push(seconds(&rbd));
+    }
+    assert_eq!(pauses[..7], [60, 120, 240, 480, 960, 1920, 3600]);
+    assert!(pauses[7..].iter().all(|pause| *pause == 3600), "{pauses:?}");
+    assert!(!is_flat(&cluster, &ninth));
+    cluster.unwatch("10.0.0.7:0/1");
+    do_chores_due_within(&rbd, LONG);
+    assert!(is_flat(&cluster, &ninth));
+}
+
+#[test]
+fn what_fails_is_tried_again_every_minute_for_ever() {
+    let (cluster, rbd, ninth) = with_deep();
+    for _ in 0..100 {
+        cluster.fail_at(1, Fault::Before);
+        do_chores_due_within(&rbd, LONG);
+        assert_eq!(seconds(&rbd), 60);
+    }
+    assert!(!is_flat(&cluster, &ninth));
+    do_chores_due_within(&rbd, LONG);
+    assert!(is_flat(&cluster, &ninth) && rbd.chores.0.pauses().is_empty());
 }
 
 #[test]
 fn a_thread_does_it() {
-    let cluster = FakeCluster::new();
-    let ninth = chain(&controller(&cluster, ONE), 8);
-    let rbd = controller(&cluster, ONE);
-    let tenth = create(&rbd, &wanted("x", 0, Some(Origin::Volume(ninth)))).unwrap().id;
-    let (done, awaited) = mpsc::channel();
-    // Nine parents, the image itself, its watchers, and the flattening.
-    cluster.on_step(12, move |cluster| done.send(is_flat(cluster, &tenth)).unwrap());
-    rbd.flattening.start().unwrap();
-    rbd.flattening.start().unwrap();
-    assert!(awaited.recv_timeout(Duration::from_secs(20)).unwrap());
+    let (cluster, rbd, ninth) = with_deep();
+    let rbd = Arc::new(rbd);
+    rbd.start_background();
+    while !is_flat(&cluster, &ninth) {
+        std::thread::yield_now();
+    }
 }

@@ -7,6 +7,7 @@ mod delete;
 mod delete_crashes;
 mod delete_races;
 mod flatten;
+mod give_way;
 mod inspect;
 mod lists;
 mod publish;
@@ -49,9 +50,15 @@ pub(super) fn mapper() -> Mapper {
 
 /// A controller of the cluster, just started: it remembers nothing.
 pub(crate) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
-    let credentials = Some(Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) });
-    let ceph = Cluster { credentials, ..Cluster::named("ceph") };
-    let mut rbd = Rbd::new(Arc::new(Clusters::of([ceph])), Arc::new(cluster.clone()), mapper(), "node7", tag, TOOL_TIMEOUT);
+    controller_of(cluster, tag, &["ceph"])
+}
+
+/// The same of one cluster under several names.
+pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) -> Rbd {
+    let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
+    let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
+    let clusters = Clusters::of(names.iter().map(named));
+    let mut rbd = Rbd::new(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), "node7", tag, TOOL_TIMEOUT);
     rbd.patience = Duration::from_millis(300);
     rbd
 }
@@ -80,6 +87,16 @@ pub(crate) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVo
         source,
         secrets: Secrets::default(),
     }
+}
+
+/// Does what is to be done now beside the calls.
+pub(super) fn do_chores(rbd: &Rbd) {
+    do_chores_due_within(rbd, Duration::ZERO);
+}
+
+/// The same with what is to be done later, if it is not much later.
+pub(super) fn do_chores_due_within(rbd: &Rbd, time: Duration) {
+    rbd.chores.0.work_off(time, |chore| rbd.do_chore(chore));
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {

@@ -1,5 +1,6 @@
 //! What is swept up after a start, and what is not.
 
+use std::sync::mpsc;
 use std::time::SystemTime;
 
 use crate::backend::rbd::fake::{FakeCluster, Fault};
@@ -110,8 +111,8 @@ fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
     image(&cluster, "web");
     cluster.move_to_trash(&call(), &cluster.spot(), "web").unwrap();
     let rbd = controller(&cluster, ONE);
-    rbd.sweep().unwrap();
-    rbd.do_chores();
+    rbd.sweep();
+    do_chores(&rbd);
     assert_eq!(cluster.dump(), format!("trash rbd/web {GIB}"));
 }
 
@@ -120,11 +121,35 @@ fn the_thread_does_what_is_put_on_the_list() {
     let (cluster, rbd, id) = with_volume(5);
     cluster.set_manager(false);
     let rbd = Arc::new(rbd);
-    rbd.start_background().unwrap();
+    rbd.start_background();
     delete(&rbd, &id).unwrap();
     while !cluster.dump().is_empty() {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_cluster_that_hangs_keeps_back_no_other() {
+    let cluster = FakeCluster::new();
+    let rbd = Arc::new(controller_of(&cluster, ONE, &["ceph", "away"]));
+    let (entered, hangs) = mpsc::channel();
+    let (go, released) = mpsc::channel::<()>();
+    cluster.on_step(1, move |_| {
+        entered.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    rbd.start_background();
+    rbd.chores.sweep("away");
+    hangs.recv().unwrap();
+    // Both are one cluster here, whose trash is the same.
+    image(&cluster, &format!("csi-vol-{DIGITS}"));
+    cluster.set_manager(false);
+    cluster.move_to_trash(&call(), &cluster.spot(), &format!("csi-vol-{DIGITS}")).unwrap();
+    rbd.chores.sweep("ceph");
+    while !cluster.dump().is_empty() {
+        std::thread::yield_now();
+    }
+    go.send(()).unwrap();
 }
 
 #[test]
@@ -133,7 +158,7 @@ fn a_chore_that_fails_is_kept() {
     cluster.set_manager(false);
     delete(&rbd, &id).unwrap();
     cluster.fail_at(1, Fault::Before);
-    rbd.do_chores();
+    do_chores(&rbd);
     assert!(cluster.dump().contains("trash"));
-    assert_eq!(rbd.chores.len(), 1);
+    assert_eq!(rbd.chores.0.pauses().len(), 1);
 }

@@ -1,0 +1,50 @@
+//! Flattening gives way to whoever has a right to the image.
+
+use super::delete::delete;
+use super::flatten::{LONG, is_flat, seconds, with_deep};
+use super::publish::{publish, unpublish};
+use super::*;
+use crate::backend::Deleted;
+use crate::backend::rbd::fake::FLATTENER;
+
+/// Does something with a copy that is being flattened, which goes on until it is broken off. Its client is forgotten some time after
+/// it is dead.
+fn while_it_is_flattened(act: impl FnOnce(&Rbd, &VolumeId)) -> (FakeCluster, Rbd, VolumeId) {
+    let (cluster, rbd, id) = with_deep();
+    cluster.set_endless_flattenings(true);
+    std::thread::scope(|scope| {
+        let flattening = scope.spawn(|| do_chores(&rbd));
+        while !cluster.is_watched(&cluster.spot(), &id.object) {
+            std::thread::yield_now();
+        }
+        scope.spawn(|| {
+            flattening.join().unwrap();
+            cluster.unwatch(FLATTENER);
+        });
+        act(&rbd, &id);
+    });
+    cluster.set_endless_flattenings(false);
+    (cluster, rbd, id)
+}
+
+#[test]
+fn a_published_volume_is_flattened_when_it_is_taken_back() {
+    for mode in [Mode::SingleNodeWriter, Mode::MultiNodeMultiWriter] {
+        let (cluster, rbd, id) = while_it_is_flattened(|rbd, id| drop(publish(rbd, id, "node-1", mode, false).unwrap()));
+        assert_eq!(seconds(&rbd), 60);
+        // It is not open yet, but may be at any moment.
+        do_chores_due_within(&rbd, LONG);
+        assert!(!is_flat(&cluster, &id), "{mode:?}");
+        unpublish(&rbd, &id, Some("node-1")).unwrap();
+        do_chores_due_within(&rbd, LONG);
+        assert!(is_flat(&cluster, &id), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_volume_is_deleted_while_it_is_flattened() {
+    let (cluster, rbd, id) = while_it_is_flattened(|rbd, id| assert_eq!(delete(rbd, id).unwrap(), Deleted::Gone));
+    assert!(!cluster.dump().contains(&id.object), "{}", cluster.dump());
+    do_chores_due_within(&rbd, LONG);
+    assert!(rbd.chores.0.pauses().is_empty(), "nothing is left to flatten");
+}
