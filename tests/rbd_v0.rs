@@ -4,7 +4,9 @@ mod support;
 
 use std::sync::Arc;
 
+use cephlet::grpc::proto::csi as wire;
 use cephlet::journal::{Change, Journal, RealDisk, Table};
+use support::Corner;
 use support::requests;
 use support::v0::*;
 use support::v0_controller::Subject;
@@ -58,6 +60,22 @@ fn an_interrupted_deletion_goes_on_as_it_was_asked() {
         it.client.delete_volume(&delete(&id)).expect("delete");
     }
     it.corner.expect("a corner").await_empty();
+}
+
+/// "ControllerProbe Errors", "NodeProbe Errors": each asks for what its own service needs.
+#[test]
+fn probes_tell_what_is_missing() {
+    let corner = Corner::new();
+    let on_node = wire::NodeProbeRequest { version: version(), ..Default::default() };
+    let on_controller = wire::ControllerProbeRequest { version: version(), ..Default::default() };
+    let bare = corner.setup();
+    let no_tools = bare.scratch.dir("no-tools").display().to_string();
+    let bare = bare.set("CEPHLET_TOOL_PATH", no_tools).start();
+    refused(Client::of(&bare).controller_probe(&on_controller), Code::FAILED_PRECONDITION, &["rbd was not found"]);
+    assert!(bare.client().is_ready(), "as v1 has it, the plugin can work");
+    let weak = corner.setup().under(&["/usr/bin/setpriv", "--bounding-set=-sys_admin"]).start();
+    refused(Client::of(&weak).node_probe(&on_node), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
+    Client::of(&weak).controller_probe(&on_controller).expect("the controller can still make volumes");
 }
 
 /// "ControllerPublishVolume Errors": 9 with the node that has it, where one node only may.

@@ -248,7 +248,6 @@ pub fn capacity_is_for_what_is_asked(it: &Subject) {
 pub fn the_plugin_says_what_it_is(it: &Subject) {
     use wire::controller_service_capability::rpc::Type;
     it.client.controller_probe(&wire::ControllerProbeRequest { version: version(), ..Default::default() }).expect("healthy");
-    it.client.node_probe(&wire::NodeProbeRequest { version: version(), ..Default::default() }).expect("healthy");
     let request = wire::ControllerGetCapabilitiesRequest { version: version(), ..Default::default() };
     let told = it.client.controller_get_capabilities(&request).expect("capabilities").capabilities;
     let told: Vec<Type> = told.iter().map(|capability| capability.rpc().type_.unwrap()).collect();

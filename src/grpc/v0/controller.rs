@@ -171,7 +171,7 @@ impl wire::Controller for Controller {
 
     fn controller_probe(&self, request: wire::ControllerProbeRequest) -> Result<Plan<wire::ControllerProbeResponse>> {
         self.admit(&request.version)?;
-        self.volumes.ready()?;
+        self.volumes.can_manage()?;
         Ok(Plan::now(wire::ControllerProbeResponse::default()))
     }
 
