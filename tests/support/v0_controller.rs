@@ -206,6 +206,9 @@ pub fn capabilities_are_validated(it: &Subject) {
         assert!(!ask(&[mount_as("", Mode::MULTI_NODE_MULTI_WRITER, &[]), block()], attributes));
     }
     assert!(!ask(&[block()], &other), "those are not its attributes");
+    // As for CreateVolume.
+    let several = validate(&made.id, &[mount("xfs"), block(), mount("ext4")]);
+    refused(it.client.validate_volume_capabilities(&several), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
     for id in ["nobody's".to_string(), it.former()] {
         refused(it.client.validate_volume_capabilities(&validate(&id, &[block()])), Code::NOT_FOUND, &[&id]);
     }
@@ -241,6 +244,11 @@ pub fn capacity_is_for_what_is_asked(it: &Subject) {
     assert!(ask(vec![block(), mount("ext4")], it.parameters.clone()).expect("capacity") > mib(8));
     let unsupported = vec![block(), mount_as("ext4", Mode::MULTI_NODE_MULTI_WRITER, &[])];
     assert_eq!(ask(unsupported, it.parameters.clone()), Ok(0));
+    // As for CreateVolume.
+    let several = vec![mount("xfs"), block(), mount("ext4")];
+    refused(ask(several, it.parameters.clone()), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
+    let with_xfs = it.parameters.clone().into_iter().chain(map(&[("csi.storage.k8s.io/fstype", "xfs")])).collect();
+    refused(ask(vec![mount("ext4")], with_xfs), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
     refused(ask(vec![], map(&[("nobody's", "x")])), Code::INVALID_ARGUMENT, &["nobody's"]);
 }
 
