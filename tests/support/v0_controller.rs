@@ -34,9 +34,22 @@ impl Subject {
     pub fn rbd() -> Self {
         let corner = Corner::new();
         let daemon = corner.start();
+        Self::of_corner(corner, daemon)
+    }
+
+    fn of_corner(corner: Corner, daemon: Daemon) -> Self {
         let parameters = map(&[("pool", "rbd"), ("namespace", &corner.namespace)]);
         let impossible_node = "n".repeat(100);
         Self { client: Client::of(&daemon), daemon, parameters, impossible_node, corner: Some(corner) }
+    }
+
+    /// As [`rbd`](Self::rbd), with a daemon that has no key for the cluster.
+    pub fn rbd_without_key() -> Self {
+        let corner = Corner::new();
+        let setup = corner.setup();
+        let entry = format!("[cluster.main]\nmonitors = {:?}\n", corner.cluster.mon_vector());
+        std::fs::write(setup.scratch.path("clusters.toml"), entry).expect("write the file");
+        Self::of_corner(corner, setup.start())
     }
 
     /// A block volume of 8 MiB.
