@@ -97,16 +97,19 @@ fn what_is_not_served_is_unimplemented() {
     assert_eq!(answer.expect_err("nobody speaks it").code, Code::UNIMPLEMENTED);
 }
 
-/// "ControllerProbe Errors", "NodeProbe Errors": 9 where something is missing.
+/// "ControllerProbe Errors", "NodeProbe Errors": 9 where something is missing that the one or the other needs.
 #[test]
 fn probes_tell_what_is_missing() {
-    let without = ["/usr/bin/setpriv", "--bounding-set=-sys_admin"];
-    let node = Setup::new().set("CEPHLET_SERVICES", "node").under(&without).start();
-    let probe = wire::NodeProbeRequest { version: version(), ..Default::default() };
-    refused(Client::of(&node).node_probe(&probe), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
-    let both = Setup::new().under(&without).start();
-    let probe = wire::ControllerProbeRequest { version: version(), ..Default::default() };
-    Client::of(&both).controller_probe(&probe).expect("the controller can still make volumes");
+    let on_node = wire::NodeProbeRequest { version: version(), ..Default::default() };
+    let on_controller = wire::ControllerProbeRequest { version: version(), ..Default::default() };
+    Client::of(&Daemon::start()).node_probe(&on_node).expect("healthy");
+    let without = || Setup::new().under(&["/usr/bin/setpriv", "--bounding-set=-sys_admin"]);
+    let node = without().set("CEPHLET_SERVICES", "node").start();
+    refused(Client::of(&node).node_probe(&on_node), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
+    let both = without().start();
+    refused(Client::of(&both).node_probe(&on_node), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
+    Client::of(&both).controller_probe(&on_controller).expect("the controller can still make volumes");
+    assert!(both.client().is_ready(), "as v1 has it, the plugin can work");
 }
 
 /// "GetNodeID": what it tells is what ControllerPublishVolume takes, at most 128 bytes.

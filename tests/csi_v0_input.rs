@@ -2,10 +2,10 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use cephlet::grpc::proto::csi as wire;
-use protobuf::MessageField;
+use protobuf::{EnumOrUnknown, MessageField};
 use support::client::Answer;
 use support::machine::{picture, run};
 use support::requests::map;
@@ -80,6 +80,11 @@ fn what_is_too_long_is_named() {
             ("fs_type is 129 bytes", create(volume_as("x", mib(8), mount(&long)))),
             ("mount_flags is", create(volume_as("x", mib(8), flags(17)))),
             ("volume_id is 129 bytes", client.delete_volume(&delete(&long)).map(drop)),
+            ("volume_id is 129 bytes", client.controller_publish_volume(&publish_to(&long, "node-1", block())).map(drop)),
+            ("volume_id is 129 bytes", client.controller_unpublish_volume(&unpublish_from(&long, "node-1")).map(drop)),
+            ("volume_id is 129 bytes", client.validate_volume_capabilities(&validate(&long, &[block()])).map(drop)),
+            ("volume_id is 129 bytes", client.node_publish_volume(&publish(&long, &at, block())).map(drop)),
+            ("volume_id is 129 bytes", client.node_unpublish_volume(&unpublish(&long, &at)).map(drop)),
             ("node_id is 129 bytes", client.controller_publish_volume(&publish_to(id, &long, block())).map(drop)),
             ("node_id is 129 bytes", client.controller_unpublish_volume(&unpublish_from(id, &long)).map(drop)),
             ("volume_attributes is", client.controller_publish_volume(&attributes).map(drop)),
@@ -106,6 +111,75 @@ fn paths_that_could_lead_astray_are_named() {
         let unpublish = |path: &&str| ("target_path", client.node_unpublish_volume(&unpublish(id, path)).map(drop));
         bad.iter().map(publish).chain(bad.iter().map(unpublish)).collect()
     });
+}
+
+/// "VolumeCapability", in every message that has one.
+#[test]
+fn capabilities_that_say_nothing_are_named() {
+    use wire::volume_capability::AccessMode;
+    let with_mode = |mode| wire::VolumeCapability { access_mode: mode, ..mount("ext4") };
+    let number = |number| MessageField::some(AccessMode { mode: EnumOrUnknown::from_i32(number), ..Default::default() });
+    let wrong = [
+        ("neither block nor mount", wire::VolumeCapability { access_type: None, ..mount("ext4") }),
+        ("access_mode", with_mode(MessageField::none())),
+        ("access_mode", with_mode(number(0))),
+        // v1 has more of them.
+        ("access_mode", with_mode(number(6))),
+        ("access_mode", with_mode(number(7))),
+        ("access_mode", with_mode(number(-1))),
+        ("mount_flags", mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[""])),
+        ("mount_flags", mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["a\0b"])),
+        ("mount_flags", mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["a\nb"])),
+        ("fs_type is 129 bytes", mount(&"x".repeat(129))),
+    ];
+    all_refused(|daemon, client, id| {
+        let at = daemon.text("target");
+        let asked = wrong.iter().map(|(what, capability)| {
+            let room = wire::GetCapacityRequest { volume_capabilities: vec![capability.clone()], ..capacity() };
+            [
+                (*what, client.create_volume(&volume_as("x", mib(8), capability.clone())).map(drop)),
+                (*what, client.get_capacity(&room).map(drop)),
+                (*what, client.validate_volume_capabilities(&validate(id, std::slice::from_ref(capability))).map(drop)),
+                (*what, client.controller_publish_volume(&publish_to(id, "node-1", capability.clone())).map(drop)),
+                (*what, client.node_publish_volume(&publish(id, &at, capability.clone())).map(drop)),
+            ]
+        });
+        asked.flatten().collect()
+    });
+}
+
+/// "CreateVolume": what is asked with must be possible; and "GetCapacity" has the same parameters.
+#[test]
+fn parameters_that_mean_nothing_are_named_with_what_was_meant() {
+    all_refused(|_, client, _| {
+        let wrong = [
+            ("preallocate", ("preAllocate", "true")),
+            ("preallocate", ("preallocate", "yes")),
+            ("fstype", ("csi.storage.k8s.io/fstype", "vfat")),
+            ("backend", ("backend", "rbd")),
+        ];
+        let asked = wrong.map(|(what, pair)| {
+            let made = wire::CreateVolumeRequest { parameters: map(&[pair]), ..volume_as("x", mib(8), block()) };
+            let room = wire::GetCapacityRequest { parameters: map(&[pair]), ..capacity() };
+            [(what, client.create_volume(&made).map(drop)), (what, client.get_capacity(&room).map(drop))]
+        });
+        asked.into_iter().flatten().collect()
+    });
+}
+
+/// "CreateVolumeRequest.name": any text, and of different texts different volumes.
+#[test]
+fn names_are_text() {
+    all_refused(|_, client, _| {
+        let bad = ["a\0b", "a\nb", "\u{7f}", "a\u{85}b"];
+        bad.map(|name| ("name", client.create_volume(&volume(name)).map(drop))).into()
+    });
+    let daemon = Daemon::start();
+    let client = Client::of(&daemon);
+    let names = ["../../etc/passwd", "a/b", "ü ÿ 漢", "%2e%2e", "-rf", "a:b@c", "."];
+    let ids: BTreeSet<String> = names.map(|name| client.create(&volume_as(name, mib(8), block())).expect(name).id).into();
+    assert_eq!(ids.len(), names.len());
+    ids.iter().for_each(|id| client.delete_volume(&delete(id)).map(drop).expect("delete"));
 }
 
 const MARKER: &str = "AQmarkerOfASecretThatNobodyMaySee==";

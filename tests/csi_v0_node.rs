@@ -7,11 +7,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use cephlet::grpc::proto::csi as wire;
+use protobuf::Message;
 use support::client::Answer;
 use support::machine::{is_mounted, loops_below, mount_at, mounts_below};
+use support::stub::Hanging;
 use support::v0::*;
 use support::v0_controller::Subject;
-use support::{Code, Daemon, refused, requests};
+use support::{Code, Daemon, Setup, raw, refused, requests};
 
 /// A volume of a daemon, through 0.1.
 struct Volume {
@@ -23,7 +25,10 @@ struct Volume {
 
 impl Volume {
     fn new(capability: wire::VolumeCapability) -> Self {
-        let daemon = Daemon::start();
+        Self::of(Daemon::start(), capability)
+    }
+
+    fn of(daemon: Daemon, capability: wire::VolumeCapability) -> Self {
         let client = Client::of(&daemon);
         let id = client.create(&volume_as("one", mib(32), capability.clone())).expect("create").id;
         Self { daemon, client, id, capability }
@@ -204,6 +209,59 @@ fn a_failed_publishing_leaves_nothing() {
     volume.daemon.assert_node_is_clean();
     assert!(volume.daemon.path("target").is_dir() && volume.daemon.path("file").is_file());
     volume.client.delete_volume(&delete(&volume.id)).expect("nobody uses it");
+}
+
+/// A volume whose publishing at `broken` died while its file system was made; the daemon runs again.
+fn broken_off() -> Volume {
+    let setup = Setup::new().in_own_session();
+    let mkfs = Hanging::new(&setup.scratch, "mkfs.ext4");
+    let mut volume = Volume::of(setup.set("CEPHLET_TOOL_PATH", mkfs.tool_path()).start(), mount("ext4"));
+    let bytes = volume.request("broken").write_to_bytes().expect("encodes");
+    let channel = volume.daemon.client().channel;
+    let _call = raw::begin(&channel, "/csi.Node/NodePublishVolume", bytes);
+    mkfs.await_start();
+    volume.daemon.kill9();
+    mkfs.release();
+    volume.daemon.await_leftovers();
+    volume.restart();
+    assert_eq!((loops_below(&volume.daemon.local_dir()).len(), is_mounted(&volume.daemon.path("broken"))), (1, false));
+    volume
+}
+
+/// "NodePublishVolume": "If this RPC failed, or the CO does not know if it failed or not, it MAY choose to call NodePublishVolume
+/// again, or choose to call NodeUnpublishVolume." It may also do neither: where nothing was ever mounted nothing is in the way.
+#[test]
+fn a_publishing_that_was_broken_off_keeps_nobody_from_another() {
+    let volume = broken_off();
+    for (at, flags) in [("elsewhere", vec!["noatime"]), ("broken", vec!["nodiratime"])] {
+        let capability = mount_as("ext4", Mode::SINGLE_NODE_WRITER, &flags);
+        let request = wire::NodePublishVolumeRequest { volume_capability: Some(capability).into(), ..volume.request(at) };
+        volume.send(&request).expect("publish in another way");
+        assert!(mount_at(&volume.daemon.path(at)).expect("a mount").options.contains(flags[0]));
+        volume.unpublish(at).expect("unpublish");
+        volume.daemon.assert_node_is_clean();
+    }
+}
+
+#[test]
+fn a_publishing_that_was_broken_off_is_done_when_it_is_asked_again() {
+    let volume = broken_off();
+    volume.publish("broken").expect("publish");
+    refused(volume.publish("elsewhere"), Code::FAILED_PRECONDITION, &["broken"]);
+    volume.unpublish("broken").expect("unpublish");
+    volume.daemon.assert_node_is_clean();
+}
+
+#[test]
+fn a_publishing_that_was_broken_off_holds_no_device() {
+    let volume = broken_off();
+    volume.client.delete_volume(&delete(&volume.id)).expect("nobody has it");
+    volume.daemon.assert_node_is_clean();
+    let volume = broken_off();
+    let (v1, staging) = (volume.daemon.client(), volume.daemon.text("stage"));
+    v1.node_stage_volume(&requests::stage(&volume.id, &staging, requests::mount("ext4"))).expect("stage");
+    v1.node_unstage_volume(&requests::unstage(&volume.id, &staging)).expect("unstage");
+    volume.daemon.assert_node_is_clean();
 }
 
 /// Paths are as long as the kernel allows, and mean the same however they are spelled.

@@ -2,13 +2,16 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use cephlet::grpc::proto::csi as wire;
 use cephlet::journal::{Change, Journal, RealDisk, Table};
-use support::requests;
+use support::client::Answer;
+use support::requests::{self, map};
 use support::v0::*;
 use support::v0_controller::Subject;
-use support::{Code, await_that, refused};
+use support::{Code, Corner, await_that, refused};
 
 controller_tests!(Subject::rbd);
 
@@ -60,6 +63,22 @@ fn an_interrupted_deletion_goes_on_as_it_was_asked() {
     it.corner.expect("a corner").await_empty();
 }
 
+/// "ControllerProbe Errors", "NodeProbe Errors": each asks for what its own service needs.
+#[test]
+fn probes_tell_what_is_missing() {
+    let corner = Corner::new();
+    let on_node = wire::NodeProbeRequest { version: version(), ..Default::default() };
+    let on_controller = wire::ControllerProbeRequest { version: version(), ..Default::default() };
+    let bare = corner.setup();
+    let no_tools = bare.scratch.dir("no-tools").display().to_string();
+    let bare = bare.set("CEPHLET_TOOL_PATH", no_tools).start();
+    refused(Client::of(&bare).controller_probe(&on_controller), Code::FAILED_PRECONDITION, &["rbd was not found"]);
+    assert!(bare.client().is_ready(), "as v1 has it, the plugin can work");
+    let weak = corner.setup().under(&["/usr/bin/setpriv", "--bounding-set=-sys_admin"]).start();
+    refused(Client::of(&weak).node_probe(&on_node), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
+    Client::of(&weak).controller_probe(&on_controller).expect("the controller can still make volumes");
+}
+
 /// "ControllerPublishVolume Errors": 9 with the node that has it, where one node only may.
 #[test]
 fn a_volume_of_one_node_is_not_given_to_another() {
@@ -81,6 +100,64 @@ fn a_volume_of_one_node_is_not_given_to_another() {
     publish("node-2", Mode::MULTI_NODE_MULTI_WRITER).expect("publish");
     it.client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back from all");
     assert!(nodes().is_empty());
+}
+
+/// The requests that have "user_credentials", each with these, in the order of a volume's life; but for NodeUnpublishVolume.
+fn with_credentials(it: &Subject, id: &str, credentials: &HashMap<String, String>) -> Vec<(&'static str, Answer<()>)> {
+    macro_rules! ask {
+        ($($rpc:ident: $request:expr,)*) => {
+            vec![$((stringify!($rpc), {
+                let mut request = $request;
+                request.user_credentials = credentials.clone();
+                it.client.$rpc(&request).map(drop)
+            }),)*]
+        };
+    }
+    ask! {
+        create_volume: it.volume("one"),
+        controller_publish_volume: publish_to(id, "node-1", block()),
+        controller_unpublish_volume: unpublish_from(id, ""),
+        node_publish_volume: publish(id, &it.daemon.text("device"), block()),
+        delete_volume: delete(id),
+    }
+}
+
+/// "user_credentials": in every message that has them they are what the cluster is asked with, also where the daemon has a key of
+/// its own; without any a cluster that has no key is not asked at all.
+#[test]
+fn credentials_reach_the_cluster_in_every_message() {
+    let keyed = Subject::rbd();
+    let mut it = Subject::rbd_without_key();
+    let key =
+        |user: &str, of: &str| map(&[("userID", user), ("userKey", &it.corner.as_ref().expect("a corner").cluster.key(of))]);
+    let (good, wrong) = (key("cephlet", "cephlet"), key("cephlet", "admin"));
+    let id =
+        it.client.create(&wire::CreateVolumeRequest { user_credentials: good.clone(), ..it.volume("one") }).expect("create").id;
+    for (subject, credentials, says) in [(&it, &HashMap::new(), "userKey"), (&it, &wrong, "cephlet"), (&keyed, &wrong, "cephlet")]
+    {
+        let id = if std::ptr::eq(subject, &it) { id.clone() } else { keyed.create("one").id };
+        for (rpc, answer) in with_credentials(subject, &id, credentials) {
+            let refusal = answer.expect_err(rpc);
+            assert!(refusal.code == Code::UNAUTHENTICATED && refusal.message.contains(says), "{rpc}: {refusal:?}");
+        }
+    }
+    for half in
+        [map(&[("userID", "cephlet")]), map(&[("userKey", &good["userKey"])]), map(&[("userID", "a b"), ("userKey", "?")])]
+    {
+        for (rpc, answer) in with_credentials(&it, &id, &half) {
+            let refusal = answer.expect_err(rpc);
+            assert!(refusal.code == Code::INVALID_ARGUMENT && refusal.message.contains("user"), "{rpc}: {refusal:?}");
+        }
+    }
+    for (rpc, answer) in with_credentials(&it, &id, &good) {
+        // The node may lack the driver. What it took for itself before that it has given back, or the deletion would be refused.
+        assert!(answer.is_ok() || rpc == "node_publish_volume", "{rpc}: {answer:?}");
+    }
+    let gone =
+        |user_credentials| wire::NodeUnpublishVolumeRequest { user_credentials, ..unpublish(&id, &it.daemon.text("device")) };
+    refused(it.client.node_unpublish_volume(&gone(good)), Code::NOT_FOUND, &[&id]);
+    it.client.node_unpublish_volume(&gone(HashMap::new())).expect("nobody knows, and here it is not");
+    it.corner.take().expect("a corner").await_empty();
 }
 
 /// Which programs the creation was made with, each without its arguments but the first.

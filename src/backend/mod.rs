@@ -198,6 +198,14 @@ pub trait Backend: Send + Sync {
     /// Why nothing can work at all, if so. Asked by every Probe: answers from memory.
     fn ready(&self) -> Result<()>;
 
+    /// Why volumes can neither be made nor be given to nodes here, if so. Looks at this machine alone, not at the storage.
+    fn can_manage(&self) -> Result<()> {
+        self.ready()
+    }
+
+    /// Why no volume can be attached to this node, if so. Looks at this machine alone, not at the storage.
+    fn can_attach(&self) -> Result<()>;
+
     /// The topology segments of this node; None where volumes are reachable from everywhere.
     fn topology(&self) -> Option<Map>;
 

@@ -175,6 +175,12 @@ pub trait Runner: Send + Sync {
     /// # Errors
     /// Every way in which the command did not end with status 0.
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError>;
+
+    /// Whether `tool` is on this machine; starts nothing.
+    ///
+    /// # Errors
+    /// [`CommandError::NotFound`] if it is not.
+    fn has(&self, tool: Tool) -> Result<(), CommandError>;
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use super::{Class, Cmd, CommandError, Helper, Output, Runner};
+use super::{Class, Cmd, CommandError, Helper, Output, Runner, Tool};
 use crate::call::Call;
 
 /// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails it at the end.
@@ -45,6 +45,7 @@ impl<Q, A> Drop for Script<Q, A> {
 pub struct FakeRunner {
     script: Script<Vec<String>, Result<Output, CommandError>>,
     ran: Mutex<Vec<Cmd>>,
+    missing: Mutex<Vec<Tool>>,
 }
 
 impl FakeRunner {
@@ -64,6 +65,11 @@ impl FakeRunner {
         self.script.expect(owned(argv), Err(error));
     }
 
+    /// From now on this tool is not there.
+    pub fn lack(&self, tool: Tool) {
+        self.missing.lock().push(tool);
+    }
+
     /// What was run so far: for what is not in the command line (class, stdin).
     pub fn ran(&self) -> Vec<Cmd> {
         self.ran.lock().clone()
@@ -80,6 +86,13 @@ impl Runner for FakeRunner {
         self.ran.lock().push(cmd.clone());
         let args = cmd.args.iter().map(|arg| arg.to_string_lossy().into_owned());
         self.script.answer(&std::iter::once(cmd.tool.file_name().to_owned()).chain(args).collect())
+    }
+
+    fn has(&self, tool: Tool) -> Result<(), CommandError> {
+        match self.missing.lock().contains(&tool) {
+            true => Err(CommandError::NotFound { tool, searched: Vec::new() }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -117,7 +130,6 @@ impl Helper for FakeHelper {
 
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::Tool;
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

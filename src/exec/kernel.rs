@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::{Class, Helper};
@@ -116,6 +117,18 @@ impl fmt::Debug for Kernel {
 }
 
 impl Kernel {
+    /// Why nothing can be mounted here at all, if so.
+    pub fn can_mount(&self) -> Result<()> {
+        let capabilities = rustix::thread::capabilities(None);
+        let capabilities = capabilities.map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
+        match capabilities.effective.contains(CapabilitySet::SYS_ADMIN) {
+            true => Ok(()),
+            false => Err(Error::precondition(
+                "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and grant it",
+            )),
+        }
+    }
+
     /// Asks through `helper`.
     pub fn new(helper: Arc<dyn Helper>) -> Self {
         Self { helper }

@@ -256,6 +256,10 @@ impl Runner for Processes {
         let start = Start { files: &cmd.files, ..start };
         self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)
     }
+
+    fn has(&self, tool: Tool) -> Result<(), CommandError> {
+        self.tools.path(tool).map(drop)
+    }
 }
 
 impl Helper for Processes {

@@ -10,6 +10,7 @@ pub mod flock;
 pub mod freeze;
 pub mod keyring;
 pub mod loopdev;
+pub mod modules;
 pub mod mount;
 pub mod mountinfo;
 pub mod nbd;

@@ -51,6 +51,11 @@ impl Table {
         Self { sysfs: sysfs.into(), procfs: procfs.into() }
     }
 
+    /// Whether the driver is loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.sysfs.join("module/nbd").is_dir()
+    }
+
     /// Every connected device that has a cookie, in their order.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use crate::backend::{Deleted, Deletion};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 use crate::volume::requests::DeleteVolume;
 use crate::volume::{Intend, Operation, Volumes};
 
@@ -24,7 +25,7 @@ impl Volumes {
         let deletion = Deletion { id: &named, snapshots_may_outlive: *snapshots_may_outlive, secrets };
         let meant = RefCell::new(named.clone());
         let outcome = backend.delete(call, &deletion, &|id| {
-            self.refuse_used_here(id)?;
+            self.refuse_used_here(call, id, secrets)?;
             meant.replace(id.clone());
             // Without an incarnation the intent could, after a crash, hit what was put there by hand later.
             if id.incarnation.is_some() { begin(&id.to_string()) } else { Ok(()) }
@@ -34,8 +35,9 @@ impl Volumes {
         Ok(outcome)
     }
 
-    fn refuse_used_here(&self, id: &VolumeId) -> Result<()> {
+    fn refuse_used_here(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
         let Some(record) = self.node_record(id)? else { return Ok(()) };
+        let Some(record) = self.still_in_use(call, id, record, secrets, |_| false)? else { return Ok(()) };
         let paths = record.paths().collect::<Vec<_>>().join(", ");
         Err(Error::precondition(format!("volume {id} is in use on this node at {paths}: unpublish and unstage it first")))
     }

@@ -104,7 +104,21 @@ impl Volumes {
 
     /// Whether this copy can work: it can as long as one of its backends can.
     pub fn ready(&self) -> Result<()> {
-        let troubles: Vec<Error> = self.backends.iter().filter_map(|backend| backend.ready().err()).collect();
+        self.one_can(|backend| backend.ready())
+    }
+
+    /// Whether volumes can be made and given to nodes here.
+    pub fn can_manage(&self) -> Result<()> {
+        self.one_can(|backend| backend.can_manage())
+    }
+
+    /// Whether this node can use volumes.
+    pub fn can_attach(&self) -> Result<()> {
+        self.one_can(|backend| backend.can_attach())
+    }
+
+    fn one_can(&self, work: impl Fn(&dyn Backend) -> Result<()>) -> Result<()> {
+        let troubles: Vec<Error> = self.backends.iter().filter_map(|backend| work(backend.as_ref()).err()).collect();
         let works = troubles.len() < self.backends.iter().count();
         match (works, self.journal.poisoned()) {
             (true, None) => Ok(()),

@@ -66,8 +66,8 @@ pub struct Target {
     pub read_only: bool,
     /// We made the file or directory, so we remove it.
     pub made: bool,
-    /// A single-node mode means that this target is the only one, whatever the configuration says.
-    pub strict: bool,
+    /// Published without a stage. In a single-node mode it is the only target, whatever the configuration says.
+    pub unstaged: bool,
 }
 
 impl NodeRecord {
@@ -135,14 +135,14 @@ fn decode_staging(record: records::Staging) -> Option<Staging> {
 }
 
 fn encode_target(target: &Target) -> records::Target {
-    let Target { path, mode, read_only, made, strict } = target;
+    let Target { path, mode, read_only, made, unstaged } = target;
     let (path, mode) = (path.clone(), mode.number());
-    records::Target { path, mode, read_only: *read_only, made: *made, strict: *strict, ..Default::default() }
+    records::Target { path, mode, read_only: *read_only, made: *made, unstaged: *unstaged, ..Default::default() }
 }
 
 fn decode_target(record: records::Target) -> Option<Target> {
     let mode = Mode::from_number(record.mode)?;
-    Some(Target { path: record.path, mode, read_only: record.read_only, made: record.made, strict: record.strict })
+    Some(Target { path: record.path, mode, read_only: record.read_only, made: record.made, unstaged: record.unstaged })
 }
 
 /// An intent as it is written down.
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn records_survive_the_round_trip() {
         let staging = Staging { path: "/s".into(), mode: Mode::SingleNodeWriter, read_only: false };
-        let target = Target { path: "/t".into(), mode: Mode::SingleNodeReaderOnly, read_only: true, made: true, strict: true };
+        let target = Target { path: "/t".into(), mode: Mode::SingleNodeReaderOnly, read_only: true, made: true, unstaged: true };
         for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }] {
             let record = NodeRecord {
                 volume_id: "local:n:::o:1".into(),

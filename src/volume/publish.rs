@@ -24,7 +24,7 @@ impl Volumes {
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
         let mode = request.capability.mode;
-        let wanted = Target { path: request.target_path.clone(), mode, read_only, made: false, strict: false };
+        let wanted = Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
         let is_new = add_target(&id, &mut record, wanted, self.single_node_targets)?;
         if is_new {
             self.remember(&id, &record)?;
@@ -137,7 +137,7 @@ pub(super) fn add_target(id: &VolumeId, record: &mut NodeRecord, wanted: Target,
 fn check_other_targets(id: &VolumeId, record: &NodeRecord, wanted: &Target, configured: SingleNodeTargets) -> Result<()> {
     let Some(other) = record.targets.first() else { return Ok(()) };
     let all = || record.targets.iter().chain([wanted]);
-    let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.strict);
+    let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.unstaged);
     let single = |mode: Mode| match mode {
         Mode::SingleNodeSingleWriter => true,
         Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,

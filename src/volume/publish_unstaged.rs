@@ -3,6 +3,9 @@
 //! The device is attached and mounted once, below the runtime directory, however many targets there are, as for a stage; only
 //! nobody is given a staging path. So there is nothing else to take back: whoever gives up the last path of a volume, in whichever
 //! way he was given it, has the device taken from the node.
+//!
+//! An orchestrator that does not hear how a publishing ended may ask again or unpublish, but need not: what was broken off before
+//! anything was mounted at its target counts for nobody else.
 
 use std::path::Path;
 
@@ -24,9 +27,9 @@ impl Volumes {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
         self.refuse_predecessor(&id)?;
-        let before = self.node_record(&id)?;
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
+        let before = self.record_before(call, &id, request, &fs_type)?;
         let mut record = before.unwrap_or_else(|| self.first_record(&id, &context, &fs_type));
         let is_new = enter_target(&id, &mut record, request, &fs_type, self.single_node_targets)?;
         if is_new {
@@ -44,6 +47,18 @@ impl Volumes {
             if is_new {
                 self.forget_failed_target(call, &id, &request.target_path, &request.secrets, error)
             }
+        })
+    }
+
+    /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not asked for again just as
+    /// it was, keeps nobody from another.
+    fn record_before(&self, call: &Call, id: &VolumeId, request: &PublishUnstaged, fs_type: &str) -> Result<Option<NodeRecord>> {
+        let Some(record) = self.node_record(id)? else { return Ok(None) };
+        let wanted = target_of(request);
+        let same_access = record.access == node_record::shared_access(&request.capability, fs_type);
+        self.still_in_use(call, id, record, &request.secrets, |target| {
+            let Target { path, mode, read_only, .. } = target;
+            same_access && (path, mode, read_only) == (&wanted.path, &wanted.mode, &wanted.read_only)
         })
     }
 
@@ -82,14 +97,20 @@ fn enter_target(
     fs_type: &str,
     configured: SingleNodeTargets,
 ) -> Result<bool> {
-    let (capability, path) = (&request.capability, request.target_path.clone());
-    let read_only = request.read_only || node_record::is_read_only(capability);
-    let target = Target { path, mode: capability.mode, read_only, made: false, strict: true };
+    let target = target_of(request);
+    let read_only = target.read_only;
     let is_new = add_target(id, record, target, configured)?;
     let conflict = if is_new { Kind::Precondition } else { Kind::AlreadyExists };
-    let access = node_record::shared_access(capability, fs_type);
+    let access = node_record::shared_access(&request.capability, fs_type);
     let admitted = admit(id, record, &access, read_only, &request.target_path);
     admitted.map(|()| is_new).map_err(|error| error.with_kind(conflict))
+}
+
+/// The target that is asked for.
+fn target_of(request: &PublishUnstaged) -> Target {
+    let (path, mode) = (request.target_path.clone(), request.capability.mode);
+    let read_only = request.read_only || node_record::is_read_only(&request.capability);
+    Target { path, mode, read_only, made: false, unstaged: true }
 }
 
 /// What publishing passes to the backend. A device is read-only for all or for nobody.

@@ -12,7 +12,7 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Volumes;
-use crate::volume::mounts;
+use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{NodeRecord, Target};
 use crate::volume::requests::{Access, Unpublish, Unstage};
 
@@ -37,7 +37,7 @@ impl Volumes {
             }
             record.stagings.retain(|staging| staging.path != path);
         }
-        self.release(call, id, &record, secrets)
+        self.release(call, id, record, secrets)
     }
 
     pub(super) fn remove_target(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets) -> Result<()> {
@@ -47,11 +47,12 @@ impl Volumes {
             remove_made(target, &record.access)?;
             record.targets.retain(|target| target.path != path);
         }
-        self.release(call, id, &record, secrets)
+        self.release(call, id, record, secrets)
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
-    fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord, secrets: &Secrets) -> Result<()> {
+    fn release(&self, call: &Call, id: &VolumeId, mut record: NodeRecord, secrets: &Secrets) -> Result<()> {
+        self.drop_broken_off(id, &mut record, |_| false)?;
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
@@ -60,7 +61,43 @@ impl Volumes {
                 backend.detach(call, id, record.alone, secrets)?;
             }
         }
-        self.remember(id, record)
+        self.remember(id, &record)
+    }
+
+    /// The record without the publishings that were broken off before anything was mounted, but for the one that `is_asked_again`;
+    /// None if nobody is left, and then the device is taken from the node.
+    pub(super) fn still_in_use(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        mut record: NodeRecord,
+        secrets: &Secrets,
+        is_asked_again: impl Fn(&Target) -> bool,
+    ) -> Result<Option<NodeRecord>> {
+        self.drop_broken_off(id, &mut record, is_asked_again)?;
+        match record.is_unused() {
+            true => self.release(call, id, record, secrets).map(|()| None),
+            false => Ok(Some(record)),
+        }
+    }
+
+    /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its publishing ended may
+    /// unpublish there, but need not.
+    fn drop_broken_off(&self, id: &VolumeId, record: &mut NodeRecord, is_kept: impl Fn(&Target) -> bool) -> Result<()> {
+        let mut targets = Vec::new();
+        for target in std::mem::take(&mut record.targets) {
+            let nothing = || -> Result<bool> { Ok(self.mounted_at(id, &mounts::resolved(&target.path)?)? == Mounted::Nothing) };
+            if !target.unstaged || is_kept(&target) || !nothing()? {
+                targets.push(target);
+            } else {
+                log::info!("volume {id}: nothing is mounted at {}, so that target is forgotten", target.path);
+                if let Err(error) = remove_made(&target, &record.access) {
+                    log::warn!("volume {id}: {error}");
+                }
+            }
+        }
+        record.targets = targets;
+        Ok(())
     }
 }
 

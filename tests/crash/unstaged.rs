@@ -7,7 +7,7 @@ use super::trial::{Points, Told, Trial};
 use crate::support::client::Answer;
 use crate::support::machine::{loops_below, mount_at, mounts_below};
 use crate::support::v0::{self, Client};
-use crate::support::{MIB, requests};
+use crate::support::{Code, MIB, requests};
 
 const CHANGING: &[&str] =
     &["write to the journal", "sync the journal", "journal synced", "start a process", "process started", "a process has ended"];
@@ -145,6 +145,50 @@ fn a_device_without_a_stage_is_unpublished() {
         remove_target(scene);
     };
     Trial { scene: published_device, ask: unpublish, check, steps: CHANGING }.run();
+}
+
+/// The orchestrator gives the publishing up and publishes elsewhere. Only what was mounted is in the way.
+#[test]
+fn a_publishing_that_died_leaves_the_volume_free_unless_it_is_mounted() {
+    let prepared = || {
+        let mut scene = blank();
+        assert!(scene.daemon.terminate().success(), "{}", scene.daemon.log.text());
+        scene
+    };
+    let elsewhere = |scene: &Scene| v0::publish(scene.id(), &scene.daemon.text("elsewhere"), v0::mount("ext4"));
+    let mut rehearsal = prepared();
+    assert!(rehearsal.daemon.start_to_crash(usize::MAX), "not that soon");
+    publish(&mut rehearsal).expect("publish");
+    rehearsal.daemon.kill9();
+    let points = Points::heard_by(&rehearsal);
+    let mut free = 0;
+    for point in points.before + 1..=points.before + points.during.len() {
+        let mut scene = prepared();
+        assert!(scene.daemon.start_to_crash(point), "it is ready before it dies");
+        publish(&mut scene).expect_err("it dies");
+        scene.daemon.wait();
+        scene.daemon.await_leftovers();
+        scene.daemon.restart();
+        let published = Client::of(&scene.daemon).publish(&elsewhere(&scene));
+        let at = match mount_at(&scene.path("target")) {
+            Some(_) => {
+                assert_eq!(published.expect_err("it is mounted").code, Code::FAILED_PRECONDITION);
+                "target"
+            }
+            None => {
+                published.unwrap_or_else(|failure| panic!("{point}: {failure:?}"));
+                free += 1;
+                "elsewhere"
+            }
+        };
+        let request = v0::unpublish(scene.id(), &scene.daemon.text(at));
+        Client::of(&scene.daemon).node_unpublish_volume(&request).expect("unpublish");
+        scene.daemon.assert_node_is_clean();
+        // The target was there before, so it is the orchestrator's.
+        fs::remove_dir(scene.path("target")).expect("remove the target");
+        scene.assert_leaves_nothing();
+    }
+    assert!(free > 3, "{free} of {:?}", points.during);
 }
 
 /// Every change and every sync on the way, from the ready daemon to the answer.

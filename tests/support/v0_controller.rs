@@ -34,9 +34,22 @@ impl Subject {
     pub fn rbd() -> Self {
         let corner = Corner::new();
         let daemon = corner.start();
+        Self::of_corner(corner, daemon)
+    }
+
+    fn of_corner(corner: Corner, daemon: Daemon) -> Self {
         let parameters = map(&[("pool", "rbd"), ("namespace", &corner.namespace)]);
         let impossible_node = "n".repeat(100);
         Self { client: Client::of(&daemon), daemon, parameters, impossible_node, corner: Some(corner) }
+    }
+
+    /// As [`rbd`](Self::rbd), with a daemon that has no key for the cluster.
+    pub fn rbd_without_key() -> Self {
+        let corner = Corner::new();
+        let setup = corner.setup();
+        let entry = format!("[cluster.main]\nmonitors = {:?}\n", corner.cluster.mon_vector());
+        std::fs::write(setup.scratch.path("clusters.toml"), entry).expect("write the file");
+        Self::of_corner(corner, setup.start())
     }
 
     /// A block volume of 8 MiB.
@@ -206,6 +219,9 @@ pub fn capabilities_are_validated(it: &Subject) {
         assert!(!ask(&[mount_as("", Mode::MULTI_NODE_MULTI_WRITER, &[]), block()], attributes));
     }
     assert!(!ask(&[block()], &other), "those are not its attributes");
+    // As for CreateVolume.
+    let several = validate(&made.id, &[mount("xfs"), block(), mount("ext4")]);
+    refused(it.client.validate_volume_capabilities(&several), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
     for id in ["nobody's".to_string(), it.former()] {
         refused(it.client.validate_volume_capabilities(&validate(&id, &[block()])), Code::NOT_FOUND, &[&id]);
     }
@@ -241,6 +257,11 @@ pub fn capacity_is_for_what_is_asked(it: &Subject) {
     assert!(ask(vec![block(), mount("ext4")], it.parameters.clone()).expect("capacity") > mib(8));
     let unsupported = vec![block(), mount_as("ext4", Mode::MULTI_NODE_MULTI_WRITER, &[])];
     assert_eq!(ask(unsupported, it.parameters.clone()), Ok(0));
+    // As for CreateVolume.
+    let several = vec![mount("xfs"), block(), mount("ext4")];
+    refused(ask(several, it.parameters.clone()), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
+    let with_xfs = it.parameters.clone().into_iter().chain(map(&[("csi.storage.k8s.io/fstype", "xfs")])).collect();
+    refused(ask(vec![mount("ext4")], with_xfs), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
     refused(ask(vec![], map(&[("nobody's", "x")])), Code::INVALID_ARGUMENT, &["nobody's"]);
 }
 
@@ -248,7 +269,6 @@ pub fn capacity_is_for_what_is_asked(it: &Subject) {
 pub fn the_plugin_says_what_it_is(it: &Subject) {
     use wire::controller_service_capability::rpc::Type;
     it.client.controller_probe(&wire::ControllerProbeRequest { version: version(), ..Default::default() }).expect("healthy");
-    it.client.node_probe(&wire::NodeProbeRequest { version: version(), ..Default::default() }).expect("healthy");
     let request = wire::ControllerGetCapabilitiesRequest { version: version(), ..Default::default() };
     let told = it.client.controller_get_capabilities(&request).expect("capabilities").capabilities;
     let told: Vec<Type> = told.iter().map(|capability| capability.rpc().type_.unwrap()).collect();

@@ -3,8 +3,6 @@
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
-use rustix::thread::CapabilitySet;
-
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::Kernel;
@@ -47,16 +45,10 @@ pub trait Loops: Debug + Send + Sync {
 
 impl Loops for Kernel {
     fn usable(&self) -> Result<()> {
-        let capabilities = rustix::thread::capabilities(None);
-        let capabilities = capabilities.map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
-        match (capabilities.effective.contains(CapabilitySet::SYS_ADMIN), Path::new(loopdev::CONTROL).exists()) {
-            (true, true) => Ok(()),
-            (false, _) => Err(Error::precondition(
-                "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and grant it",
-            )),
-            (_, false) => {
-                Err(Error::precondition(format!("{} is missing: load the loop driver (modprobe loop)", loopdev::CONTROL)))
-            }
+        self.can_mount()?;
+        match Path::new(loopdev::CONTROL).exists() {
+            true => Ok(()),
+            false => Err(Error::precondition(format!("{} is missing: load the loop driver (modprobe loop)", loopdev::CONTROL))),
         }
     }
 

@@ -163,6 +163,10 @@ impl Backend for Local {
         Ok(())
     }
 
+    fn can_attach(&self) -> Result<()> {
+        self.loops.usable()
+    }
+
     fn topology(&self) -> Option<Map> {
         Some(self.segment())
     }

@@ -157,6 +157,16 @@ impl Backend for Rbd {
         self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
     }
 
+    fn can_manage(&self) -> Result<()> {
+        self.ready()?;
+        self.tool.usable()
+    }
+
+    fn can_attach(&self) -> Result<()> {
+        self.ready()?;
+        self.mapper.usable()
+    }
+
     fn topology(&self) -> Option<Map> {
         None
     }

@@ -269,6 +269,9 @@ pub type Limits<'a> = &'a [(&'a str, u64)];
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no trace of a key.
 pub trait RbdTool: Send + Sync {
+    /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
+    fn usable(&self) -> Result<()>;
+
     /// Makes an image with its metadata in one go.
     fn create(&self, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made>;
 

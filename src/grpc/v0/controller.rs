@@ -132,6 +132,7 @@ impl wire::Controller for Controller {
             secrets: Default::default(),
         }
         .checked()?;
+        decode::one_file_system(&request.capabilities, &request.parameters)?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let (supported, message) = match volumes.validate(call, &request)? {
@@ -163,6 +164,7 @@ impl wire::Controller for Controller {
             topology: None,
         }
         .checked()?;
+        decode::one_file_system(&request.capabilities, &request.parameters)?;
         Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
             let available_capacity = volumes.capacity(call, &request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
@@ -171,7 +173,7 @@ impl wire::Controller for Controller {
 
     fn controller_probe(&self, request: wire::ControllerProbeRequest) -> Result<Plan<wire::ControllerProbeResponse>> {
         self.admit(&request.version)?;
-        self.volumes.ready()?;
+        self.volumes.can_manage()?;
         Ok(Plan::now(wire::ControllerProbeResponse::default()))
     }
 

@@ -11,7 +11,7 @@
 //! | taking back what is absent | NOT_FOUND | OK |
 //! | deleting what snapshots would keep | FAILED_PRECONDITION | OK, the snapshots live on |
 //! | sizes | unsigned | signed |
-//! | health | of controller and node | of the plugin |
+//! | health | of the controller, and of the node: whether it can attach anything | of the plugin |
 
 pub mod controller;
 mod decode;

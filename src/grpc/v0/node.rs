@@ -70,7 +70,7 @@ impl wire::Node for Node {
 
     fn node_probe(&self, request: wire::NodeProbeRequest) -> Result<Plan<wire::NodeProbeResponse>> {
         self.admit(&request.version)?;
-        self.volumes.ready()?;
+        self.volumes.can_attach()?;
         Ok(Plan::now(wire::NodeProbeResponse::default()))
     }
 

@@ -112,6 +112,10 @@ impl fmt::Display for Image<'_> {
 }
 
 impl RbdTool for Cli {
+    fn usable(&self) -> Result<()> {
+        Ok([Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.runner.has(tool))?)
+    }
+
     fn create(&self, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
         images::create(self, call, spot, image)
     }

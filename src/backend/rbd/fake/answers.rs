@@ -253,6 +253,10 @@ impl State {
 }
 
 impl RbdTool for FakeCluster {
+    fn usable(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn create(&self, _: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
         let step = format!("create {}", image.name);
         self.half_step(step, |state| state.create(spot, image), |state| state.create_half(spot, image))

@@ -70,6 +70,17 @@ impl Mapper {
         }
     }
 
+    /// Why the driver is not there and cannot be loaded, if so.
+    pub(super) fn has_kernel_driver(&self) -> Result<()> {
+        if self.bus.is_loaded() {
+            return Ok(());
+        }
+        if !self.modules.has("rbd") {
+            return Err(no_driver("there is no module of it (in a container: mount the host's /lib/modules)"));
+        }
+        self.runner.has(Tool::Modprobe).map_err(|error| no_driver(&Error::from(error).to_string()))
+    }
+
     /// Loads the driver, if it is not there.
     fn ensure_driver(&self, call: &Call) -> Result<()> {
         if self.bus.is_loaded() {

@@ -23,6 +23,7 @@ use crate::exec::Runner;
 use crate::exec::kernel::Kernel;
 use crate::exec::kernel::rbd::lock_key;
 use crate::sys::block;
+use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::nbd::{ConnectedDevice, Table};
 use crate::sys::rbd::{Bus, MappedImage};
@@ -141,6 +142,7 @@ pub struct Mapper {
     runner: Arc<dyn Runner>,
     bus: Bus,
     table: Table,
+    modules: Modules,
 }
 
 impl fmt::Debug for Mapper {
@@ -152,7 +154,16 @@ impl fmt::Debug for Mapper {
 impl Mapper {
     /// Maps by asking `kernel` and running tools by `runner`.
     pub fn new(kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
-        Self { kernel, runner, bus: Bus::default(), table: Table::default() }
+        Self { kernel, runner, bus: Bus::default(), table: Table::default(), modules: Modules::default() }
+    }
+
+    /// Why no image can be mapped here, if so: neither the kernel's driver nor rbd-nbd is there, nor could be.
+    pub fn usable(&self) -> Result<()> {
+        self.kernel.can_mount()?;
+        match (self.has_kernel_driver(), self.has_nbd()) {
+            (Err(kernel), Err(nbd)) => Err(Error::precondition(format!("no image can be mapped on this node: {kernel}; {nbd}"))),
+            _ => Ok(()),
+        }
     }
 
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps

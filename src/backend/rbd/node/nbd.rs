@@ -22,6 +22,15 @@ const GROWING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Mapper {
+    /// Why it cannot map anything, if so. It loads the kernel's driver by itself.
+    pub(super) fn has_nbd(&self) -> Result<()> {
+        self.runner.has(Tool::RbdNbd)?;
+        match self.table.is_loaded() || self.modules.has("nbd") {
+            true => Ok(()),
+            false => Err(Error::precondition("the kernel has no NBD driver: run `modprobe nbd` on the host")),
+        }
+    }
+
     /// The key is read while the command starts, before it becomes a daemon.
     pub(super) fn map_by_nbd(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
         let words = options.options.iter().map(|option| format!("--{option}"));

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::clusters::{Credentials, Monitor};
 use crate::error::Kind;
+use crate::exec::Tool;
 use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::secrets::Secret;
 
@@ -40,6 +41,7 @@ impl Node {
             runner: runner.clone(),
             bus: Bus::at(&sysfs),
             table: Table::at(&sysfs, dir.path().join("proc")),
+            modules: Modules::at(dir.path().join("modules")),
         };
         Self { dir, helper, runner, mapper, access: access(&[Some("10.0.0.1:6789")]), call: Call::internal("test") }
     }
@@ -302,4 +304,33 @@ fn a_read_only_device_is_not_for_writing() {
     assert_eq!(error.kind(), Kind::Precondition);
     assert!(error.message().contains("/dev/rbd3"), "{error}");
     assert!(node.map(&MapOptions { read_only: true, ..options(Mounter::Kernel) }).unwrap().device.read_only);
+}
+
+/// The tests run as root, as the daemon does.
+#[test]
+fn a_node_is_usable_with_one_of_the_drivers_there_or_to_be_loaded() {
+    let loadable = |node: &Node, name: &str| {
+        node.write("modules", &[("modules.dep", &format!("kernel/drivers/block/{name}.ko:"))]);
+    };
+    let bare = || {
+        let node = Node::new();
+        fs::remove_dir_all(node.dir.path().join("sys/bus/rbd")).unwrap();
+        node
+    };
+    Node::new().mapper.usable().unwrap();
+    let node = bare();
+    let refused = node.mapper.usable().unwrap_err();
+    let parts = ["modprobe rbd", "/lib/modules", "modprobe nbd"];
+    assert!(refused.kind() == Kind::Precondition && parts.iter().all(|part| refused.message().contains(part)), "{refused}");
+    node.write("sys/module/nbd", &[]);
+    node.mapper.usable().unwrap();
+    node.runner.lack(Tool::RbdNbd);
+    assert!(node.mapper.usable().unwrap_err().message().contains("rbd-nbd was not found"));
+    loadable(&node, "rbd");
+    node.mapper.usable().unwrap();
+    node.runner.lack(Tool::Modprobe);
+    assert!(node.mapper.usable().unwrap_err().message().contains("modprobe was not found"));
+    let node = bare();
+    loadable(&node, "nbd");
+    node.mapper.usable().unwrap();
 }
