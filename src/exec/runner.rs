@@ -147,8 +147,8 @@ impl Processes {
 
     fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a Input, class: Class) -> Start<'a> {
         let broken_pipe = if class == Class::Unbounded { BrokenPipe::Ignored } else { BrokenPipe::Ends };
-        let (search_path, stdout_limit, files) = (self.search_path.as_os_str(), self.limits.stdout, &[]);
-        Start { program, name, args, search_path, stdin, files, stdout_limit, broken_pipe }
+        let (search_path, stdout_limit) = (self.search_path.as_os_str(), self.limits.stdout);
+        Start { program, name, args, search_path, stdin, files: &[], kept_open: None, stdout_limit, broken_pipe }
     }
 
     /// Starts the process and watches it to its end.
@@ -249,7 +249,7 @@ impl Runner for Processes {
         let command = cmd.to_string();
         let place = self.tool_gate.enter(&Entrant { call, command: &command, class: cmd.class, share: cmd.share.as_ref() })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
-        let start = Start { files: &cmd.files, ..start };
+        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
         self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)
     }
 }

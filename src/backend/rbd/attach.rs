@@ -39,11 +39,24 @@ impl Rbd {
         };
         let mapped = self.mapper.map(call, &spot.access, &image, &options);
         let mapped = mapped.inspect_err(|_| {
-            if alone && let Err(error) = self.unpublish_here(call, id) {
-                log::warn!("volume {id} was not attached, but stays published to this node: {error}");
+            if alone {
+                self.give_up(call, id, &image);
             }
         });
         mapped.map(|mapping| mapping.device).map_err(|error| error.context(format_args!("attach volume {id}")))
+    }
+
+    /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by what was begun: then it
+    /// stays given to this node until it is detached.
+    fn give_up(&self, call: &Call, id: &VolumeId, image: &node::Image<'_>) {
+        let given_up = match self.mapper.is_absent(image) {
+            Ok(true) => self.unpublish_here(call, id),
+            Ok(false) => Err(Error::unavailable("it is mapped here, or about to be")),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = given_up {
+            log::warn!("volume {id} was not attached, but stays published to this node until it is unstaged: {error}");
+        }
     }
 
     /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of the set-up.

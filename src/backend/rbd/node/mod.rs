@@ -4,12 +4,13 @@
 //! is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts no process and waits for no storage.
 //!
 //! One image has one device. Two mappings would be two devices with a cache each, and a file system on both of them is lost. So what
-//! maps holds the image's lock ([`lock_key`]) and looks again under it, and what is found twice all the same (by hand, or by a tool
-//! whose daemon was killed) is brought down to the one in use.
+//! maps holds the image's lock ([`locks`]) and looks again under it, and what is found twice all the same (by hand) is brought down to
+//! the one in use.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use log::warn;
@@ -21,7 +22,6 @@ use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::exec::kernel::Kernel;
-use crate::exec::kernel::rbd::lock_key;
 use crate::sys::block;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::nbd::{ConnectedDevice, Table};
@@ -31,10 +31,13 @@ mod condition;
 mod cookie;
 mod features;
 mod krbd;
+mod locks;
 mod nbd;
 mod options;
 
 pub use options::Mounter;
+
+use locks::MapLocks;
 
 /// An image of a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +144,7 @@ pub struct Mapper {
     runner: Arc<dyn Runner>,
     bus: Bus,
     table: Table,
+    locks: MapLocks,
 }
 
 impl fmt::Debug for Mapper {
@@ -150,31 +154,25 @@ impl fmt::Debug for Mapper {
 }
 
 impl Mapper {
-    /// Maps by asking `kernel` and running tools by `runner`.
-    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
-        Self { kernel, runner, bus: Bus::default(), table: Table::default() }
+    /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after a restart.
+    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf) -> Self {
+        Self { kernel, runner, bus: Bus::default(), table: Table::default(), locks: MapLocks::at(locks) }
     }
 
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps
     /// them; one that is mapped for writing is found also by who only reads.
     ///
-    /// The kernel tells the id of what it has mapped, and another image than the one meant is unmapped again. rbd-nbd maps by name
-    /// and tells nothing: who has mapped by it looks the name up once more afterwards.
+    /// The kernel tells the id of what it has mapped, and another image than the one meant is unmapped again.
     ///
     /// # Errors
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
     /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
     pub fn map(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<Mapping> {
-        image.id()?;
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
-        if self.find(image)?.is_none() {
-            match options.mounter {
-                Mounter::Kernel => self.map_by_kernel(call, access, image, options)?,
-                Mounter::Tool => self.map_by_tool(call, access, image, options)?,
-                Mounter::Nbd => self.map_by_nbd(call, access, image, options)?,
-            }
-        }
-        let mapping = self.keep_one(call, image)?;
+        let mapping = match self.find(image)? {
+            Some(mapping) => self.keep_one(call, image, mapping)?,
+            None => self.map_anew(call, access, image, options)?,
+        };
         self.ensure_served(call, access, image, &mapping)?;
         if mapping.device.read_only && !options.read_only {
             return Err(Error::precondition(format!(
@@ -185,12 +183,41 @@ impl Mapper {
         Ok(mapping)
     }
 
-    /// The device an image is mapped as; of several, the one in use, then the first.
+    /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs of it keeps the lock.
+    fn map_anew(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<Mapping> {
+        image.id()?;
+        let lock = self.lock(call, image)?;
+        // An earlier command may have come to its end.
+        if self.find_all(image)?.is_empty() {
+            match options.mounter {
+                Mounter::Kernel => self.map_by_kernel(call, access, image, options)?,
+                Mounter::Tool => self.map_by_tool(call, access, image, options, &lock)?,
+                Mounter::Nbd => self.map_by_nbd(call, access, image, options, &lock)?,
+            }
+        }
+        let gone =
+            || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
+        let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
+        lock.give_back().map_err(|error| Error::io(format_args!("give back the lock by which {image} is mapped"), &error))?;
+        self.keep_one(call, image, mapping)
+    }
+
+    /// The device an image is mapped as; of several, the one in use, then the first. One that a map which was broken off has left is
+    /// none.
     ///
     /// # Errors
     /// Failures to read sysfs or mountinfo.
     pub fn find(&self, image: &Image<'_>) -> Result<Option<Mapping>> {
-        let mut found = self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))?;
+        let mut found = Vec::new();
+        for mapping in self.find_all(image)? {
+            if self.is_seen_to(image, &mapping)? {
+                found.push(mapping);
+            }
+        }
+        self.pick(found)
+    }
+
+    fn pick(&self, mut found: Vec<Mapping>) -> Result<Option<Mapping>> {
         if found.len() < 2 {
             return Ok(found.pop());
         }
@@ -202,20 +229,19 @@ impl Mapper {
         Ok(Some(found.swap_remove(0)))
     }
 
-    fn find_all(&self, image: &Image<'_>) -> io::Result<Vec<Mapping>> {
-        let by_kernel = self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
-        let connected = self.table.connected()?.into_iter();
-        let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
-        Ok(by_kernel.chain(by_nbd).collect())
+    fn find_all(&self, image: &Image<'_>) -> Result<Vec<Mapping>> {
+        let look = || {
+            let by_kernel = self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
+            let connected = self.table.connected()?.into_iter();
+            let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
+            Ok(by_kernel.chain(by_nbd).collect())
+        };
+        look().map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))
     }
 
-    /// The mapping to be used. Others are unmapped, if nobody uses them.
-    fn keep_one(&self, call: &Call, image: &Image<'_>) -> Result<Mapping> {
-        let gone =
-            || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
-        let kept = self.find(image)?.ok_or_else(gone)?;
-        let all = self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))?;
-        for surplus in all.iter().filter(|mapping| mapping.device.path != kept.device.path) {
+    /// Unmaps all other mappings, if nobody uses them.
+    fn keep_one(&self, call: &Call, image: &Image<'_>, kept: Mapping) -> Result<Mapping> {
+        for surplus in self.find_all(image)?.iter().filter(|mapping| mapping.device.path != kept.device.path) {
             warn!("{image} is mapped as {} and as {}", kept.device.path.display(), surplus.device.path.display());
             if let Err(error) = self.unmap(call, surplus) {
                 warn!("the second one stays: {error}");
@@ -243,21 +269,22 @@ impl Mapper {
     /// # Errors
     /// As [`Mapper::unmap`]; unavailable while a process that was given up is still mapping it.
     pub fn ensure_unmapped(&self, call: &Call, image: &Image<'_>) -> Result<()> {
-        let look = || self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error));
-        look()?.iter().try_for_each(|mapping| self.unmap(call, mapping))?;
-        if self.is_being_mapped(image)? {
-            return Err(Error::unavailable(format!(
-                "a process that was given up is still mapping {image}, as its cluster does not answer: try again when it does"
-            )));
-        }
-        // What that process has mapped between the first look and the second.
-        look()?.iter().try_for_each(|mapping| self.unmap(call, mapping))
+        self.unmap_all(call, image)?;
+        self.await_end_of_map(call, image)?;
+        // What was mapped between the first look and the second.
+        self.unmap_all(call, image)
     }
 
-    fn is_being_mapped(&self, image: &Image<'_>) -> Result<bool> {
-        let Some(id) = image.id else { return Ok(false) };
-        let locked = self.bus.is_locked(lock_key(image.pool, image.namespace, id));
-        locked.map_err(|error| Error::io(format_args!("look whether {image} is being mapped"), &error))
+    fn unmap_all(&self, call: &Call, image: &Image<'_>) -> Result<()> {
+        self.find_all(image)?.iter().try_for_each(|mapping| self.unmap(call, mapping))
+    }
+
+    /// Whether the image is not mapped, and nobody is about to.
+    ///
+    /// # Errors
+    /// Failures to read sysfs.
+    pub fn is_absent(&self, image: &Image<'_>) -> Result<bool> {
+        Ok(!self.is_being_mapped(image)? && self.find_all(image)?.is_empty())
     }
 
     /// Lets the device follow the image's size.

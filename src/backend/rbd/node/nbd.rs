@@ -14,6 +14,7 @@ use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
+use crate::sys::byte_lock::ByteLock;
 use crate::sys::nbd::ConnectedDevice;
 
 /// rbd-nbd hears of a new size from the cluster, asks for it and tells the kernel.
@@ -23,13 +24,20 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 impl Mapper {
     /// The key is read while the command starts, before it becomes a daemon.
-    pub(super) fn map_by_nbd(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
+    pub(super) fn map_by_nbd(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        lock: &ByteLock,
+    ) -> Result<()> {
         let words = options.options.iter().map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);
         let command = access.command(Tool::RbdNbd, Class::Change).outliving().arg("map");
         let command = command.args(["--cookie", &cookie]).args(words);
         let command = if options.read_only { command.arg("--read-only") } else { command };
-        let command = command.arg(image.to_string());
+        let command = command.arg(image.to_string()).keeping_open(lock.file());
         self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
     }
 
@@ -80,8 +88,8 @@ impl Mapper {
         let command = command.arg("--device").arg(&path).arg(image.to_string());
         let attached = self.runner.run(call, &command);
         attached
-            .map(drop)
-            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))
+            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))?;
+        Ok(())
     }
 }
 
