@@ -3,6 +3,7 @@
 use super::Rbd;
 use super::context::PublishContext;
 use super::node::{self, MapOptions};
+use super::tool::Image;
 use crate::backend::{Condition, Device, NodeContext};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -37,7 +38,8 @@ impl Rbd {
             read_only: context.read_only || published.read_only,
             features: published.features.clone(),
         };
-        let mapped = self.mapper.map(call, &spot.access, &image, &options);
+        let id_now = || Ok(self.tool.info(call, &spot, Image::Named(&id.object))?.map(|info| info.id));
+        let mapped = self.mapper.map(call, &spot.access, &image, &options, &id_now);
         let mapped = mapped.inspect_err(|_| {
             if alone {
                 self.give_up(call, id, &image);

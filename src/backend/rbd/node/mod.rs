@@ -147,6 +147,9 @@ pub struct Mapper {
     locks: MapLocks,
 }
 
+/// Asks the cluster which image has the name now: its id.
+pub type IdNow<'a> = &'a dyn Fn() -> Result<Option<String>>;
+
 impl fmt::Debug for Mapper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mapper")
@@ -162,18 +165,26 @@ impl Mapper {
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps
     /// them; one that is mapped for writing is found also by who only reads.
     ///
-    /// The kernel tells the id of what it has mapped, and another image than the one meant is unmapped again.
+    /// The kernel tells the id of what it has mapped. rbd-nbd maps by name and tells nothing, so the name is looked up once more
+    /// afterwards. Another image than the one meant is unmapped again.
     ///
     /// # Errors
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
     /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
-    pub fn map(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<Mapping> {
+    pub fn map(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        id_now: IdNow<'_>,
+    ) -> Result<Mapping> {
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
         let mapping = match self.find(image)? {
             Some(mapping) => self.keep_one(call, image, mapping)?,
-            None => self.map_anew(call, access, image, options)?,
+            None => self.map_anew(call, access, image, options, id_now)?,
         };
-        self.ensure_served(call, access, image, &mapping)?;
+        self.ensure_served(call, access, image, &mapping, id_now)?;
         if mapping.device.read_only && !options.read_only {
             return Err(Error::precondition(format!(
                 "{image} is to be written, but is mapped read-only as {}: end its use there first",
@@ -184,7 +195,14 @@ impl Mapper {
     }
 
     /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs of it keeps the lock.
-    fn map_anew(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<Mapping> {
+    fn map_anew(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        id_now: IdNow<'_>,
+    ) -> Result<Mapping> {
         image.id()?;
         let lock = self.lock(call, image)?;
         // An earlier command may have come to its end.
@@ -198,6 +216,7 @@ impl Mapper {
         let gone =
             || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
         let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
+        self.verify(call, image, &mapping, id_now)?;
         lock.give_back().map_err(|error| Error::io(format_args!("give back the lock by which {image} is mapped"), &error))?;
         self.keep_one(call, image, mapping)
     }

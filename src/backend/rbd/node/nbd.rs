@@ -9,7 +9,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
+use super::{IdNow, Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
 use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
@@ -75,7 +75,14 @@ impl Mapper {
     }
 
     /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
-    pub(super) fn ensure_served(&self, call: &Call, access: &Access, image: &Image<'_>, mapping: &Mapping) -> Result<()> {
+    pub(super) fn ensure_served(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        mapping: &Mapping,
+        id_now: IdNow<'_>,
+    ) -> Result<()> {
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
         let served = self.table.is_served(connected);
         let path = connected.path();
@@ -89,7 +96,22 @@ impl Mapper {
         let attached = self.runner.run(call, &command);
         attached
             .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))?;
-        Ok(())
+        self.verify(call, image, mapping, id_now)
+    }
+
+    /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it took what had the name.
+    pub(super) fn verify(&self, call: &Call, image: &Image<'_>, mapping: &Mapping, id_now: IdNow<'_>) -> Result<()> {
+        let MappedBy::Nbd(_) = &mapping.by else { return Ok(()) };
+        let wanted = image.id()?;
+        let why = match id_now() {
+            Ok(Some(id)) if id == wanted => return Ok(()),
+            Ok(_) => Error::not_found(format!("map {image}: another image than {wanted} has this name now")),
+            Err(error) => error.context(format_args!("{image} was mapped, but whether it still is {wanted} is not known")),
+        };
+        Err(match self.unmap(call, mapping) {
+            Ok(()) => why,
+            Err(error) => why.context(format_args!("{} stays mapped ({error})", mapping.device.path.display())),
+        })
     }
 }
 

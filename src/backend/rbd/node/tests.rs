@@ -55,7 +55,11 @@ impl Node {
     }
 
     fn map(&self, options: &MapOptions) -> Result<Mapping> {
-        self.mapper.map(&self.call, &self.access, &self.image(), options)
+        self.map_while(options, &|| Ok(Some("1081c73c7e97".into())))
+    }
+
+    fn map_while(&self, options: &MapOptions, id_now: IdNow<'_>) -> Result<Mapping> {
+        self.mapper.map(&self.call, &self.access, &self.image(), options, id_now)
     }
 
     fn write(&self, path: &str, values: &[(&str, &str)]) {
@@ -316,6 +320,23 @@ fn expect_unmap_by_nbd(node: &Node) {
     let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
     node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
     node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
+}
+
+#[test]
+fn what_rbd_nbd_has_mapped_must_have_the_name_afterwards() {
+    for (id_now, kind) in [
+        (Ok(Some("newer".to_string())), Kind::NotFound),
+        (Ok(None), Kind::NotFound),
+        (Err(Error::unavailable("no answer")), Kind::Unavailable),
+    ] {
+        let mut node = Node::new();
+        Nbd::on(&mut node, None);
+        expect_map_by_nbd(&node);
+        expect_unmap_by_nbd(&node);
+        let error = node.map_while(&options(Mounter::Nbd), &|| id_now.clone()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains("1081c73c7e97") && node.mapper.is_absent(&node.image()).unwrap(), "{error}");
+    }
 }
 
 #[test]
