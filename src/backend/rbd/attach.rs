@@ -1,11 +1,14 @@
 //! Volumes as devices of this node.
 
+use std::sync::Arc;
+
 use super::Rbd;
 use super::context::PublishContext;
 use super::node::{self, MapOptions};
 use super::tool::Image;
-use crate::backend::{Condition, Device, NodeContext};
+use crate::backend::{Backend, Condition, Device, NodeContext};
 use crate::call::Call;
+use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -24,14 +27,7 @@ impl Rbd {
             Some(published) => published,
             None => self.publish_here(call, id, context.capability, context.read_only, context.secrets)?,
         };
-        let image = node::Image {
-            cluster: &spot.access.cluster,
-            fsid: spot.access.cluster.fsid.as_deref(),
-            pool: &id.place.pool,
-            namespace: &id.place.namespace,
-            name: &id.object,
-            id: Some(&published.image_id),
-        };
+        let image = node::Image { id: Some(&published.image_id), ..image_of(id, &spot.access.cluster) };
         let options = MapOptions {
             mounter: published.mounter,
             options: published.map_options.clone(),
@@ -71,21 +67,26 @@ impl Rbd {
     }
 
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
-        let cluster = self.cluster(&id.place)?;
-        work(&node::Image {
-            cluster: &cluster,
-            fsid: cluster.fsid.as_deref(),
-            pool: &id.place.pool,
-            namespace: &id.place.namespace,
-            name: &id.object,
-            id: id.incarnation.as_deref(),
-        })
+        // One that was taken out of the set-up, or cannot be read any more, has left its images mapped.
+        let known = self.clusters.find(&id.place.cluster).ok().flatten();
+        let others = known.is_none().then(|| self.clusters.all());
+        let cluster = known.unwrap_or_else(|| Arc::new(Cluster::named(&id.place.cluster)));
+        work(&node::Image { others: others.as_deref(), ..image_of(id, &cluster) })
     }
 
     pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId, alone: bool) -> Result<()> {
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        if alone { self.unpublish_here(call, id) } else { Ok(()) }
+        match (alone, self.knows(&id.place)) {
+            (false, _) => Ok(()),
+            (true, true) => self.unpublish_here(call, id),
+            (true, false) => {
+                log::warn!(
+                    "volume {id} is detached, but in its cluster, which is not set up any more, it stays published to this node:                      ControllerUnpublishVolume ends that where the cluster is set up"
+                );
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId, least: u64) -> Result<()> {
@@ -97,5 +98,17 @@ impl Rbd {
     /// Asked of volumes in use alone, so that one without a device has lost it.
     pub(super) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
         Ok(self.mapping_of(id)?.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
+    }
+}
+
+fn image_of<'a>(id: &'a VolumeId, cluster: &'a Cluster) -> node::Image<'a> {
+    node::Image {
+        cluster,
+        others: None,
+        fsid: cluster.fsid.as_deref(),
+        pool: &id.place.pool,
+        namespace: &id.place.namespace,
+        name: &id.object,
+        id: id.incarnation.as_deref(),
     }
 }

@@ -44,6 +44,8 @@ use locks::MapLocks;
 pub struct Image<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
+    /// Where nothing is known of the cluster but its name: all others that are set up.
+    pub others: Option<&'a [Arc<Cluster>]>,
     /// The cluster's own id, where it is known.
     pub fsid: Option<&'a str>,
     /// The pool.
@@ -62,22 +64,30 @@ impl Image<'_> {
         let image = match self.id {
             // Ids are random. That of a cluster whose monitors have moved must be known again, or it would be mapped twice.
             Some(id) => mapped.image_id == id && cluster.unwrap_or(true),
-            None => mapped.name == self.name && cluster.unwrap_or_else(|| self.is_mapped_from_cluster(mapped)),
+            None => mapped.name == self.name && cluster.unwrap_or_else(|| self.may_be_from_cluster(mapped)),
         };
         image && (mapped.pool.as_str(), mapped.namespace.as_str(), mapped.snapshot.as_str()) == (self.pool, self.namespace, "-")
     }
 
-    fn is_mapped_from_cluster(&self, mapped: &MappedImage) -> bool {
-        let ours = |address: &str| {
-            let monitors = self.cluster.monitors.iter();
-            monitors.flat_map(|monitor| [&monitor.v1, &monitor.v2]).flatten().any(|known| known == address)
-        };
-        mapped.monitors().any(ours)
+    /// Told by the monitors. Where those are not known, by its being from no other cluster.
+    fn may_be_from_cluster(&self, mapped: &MappedImage) -> bool {
+        match self.others {
+            None => is_from(self.cluster, mapped),
+            Some(others) => !others.iter().any(|other| is_from(other, mapped)),
+        }
     }
 
     fn id(&self) -> Result<&str> {
         self.id.ok_or_else(|| Error::internal(format!("{self} was to be mapped before its id was known")))
     }
+}
+
+fn is_from(cluster: &Cluster, mapped: &MappedImage) -> bool {
+    let its_own = |address: &str| {
+        let monitors = cluster.monitors.iter();
+        monitors.flat_map(|monitor| [&monitor.v1, &monitor.v2]).flatten().any(|known| known == address)
+    };
+    cluster.fsid.as_ref() == Some(&mapped.fsid) || mapped.monitors().any(its_own)
 }
 
 /// `POOL/NAMESPACE/NAME`, as the tools take it.

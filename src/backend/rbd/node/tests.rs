@@ -51,7 +51,7 @@ impl Node {
 
     fn image(&self) -> Image<'_> {
         let cluster = &self.access.cluster;
-        Image { cluster, fsid: None, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
+        Image { cluster, others: None, fsid: None, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
     }
 
     fn map(&self, options: &MapOptions) -> Result<Mapping> {
@@ -160,6 +160,21 @@ fn without_an_id_the_name_and_the_cluster_tell() {
     assert_eq!(by_name(None, &access(&[Some("10.9.9.9:6789")])), None);
     assert_eq!(by_name(Some(FSID), &access(&[Some("10.9.9.9:6789")])).as_deref(), Some("another"), "its monitors have moved");
     assert_eq!(by_name(Some("f"), &node.access), None);
+}
+
+#[test]
+fn what_is_left_of_a_forgotten_cluster_is_from_no_other() {
+    let node = Node::new();
+    node.kernel_maps(3, "web", "another");
+    let forgotten = Cluster::named("main");
+    let found = |others: &[Arc<Cluster>], id| {
+        let image = Image { cluster: &forgotten, others: Some(others), id, ..node.image() };
+        node.mapper.find(&image).unwrap().is_some()
+    };
+    let other = access(&[Some("10.9.9.9:6789")]).cluster;
+    assert!(found(&[], None) && found(&[Arc::clone(&other)], None));
+    assert!(!found(&[other, Arc::clone(&node.access.cluster)], None), "it is mapped from the second");
+    assert!(found(&[Arc::clone(&node.access.cluster)], Some("another")) && !found(&[], Some("newer")));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod copies;
 mod delete;
 mod delete_crashes;
 mod delete_races;
+mod detach;
 mod flatten;
 mod inspect;
 mod lists;
