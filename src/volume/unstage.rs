@@ -56,6 +56,10 @@ impl Volumes {
             self.ensure_unbound(call, id, &mount_point)?;
             file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.of_kind(&id.place) {
+                // It may have been staged by another form of its ID.
+                for id in [Some(id.clone()), VolumeId::parse(&record.volume_id)].iter().flatten() {
+                    self.undo_formatting(call, id, backend.as_ref())?;
+                }
                 backend.detach(call, id, record.alone)?;
             }
         }

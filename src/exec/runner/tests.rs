@@ -10,11 +10,10 @@ use crate::sys::byte_lock::{ByteLock, is_taken};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
+use std::{fs, os::unix::fs::symlink};
 use tempfile::TempDir;
 
 /// Long enough for anything that should happen soon, on the slowest machine.
