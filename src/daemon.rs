@@ -216,7 +216,7 @@ fn backends(
     }
     if config.wants(BackendName::Rbd).unwrap_or_else(|| clusters.are_set_up()) {
         let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
-        let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _);
+        let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
         let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag, config.tool_timeout));
         if config.services.controller {

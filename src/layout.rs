@@ -45,6 +45,11 @@ impl Layout {
         self.runtime.join("mounts").join(short_hash(key))
     }
 
+    /// Held by commands that map images, whose daemon may have been killed.
+    pub fn map_locks(&self) -> PathBuf {
+        self.runtime.join("map-locks")
+    }
+
     /// Where the command line stages a volume, which has no orchestrator to choose a path.
     pub fn cli_staging(&self, volume_id: &str) -> PathBuf {
         self.runtime.join("staging").join(short_hash(volume_id))

@@ -99,6 +99,13 @@ fn a_formatting_that_was_interrupted_is_begun_again() {
     let id = daemon.client().create(&volume("one")).expect("create").volume_id;
     let at = daemon.text("stage");
     let request = stage(&id, &at, mount("ext4"));
+    for _ in 0..2 {
+        assert!(daemon.client().node_stage_volume(&request).is_err());
+        daemon.wait();
+        daemon.restart();
+    }
+    // Given up it is blank, for whoever has it next.
+    daemon.client().node_unstage_volume(&unstage(&id, &at)).expect("unstage");
     assert!(daemon.client().node_stage_volume(&request).is_err());
     daemon.wait();
     fs::remove_file(stubs.join("mkfs.ext4")).expect("take the stub away");
@@ -176,6 +183,19 @@ fn a_file_system_made_by_hand_after_a_half_formatting_is_used() {
     let device = mount_at(&volume.path("stage")).expect("mounted").source;
     assert_eq!(run("e2label", &[&device]), "theirs");
     volume.retire(&[], &["stage"]);
+}
+
+/// Another node may write to it next.
+#[test]
+fn what_is_half_formatted_is_blank_when_it_leaves() {
+    let (daemon, stub) = with_formatter(HALF);
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["mkfs.ext4"]);
+    assert!(fs::read(volume.image()).expect("the image").iter().all(|byte| *byte == 0));
+    fs::remove_file(&stub).expect("take the stub away");
+    poke(&volume.image(), 5000, b"written elsewhere");
+    refused(volume.stage("stage"), Code::FAILED_PRECONDITION, &["unknown data"]);
+    daemon.assert_node_is_clean();
 }
 
 #[test]

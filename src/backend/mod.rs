@@ -284,11 +284,12 @@ pub trait Backend: Send + Sync {
     /// Attaches the volume to this node, or finds the device it is attached as.
     fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device>;
 
-    /// The device the volume is attached as, asked of the kernel.
+    /// The device the volume is attached as, asked of the kernel: also when its place is none of this set-up any more.
     fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
 
     /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was attached without the
-    /// controller, so that [`Backend::attach`] did the controller's part: it is undone, as who the request's secrets say.
+    /// controller, so that [`Backend::attach`] did the controller's part: it is undone, as who the request's secrets say, unless its
+    /// place is none of this set-up any more.
     fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()>;
 
     /// Lets the device follow the volume's size. One that does so by itself is waited for, until it has `least` bytes.
@@ -355,6 +356,11 @@ impl Backends {
     /// The node whose controller serves objects at `place`, if that is another than this.
     pub fn home(&self, place: &Place) -> Option<String> {
         self.0.iter().filter(|backend| backend.name() == place.backend).find_map(|backend| backend.home(place))
+    }
+
+    /// The backend for what is in use on this node: of the kind of `place`, be that place one of this set-up still or not.
+    pub fn of_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+        self.0.iter().find(|backend| backend.name() == place.backend)
     }
 
     /// The backend that an object at `place` belongs to, if that place is one of this set-up.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 
 use super::{CommandError, Tool};
@@ -41,7 +42,20 @@ pub struct Cmd {
     pub(super) files: Vec<MemoryFile>,
     pub(super) share: Option<Arc<str>>,
     pub(super) outlives: bool,
+    pub(super) kept_open: Option<KeptOpen>,
 }
+
+/// A file that a command has open without knowing of it. It is the same as itself only.
+#[derive(Clone)]
+pub(super) struct KeptOpen(pub(super) Arc<File>);
+
+impl PartialEq for KeptOpen {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for KeptOpen {}
 
 /// What a command reads from stdin, an anonymous file in memory.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -68,7 +82,8 @@ pub(super) struct MemoryFile {
 impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
-        Self { tool, class, args: Vec::new(), stdin: Input::default(), files: Vec::new(), share: None, outlives: false }
+        let (args, stdin, files) = (Vec::new(), Input::default(), Vec::new());
+        Self { tool, class, args, stdin, files, share: None, outlives: false, kept_open: None }
     }
 
     /// The same with one more argument.
@@ -124,6 +139,14 @@ impl Cmd {
     #[must_use]
     pub fn outliving(mut self) -> Self {
         self.outlives = true;
+        self
+    }
+
+    /// The same, but it and what it leaves running keep this file open, and so hold the lock that belongs to it, whatever becomes of
+    /// the daemon.
+    #[must_use]
+    pub fn keeping_open(mut self, file: &Arc<File>) -> Self {
+        self.kept_open = Some(KeptOpen(Arc::clone(file)));
         self
     }
 

@@ -83,7 +83,8 @@ fn owned(argv: &[&str]) -> Vec<String> {
 impl Runner for FakeRunner {
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
         call.step(cmd.to_string());
-        self.ran.lock().push(cmd.clone());
+        // No process of it lives on, with what it was to keep open.
+        self.ran.lock().push(Cmd { kept_open: None, ..cmd.clone() });
         let args = cmd.args.iter().map(|arg| arg.to_string_lossy().into_owned());
         self.script.answer(&std::iter::once(cmd.tool.file_name().to_owned()).chain(args).collect())
     }

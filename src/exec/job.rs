@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::CommandError;
-use super::command::{Input, MemoryFile, Output};
+use super::command::{Input, KeptOpen, MemoryFile, Output};
 use super::stream::{Keep, Stream};
 use crate::sys::process::{Orphaned, isolate};
 
@@ -29,6 +29,7 @@ pub(super) struct Start<'a> {
     pub(super) search_path: &'a OsStr,
     pub(super) stdin: &'a Input,
     pub(super) files: &'a [MemoryFile],
+    pub(super) kept_open: Option<&'a KeptOpen>,
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
     /// What becomes of it when the daemon dies.
@@ -48,7 +49,8 @@ impl Start<'_> {
             memory("stdin", &self.stdin.bytes, self.stdin.length)?.into()
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        isolate(&mut command, self.orphaned, files);
+        let kept_open = self.kept_open.map(|file| file.0.try_clone()).transpose()?;
+        isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open.map(OwnedFd::from)).collect());
         Ok(command)
     }
 

@@ -35,6 +35,7 @@ enum Request {
     DetachLoop { device: LoopDevice },
     GrowLoop { device: OsString },
     Identify { device: OsString, sparse_file: Option<OsString> },
+    Blank { device: OsString, sparse_file: Option<OsString> },
     DeviceSize { device: OsString },
     Mount { source: OsString, target: OsString, fs_type: String, options: Vec<String>, read_only: bool },
     Bind { source: OsString, target: OsString, read_only: bool },
@@ -185,8 +186,22 @@ impl Kernel {
         let step = format!("look what is on {}", device.display());
         let request = Request::Identify { device: device.into(), sparse_file: sparse_file.map(Into::into) };
         // The whole of a full image may have to be read.
-        match self.ask(call, &step, Class::Change, &request).map_err(|error| explain_identify(error, device))? {
+        match self.ask(call, &step, Class::Change, &request).map_err(|error| explain_claimed(error, device))? {
             Reply::Identified(identified) => Ok(identified),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// Takes everything off a device that nobody has claimed, so that [`identify`](Self::identify) finds it blank.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] when another process has claimed the device.
+    pub fn blank(&self, call: &Call, device: &Path, sparse_file: Option<&Path>) -> Result<()> {
+        let step = format!("make {} blank", device.display());
+        let request = Request::Blank { device: device.into(), sparse_file: sparse_file.map(Into::into) };
+        // A large image has many objects to be removed.
+        match self.ask(call, &step, Class::Unbounded, &request).map_err(|error| explain_claimed(error, device))? {
+            Reply::Done => Ok(()),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -345,7 +360,7 @@ fn explain_attach(error: Error) -> Error {
     }
 }
 
-fn explain_identify(error: Error, device: &Path) -> Error {
+fn explain_claimed(error: Error, device: &Path) -> Error {
     match error.errno() {
         Some(libc::EBUSY) => {
             let device = device.display();

@@ -151,8 +151,8 @@ impl Processes {
             Class::Unbounded => Orphaned::GoesOn,
             Class::Breakable => Orphaned::Dies,
         };
-        let (search_path, stdout_limit, files) = (self.search_path.as_os_str(), self.limits.stdout, &[]);
-        Start { program, name, args, search_path, stdin, files, stdout_limit, orphaned }
+        let (search_path, stdout_limit) = (self.search_path.as_os_str(), self.limits.stdout);
+        Start { program, name, args, search_path, stdin, files: &[], kept_open: None, stdout_limit, orphaned }
     }
 
     /// Starts the process and watches it to its end.
@@ -253,7 +253,7 @@ impl Runner for Processes {
         let command = cmd.to_string();
         let place = self.tool_gate.enter(&Entrant { call, command: &command, class: cmd.class, share: cmd.share.as_ref() })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
-        let start = Start { files: &cmd.files, ..start };
+        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
         self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)
     }
 

@@ -110,6 +110,15 @@ pub fn open_exclusive(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
+/// The same for reading and writing.
+///
+/// # Errors
+/// Those of open(2): EBUSY when it is claimed, EROFS or EACCES when it takes no writes.
+pub fn open_to_write(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::EXCL;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

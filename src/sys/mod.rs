@@ -2,7 +2,9 @@
 //!
 //! Oldest kernel: Linux 5.8 (LOOP_CONFIGURE, and a mountinfo that loses no entry while others unmount).
 
+pub mod blank;
 pub mod block;
+pub mod byte_lock;
 pub mod copy;
 pub mod crash;
 pub mod file;

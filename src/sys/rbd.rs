@@ -4,18 +4,16 @@
 //! only for helpers.
 //!
 //! The attribute `name` is the name under which the image was mapped; a rename does not change it. The kernel itself maps an image
-//! any number of times, so who maps takes a [`MapLock`] first and looks again under it.
-
-#![expect(unsafe_code, reason = "rustix has no locks of byte ranges")]
+//! any number of times, so who maps takes a lock ([`Bus::lock`]) first and looks again under it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::block::DeviceNumber;
+use super::byte_lock::{self, ByteLock};
 use super::changing;
 
 /// Where sysfs is mounted.
@@ -63,10 +61,6 @@ impl MappedImage {
         PathBuf::from(format!("/dev/rbd{}", self.number))
     }
 }
-
-/// Held while an image is looked for and mapped; goes with the process.
-#[derive(Debug)]
-pub struct MapLock(#[allow(dead_code, reason = "its end is what matters")] File);
 
 impl Default for Bus {
     fn default() -> Self {
@@ -221,15 +215,12 @@ impl Bus {
 
     /// Waits until nobody else maps the image that `key` stands for.
     ///
-    /// A lock of one byte of the driver's own file: there is nothing to make or to clean up, every process of the machine meets
-    /// there, and it goes with a process that is killed. (fcntl(2), "Open file description locks".)
+    /// It is a byte of the driver's own file: every process of the machine meets there.
     ///
     /// # Errors
     /// Those of open(2) and fcntl(2).
-    pub fn lock(&self, key: u64) -> io::Result<MapLock> {
-        let file = self.open_lock()?;
-        lock_byte(&file, libc::F_OFD_SETLKW, key)?;
-        Ok(MapLock(file))
+    pub fn lock(&self, key: u64) -> io::Result<ByteLock> {
+        ByteLock::take(self.open_lock()?, key)
     }
 
     /// Whether somebody maps the image that `key` stands for at this moment. Does not wait.
@@ -241,24 +232,12 @@ impl Bus {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             file => file?,
         };
-        Ok(lock_byte(&file, libc::F_OFD_GETLK, key)?.l_type != libc::F_UNLCK as libc::c_short)
+        byte_lock::is_taken(&file, key)
     }
 
     fn open_lock(&self) -> io::Result<File> {
         File::options().write(true).open(self.bus("add"))
     }
-}
-
-fn lock_byte(file: &File, command: libc::c_int, key: u64) -> io::Result<libc::flock> {
-    // SAFETY: struct flock is integers only, for which zero is a value.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_start = (key >> 2).cast_signed();
-    lock.l_len = 1;
-    // SAFETY: the descriptor is open and the structure outlives the call, which reads and writes nothing else.
-    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(lock) }
 }
 
 /// One write(2): the driver takes each for a request of its own.

@@ -18,9 +18,9 @@ use super::copy::next_data;
 /// All signatures at a fixed offset lie in here.
 const HEAD: usize = 256 << 10;
 /// RAID signatures at the end lie in here.
-const TAIL: usize = 1 << 20;
+pub(super) const TAIL: usize = 1 << 20;
 /// How much of the beginning is read to call a device blank of which nothing else is known.
-const BLANK_HEAD: u64 = 4 << 20;
+pub(super) const BLANK_HEAD: u64 = 4 << 20;
 /// Read at once when looking for data.
 const CHUNK: usize = 1 << 20;
 

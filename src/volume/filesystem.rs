@@ -1,8 +1,9 @@
 //! The file system on a device: made if the device is blank, checked if it asks for it, grown to the device, never overwritten.
+//! What was half made is undone when the volume leaves the node.
 
 use std::path::Path;
 
-use crate::backend::Device;
+use crate::backend::{Backend, Device};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
@@ -158,6 +159,38 @@ impl Volumes {
     /// Ends the right to format over what is found. It must be gone before anybody can write data of his own.
     pub(super) fn forbid_formatting(&self, id: &VolumeId) -> Result<()> {
         if self.mark(id) == Some(Mark::Formatting) { self.clear_mark(id) } else { Ok(()) }
+    }
+
+    /// Ends the right to format over what is found, because the volume leaves this node: from now on others may write to it. What a
+    /// formatting has half made is made blank, so that whoever has it next can begin anew.
+    ///
+    /// A device that is gone or fails keeps what is half made: it must not keep the volume from leaving.
+    ///
+    /// # Errors
+    /// Those after which asking again helps: somebody is still at it.
+    pub(super) fn undo_formatting(&self, call: &Call, id: &VolumeId, backend: &dyn Backend) -> Result<()> {
+        if self.mark(id) != Some(Mark::Formatting) {
+            return Ok(());
+        }
+        let undone = match backend.attached(id)? {
+            None => Err(Error::internal("its device is gone")),
+            Some(device) => self.remove_half_made(call, &device),
+        };
+        match undone {
+            Err(error) if matches!(error.kind(), Kind::Internal | Kind::NotFound) => {
+                log::warn!("volume {id}: what a formatting that was broken off has left on it stays there: {error}");
+            }
+            undone => undone.map_err(|error| error.context(format!("volume {id} was being formatted")))?,
+        }
+        self.clear_mark(id)
+    }
+
+    fn remove_half_made(&self, call: &Call, device: &Device) -> Result<()> {
+        let sparse_file = device.sparse_file.as_deref();
+        match self.kernel.identify(call, &device.path, sparse_file)?.content {
+            Content::Foreign(_) => self.kernel.blank(call, &device.path, sparse_file),
+            Content::Blank | Content::FileSystem(_) => Ok(()),
+        }
     }
 
     fn mark(&self, id: &VolumeId) -> Option<Mark> {

@@ -32,7 +32,7 @@ impl Hold {
 impl Volumes {
     /// What work on one volume holds.
     pub fn hold_volume(&self, id: &str) -> Hold {
-        self.volume(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default()
+        self.volume_here(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default()
     }
 
     /// What a controller's work on one volume holds. A volume that only another node's controller can reach is refused.

@@ -82,6 +82,17 @@ impl Volumes {
         Ok((parsed, backend))
     }
 
+    /// The same for giving a volume up on this node: what is in use here can be given up also when its place was taken out of the
+    /// set-up.
+    fn volume_here(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
+        let in_use = |id: &VolumeId| matches!(self.node_record(id), Ok(Some(_)));
+        self.volume(id).or_else(|absent| {
+            let here = VolumeId::parse(id).filter(in_use).ok_or(absent.clone())?;
+            let backend = self.backends.of_kind(&here.place).filter(|backend| backend.is_elsewhere()).ok_or(absent)?;
+            Ok((here, backend))
+        })
+    }
+
     /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete it is not done by
     /// saying so. None is an ID that means nothing anywhere.
     fn refuse_another_nodes(&self, id: &str, place: Option<&Place>) -> Result<()> {

@@ -79,7 +79,7 @@ impl Volumes {
 
     /// The volume's device on this node, if it is attached and its node is there.
     fn device(&self, id: &VolumeId) -> Result<Option<block::Device>> {
-        let attached = self.backends.at(&id.place).map_or(Ok(None), |backend| backend.attached(id))?;
+        let attached = self.backends.of_kind(&id.place).map_or(Ok(None), |backend| backend.attached(id))?;
         Ok(attached.and_then(|device| block::Device::at(&device.path).ok()))
     }
 

@@ -72,7 +72,7 @@ impl Volumes {
     /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster that does not answer
     /// is no reason to keep what is gone from being given up.
     pub fn refuse_absent(&self, call: &Call, volume_id: &str, secrets: &Secrets) -> Result<()> {
-        let (id, backend) = self.volume(volume_id)?;
+        let (id, backend) = self.volume_here(volume_id)?;
         if self.node_record(&id)?.is_some() {
             return Ok(());
         }

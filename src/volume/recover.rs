@@ -78,7 +78,13 @@ impl Volumes {
                 log::warn!("volume {}: {error}", record.volume_id);
             }
         }
-        self.journal.write(&[Change::remove(Table::Node, key)])?;
+        let mut changes = vec![Change::remove(Table::Node, key)];
+        let place = VolumeId::parse(&record.volume_id).map(|id| id.place);
+        if place.and_then(|place| self.backends.of_kind(&place)).is_some_and(|backend| backend.is_elsewhere()) {
+            // Others may have written to it since. What was begun on it is looked for again, but a formatting that was broken off.
+            changes.push(Change::remove(Table::Formats, key));
+        }
+        self.journal.write(&changes)?;
         if let (true, Some(id)) = (record.alone, VolumeId::parse(&record.volume_id)) {
             let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
             thread::spawn(move || volumes.give_back(&id, &lock));

@@ -19,13 +19,13 @@ use crate::volume::requests::{Access, Unpublish, Unstage};
 impl Volumes {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
     pub fn unstage(&self, call: &Call, request: &Unstage) -> Result<()> {
-        let (id, _) = self.volume(&request.volume_id)?;
+        let (id, _) = self.volume_here(&request.volume_id)?;
         self.remove_staging(call, &id, &request.staging_path, &Secrets::default())
     }
 
     /// Undoes a publish; a path where the volume is not published is unpublished.
     pub fn unpublish(&self, call: &Call, request: &Unpublish) -> Result<()> {
-        let (id, _) = self.volume(&request.volume_id)?;
+        let (id, _) = self.volume_here(&request.volume_id)?;
         self.remove_target(call, &id, &request.target_path, &request.secrets)
     }
 
@@ -57,7 +57,11 @@ impl Volumes {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
             file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
-            if let Some(backend) = self.backends.at(&id.place) {
+            if let Some(backend) = self.backends.of_kind(&id.place) {
+                // It may have been staged by another form of its ID.
+                for id in [Some(id.clone()), VolumeId::parse(&record.volume_id)].iter().flatten() {
+                    self.undo_formatting(call, id, backend.as_ref())?;
+                }
                 backend.detach(call, id, record.alone, secrets)?;
             }
         }

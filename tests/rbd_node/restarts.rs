@@ -3,10 +3,11 @@
 use std::fs;
 
 use super::scene::{Scene, device, devices};
-use crate::support::MIB;
+use crate::support::corner::entry;
 use crate::support::daemon::exists;
 use crate::support::machine::{is_mounted, run, text};
 use crate::support::requests::*;
+use crate::support::{Code, MIB, Setup, cluster, refused};
 
 #[test]
 fn volumes_outlive_a_killed_daemon() {
@@ -27,6 +28,23 @@ fn volumes_outlive_a_killed_daemon() {
         assert!(!exists(&scene.path("target")), "we made it, in another life");
         scene.assert_clean();
     }
+}
+
+/// The node's clusters are those of a file, which the operator edits while a volume is in use.
+#[test]
+fn a_volume_of_a_cluster_that_was_taken_out_is_given_up() {
+    let mut scene = Scene::of_node(|node| {
+        let file = node.scratch.path("clusters.toml");
+        fs::write(&file, entry("ceph", cluster(), "cephlet-node")).expect("write the file");
+        let own = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
+        own.into_iter().fold(node, Setup::unset).set("CEPHLET_CLUSTERS", file.display())
+    });
+    let volume = scene.use_volume("one", 32, mount("ext4"), &[]);
+    fs::write(scene.path("clusters.toml"), entry("other", cluster(), "cephlet-node")).expect("edit the file");
+    scene.node.restart();
+    refused(scene.stage(&volume, "elsewhere"), Code::NOT_FOUND, &[&volume.id]);
+    scene.retire(&volume, &["target"], &["stage"]);
+    scene.assert_clean();
 }
 
 #[test]

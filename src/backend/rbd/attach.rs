@@ -1,10 +1,14 @@
 //! Volumes as devices of this node.
 
+use std::sync::Arc;
+
 use super::Rbd;
 use super::context::PublishContext;
 use super::node::{self, MapOptions};
-use crate::backend::{Condition, Device, NodeContext};
+use super::tool::Image;
+use crate::backend::{Backend, Condition, Device, NodeContext};
 use crate::call::Call;
+use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
@@ -24,27 +28,34 @@ impl Rbd {
             Some(published) => published,
             None => self.publish_here(call, id, context.capability, context.read_only, context.secrets)?,
         };
-        let image = node::Image {
-            cluster: &spot.access.cluster,
-            fsid: spot.access.cluster.fsid.as_deref(),
-            pool: &id.place.pool,
-            namespace: &id.place.namespace,
-            name: &id.object,
-            id: Some(&published.image_id),
-        };
+        let image = node::Image { id: Some(&published.image_id), ..image_of(id, &spot.access.cluster) };
         let options = MapOptions {
             mounter: published.mounter,
             options: published.map_options.clone(),
             read_only: context.read_only || published.read_only,
             features: published.features.clone(),
         };
-        let mapped = self.mapper.map(call, &spot.access, &image, &options);
+        let id_now = || Ok(self.tool.info(call, &spot, Image::Named(&id.object))?.map(|info| info.id));
+        let mapped = self.mapper.map(call, &spot.access, &image, &options, &id_now);
         let mapped = mapped.inspect_err(|_| {
-            if alone && let Err(error) = self.unpublish_here(call, id, context.secrets) {
-                log::warn!("volume {id} was not attached, but stays published to this node: {error}");
+            if alone {
+                self.give_up(call, id, &image, context.secrets);
             }
         });
         mapped.map(|mapping| mapping.device).map_err(|error| error.context(format_args!("attach volume {id}")))
+    }
+
+    /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by what was begun: then it
+    /// stays given to this node until it is detached.
+    fn give_up(&self, call: &Call, id: &VolumeId, image: &node::Image<'_>, secrets: &Secrets) {
+        let given_up = match self.mapper.is_absent(image) {
+            Ok(true) => self.unpublish_here(call, id, secrets),
+            Ok(false) => Err(Error::unavailable("it is mapped here, or about to be")),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = given_up {
+            log::warn!("volume {id} was not attached, but stays published to this node until it is unstaged: {error}");
+        }
     }
 
     /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of the set-up.
@@ -57,21 +68,27 @@ impl Rbd {
     }
 
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
-        let cluster = self.cluster(&id.place)?;
-        work(&node::Image {
-            cluster: &cluster,
-            fsid: cluster.fsid.as_deref(),
-            pool: &id.place.pool,
-            namespace: &id.place.namespace,
-            name: &id.object,
-            id: id.incarnation.as_deref(),
-        })
+        // One that was taken out of the set-up, or cannot be read any more, has left its images mapped.
+        let known = self.clusters.find(&id.place.cluster).ok().flatten();
+        let others = known.is_none().then(|| self.clusters.all());
+        let cluster = known.unwrap_or_else(|| Arc::new(Cluster::named(&id.place.cluster)));
+        work(&node::Image { others: others.as_deref(), ..image_of(id, &cluster) })
     }
 
     pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()> {
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        if alone { self.unpublish_here(call, id, secrets) } else { Ok(()) }
+        match (alone, self.knows(&id.place)) {
+            (false, _) => Ok(()),
+            (true, true) => self.unpublish_here(call, id, secrets),
+            (true, false) => {
+                let rest = "ControllerUnpublishVolume ends that where the cluster is set up";
+                log::warn!(
+                    "volume {id} is detached; in its cluster, which is not set up here any more, it stays published: {rest}"
+                );
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId, least: u64) -> Result<()> {
@@ -83,5 +100,17 @@ impl Rbd {
     /// Asked of volumes in use alone, so that one without a device has lost it.
     pub(super) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
         Ok(self.mapping_of(id)?.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
+    }
+}
+
+fn image_of<'a>(id: &'a VolumeId, cluster: &'a Cluster) -> node::Image<'a> {
+    node::Image {
+        cluster,
+        others: None,
+        fsid: cluster.fsid.as_deref(),
+        pool: &id.place.pool,
+        namespace: &id.place.namespace,
+        name: &id.object,
+        id: id.incarnation.as_deref(),
     }
 }

@@ -98,6 +98,12 @@ pub fn lock_key(pool: &str, namespace: &str, image_id: &str) -> u64 {
     digest.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
 }
 
+/// The same of an image whose id is not known: by its name.
+pub fn name_key(pool: &str, namespace: &str, name: &str) -> u64 {
+    // No id has a slash in it.
+    lock_key(pool, namespace, &["name", name].join("/"))
+}
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -206,7 +212,10 @@ fn named(image: &MappedImage) -> String {
 }
 
 fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
-    let _lock = bus.lock(lock_key(&image.pool, &image.namespace, &image.image_id)).during(|| format!("lock {image}"))?;
+    let ImageToMap { pool, namespace, name, image_id, .. } = image;
+    let _lock = bus.lock(lock_key(pool, namespace, image_id)).during(|| format!("lock {image}"))?;
+    // For those to see who know no more.
+    let _named = bus.lock(name_key(pool, namespace, name)).during(|| format!("lock {image}"))?;
     if let Some(mapped) = find(bus, image).during(|| format!("look for {image}"))? {
         return Ok(mapped);
     }

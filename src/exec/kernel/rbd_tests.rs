@@ -125,7 +125,8 @@ fn what_the_kernel_answers_is_said_in_words() {
 
 #[test]
 fn different_images_have_different_locks() {
-    let keys = [lock_key("a", "", "1"), lock_key("a", "1", ""), lock_key("a1", "", ""), lock_key("a", "", "2")];
+    let keys =
+        [name_key("a", "", "1"), lock_key("a", "", "1"), lock_key("a", "1", ""), lock_key("a1", "", ""), lock_key("a", "", "2")];
     let different: std::collections::BTreeSet<_> = keys.iter().collect();
     assert_eq!(different.len(), keys.len());
 }

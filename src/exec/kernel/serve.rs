@@ -10,7 +10,7 @@ use super::{Failure, Identified, Reply, Request, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::mount::{self, Options};
-use crate::sys::{block, file, loopdev, openers, statfs, superblock};
+use crate::sys::{blank, block, file, loopdev, openers, statfs, superblock};
 
 /// Serves one request. To be called in a helper process, which SIGTERM does not end.
 pub fn handle(request: &[u8]) -> Vec<u8> {
@@ -45,6 +45,7 @@ fn serve(request: &Request) -> Answer {
             loopdev::set_capacity(device.as_ref()).map(Reply::Bytes).during(|| format!("grow {}", device.display()))
         }
         Request::Identify { device, sparse_file } => identify(device, sparse_file.as_deref()),
+        Request::Blank { device, sparse_file } => make_blank(device, sparse_file.as_deref()),
         Request::DeviceSize { device } => {
             let size = block::open(device.as_ref()).and_then(|device| block::size(&device));
             size.map(Reply::Bytes).during(|| format!("ask the size of {}", device.display()))
@@ -87,12 +88,20 @@ fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer {
 fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
     let open = block::open_exclusive(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let device_bytes = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
-    let sparse = match sparse_file {
-        Some(path) => Some(File::open(path).during(|| format!("open {}", path.display()))?),
-        None => None,
-    };
+    let sparse = open_sparse(sparse_file)?;
     let content = superblock::identify(&open, device_bytes, sparse.as_ref()).during(|| format!("read {}", device.display()))?;
     Ok(Reply::Identified(Identified { content, device_bytes }))
+}
+
+fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
+    let open = block::open_to_write(device.as_ref()).during(|| format!("open {}", device.display()))?;
+    let size = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
+    let sparse = open_sparse(sparse_file)?;
+    blank::blank(&open, size, sparse.as_ref()).map(|()| Reply::Done).during(|| format!("make {} blank", device.display()))
+}
+
+fn open_sparse(file: Option<&OsStr>) -> Answer<Option<File>> {
+    file.map(|path| File::open(path).during(|| format!("open {}", path.display()))).transpose()
 }
 
 /// Everything that can fail or take time without the freeze is done before and after it.

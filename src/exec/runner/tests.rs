@@ -8,14 +8,14 @@ use super::*;
 use crate::error::{Error, Kind};
 use crate::exec::Tool;
 use crate::secrets::Secret;
+use crate::sys::byte_lock::{ByteLock, is_taken};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
+use std::{fs, os::unix::fs::symlink};
 use tempfile::TempDir;
 
 /// Long enough for anything that should happen soon, on the slowest machine.
@@ -340,6 +340,20 @@ fn a_key_reaches_the_process_by_no_command_line() {
     let (key, command_line) = seen.split_once('\n').unwrap();
     assert_eq!(key, "AQDkey==");
     assert!(command_line.contains("--keyfile /proc/self/fd/") && !command_line.contains("AQDkey"), "{command_line}");
+}
+
+#[test]
+fn what_a_command_leaves_running_holds_its_lock() {
+    let stubs = Stubs::new();
+    let open = || fs::File::options().create(true).append(true).open(stubs.dir.path().join("locks")).unwrap();
+    let lock = ByteLock::take(open(), 8).unwrap();
+    let cmd = stubs.cmd(Class::Change, "sleep 1000 & echo $!").keeping_open(lock.file());
+    let pid = String::from_utf8(stubs.processes.run(&Call::internal("test"), &cmd).unwrap().stdout).unwrap();
+    drop((lock, cmd));
+    assert!(is_taken(&open(), 8).unwrap());
+    system(Command::new("kill").args(["-9", pid.trim()]));
+    await_end(&pid);
+    assert!(!is_taken(&open(), 8).unwrap());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::rbd::ImageToMap;
 use crate::exec::{Class, Cmd, Tool};
+use crate::sys::byte_lock::ByteLock;
 
 impl Mapper {
     /// The helper finds the device that is there already.
@@ -35,13 +36,20 @@ impl Mapper {
     }
 
     /// Without `noudev` the tool waits for a udevd, for ever where none runs.
-    pub(super) fn map_by_tool(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
+    pub(super) fn map_by_tool(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        lock: &ByteLock,
+    ) -> Result<()> {
         self.check_features(image, options)?;
         let mut words = vec!["noudev".to_owned()];
         words.extend(options.options.iter().cloned());
         let command = access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
         let command = if options.read_only { command.arg("--read-only") } else { command };
-        let command = command.arg(image.to_string());
+        let command = command.arg(image.to_string()).keeping_open(lock.file());
         let output = self.runner.run(call, &command).map_err(|error| explain(error.into(), image))?;
         self.take_back_another(call, image, &output.stdout)
     }

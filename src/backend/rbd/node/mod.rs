@@ -4,12 +4,13 @@
 //! is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts no process and waits for no storage.
 //!
 //! One image has one device. Two mappings would be two devices with a cache each, and a file system on both of them is lost. So what
-//! maps holds the image's lock ([`lock_key`]) and looks again under it, and what is found twice all the same (by hand, or by a tool
-//! whose daemon was killed) is brought down to the one in use.
+//! maps holds the image's lock ([`locks`]) and looks again under it, and what is found twice all the same (by hand) is brought down to
+//! the one in use.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use log::warn;
@@ -21,7 +22,6 @@ use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::exec::kernel::Kernel;
-use crate::exec::kernel::rbd::lock_key;
 use crate::sys::block;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
@@ -32,16 +32,21 @@ mod condition;
 mod cookie;
 mod features;
 mod krbd;
+mod locks;
 mod nbd;
 mod options;
 
 pub use options::Mounter;
+
+use locks::MapLocks;
 
 /// An image of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
+    /// Where nothing is known of the cluster but its name: all others that are set up.
+    pub others: Option<&'a [Arc<Cluster>]>,
     /// The cluster's own id, where it is known.
     pub fsid: Option<&'a str>,
     /// The pool.
@@ -60,22 +65,30 @@ impl Image<'_> {
         let image = match self.id {
             // Ids are random. That of a cluster whose monitors have moved must be known again, or it would be mapped twice.
             Some(id) => mapped.image_id == id && cluster.unwrap_or(true),
-            None => mapped.name == self.name && cluster.unwrap_or_else(|| self.is_mapped_from_cluster(mapped)),
+            None => mapped.name == self.name && cluster.unwrap_or_else(|| self.may_be_from_cluster(mapped)),
         };
         image && (mapped.pool.as_str(), mapped.namespace.as_str(), mapped.snapshot.as_str()) == (self.pool, self.namespace, "-")
     }
 
-    fn is_mapped_from_cluster(&self, mapped: &MappedImage) -> bool {
-        let ours = |address: &str| {
-            let monitors = self.cluster.monitors.iter();
-            monitors.flat_map(|monitor| [&monitor.v1, &monitor.v2]).flatten().any(|known| known == address)
-        };
-        mapped.monitors().any(ours)
+    /// Told by the monitors. Where those are not known, by its being from no other cluster.
+    fn may_be_from_cluster(&self, mapped: &MappedImage) -> bool {
+        match self.others {
+            None => is_from(self.cluster, mapped),
+            Some(others) => !others.iter().any(|other| is_from(other, mapped)),
+        }
     }
 
     fn id(&self) -> Result<&str> {
         self.id.ok_or_else(|| Error::internal(format!("{self} was to be mapped before its id was known")))
     }
+}
+
+fn is_from(cluster: &Cluster, mapped: &MappedImage) -> bool {
+    let its_own = |address: &str| {
+        let monitors = cluster.monitors.iter();
+        monitors.flat_map(|monitor| [&monitor.v1, &monitor.v2]).flatten().any(|known| known == address)
+    };
+    cluster.fsid.as_ref() == Some(&mapped.fsid) || mapped.monitors().any(its_own)
 }
 
 /// `POOL/NAMESPACE/NAME`, as the tools take it.
@@ -143,7 +156,11 @@ pub struct Mapper {
     bus: Bus,
     table: Table,
     modules: Modules,
+    locks: MapLocks,
 }
+
+/// Asks the cluster which image has the name now: its id.
+pub type IdNow<'a> = &'a dyn Fn() -> Result<Option<String>>;
 
 impl fmt::Debug for Mapper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,9 +169,16 @@ impl fmt::Debug for Mapper {
 }
 
 impl Mapper {
-    /// Maps by asking `kernel` and running tools by `runner`.
-    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
-        Self { kernel, runner, bus: Bus::default(), table: Table::default(), modules: Modules::default() }
+    /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after a restart.
+    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf) -> Self {
+        Self {
+            kernel,
+            runner,
+            bus: Bus::default(),
+            table: Table::default(),
+            modules: Modules::default(),
+            locks: MapLocks::at(locks),
+        }
     }
 
     /// Why no image can be mapped here, if so: neither the kernel's driver nor rbd-nbd is there, nor could be.
@@ -169,24 +193,26 @@ impl Mapper {
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps
     /// them; one that is mapped for writing is found also by who only reads.
     ///
-    /// The kernel tells the id of what it has mapped, and another image than the one meant is unmapped again. rbd-nbd maps by name
-    /// and tells nothing: who has mapped by it looks the name up once more afterwards.
+    /// The kernel tells the id of what it has mapped. rbd-nbd maps by name and tells nothing, so the name is looked up once more
+    /// afterwards. Another image than the one meant is unmapped again.
     ///
     /// # Errors
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
     /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
-    pub fn map(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<Mapping> {
-        image.id()?;
+    pub fn map(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        id_now: IdNow<'_>,
+    ) -> Result<Mapping> {
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
-        if self.find(image)?.is_none() {
-            match options.mounter {
-                Mounter::Kernel => self.map_by_kernel(call, access, image, options)?,
-                Mounter::Tool => self.map_by_tool(call, access, image, options)?,
-                Mounter::Nbd => self.map_by_nbd(call, access, image, options)?,
-            }
-        }
-        let mapping = self.keep_one(call, image)?;
-        self.ensure_served(call, access, image, &mapping)?;
+        let mapping = match self.find(image)? {
+            Some(mapping) => self.keep_one(call, image, mapping)?,
+            None => self.map_anew(call, access, image, options, id_now)?,
+        };
+        self.ensure_served(call, access, image, &mapping, id_now)?;
         if mapping.device.read_only && !options.read_only {
             return Err(Error::precondition(format!(
                 "{image} is to be written, but is mapped read-only as {}: end its use there first",
@@ -196,12 +222,49 @@ impl Mapper {
         Ok(mapping)
     }
 
-    /// The device an image is mapped as; of several, the one in use, then the first.
+    /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs of it keeps the lock.
+    fn map_anew(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        id_now: IdNow<'_>,
+    ) -> Result<Mapping> {
+        image.id()?;
+        let lock = self.lock(call, image)?;
+        // An earlier command may have come to its end.
+        if self.find_all(image)?.is_empty() {
+            match options.mounter {
+                Mounter::Kernel => self.map_by_kernel(call, access, image, options)?,
+                Mounter::Tool => self.map_by_tool(call, access, image, options, &lock)?,
+                Mounter::Nbd => self.map_by_nbd(call, access, image, options, &lock)?,
+            }
+        }
+        let gone =
+            || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
+        let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
+        self.verify(call, image, &mapping, id_now)?;
+        lock.give_back().map_err(|error| Error::io(format_args!("give back the lock by which {image} is mapped"), &error))?;
+        self.keep_one(call, image, mapping)
+    }
+
+    /// The device an image is mapped as; of several, the one in use, then the first. One that a map which was broken off has left is
+    /// none.
     ///
     /// # Errors
     /// Failures to read sysfs or mountinfo.
     pub fn find(&self, image: &Image<'_>) -> Result<Option<Mapping>> {
-        let mut found = self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))?;
+        let mut found = Vec::new();
+        for mapping in self.find_all(image)? {
+            if self.is_seen_to(image, &mapping)? {
+                found.push(mapping);
+            }
+        }
+        self.pick(found)
+    }
+
+    fn pick(&self, mut found: Vec<Mapping>) -> Result<Option<Mapping>> {
         if found.len() < 2 {
             return Ok(found.pop());
         }
@@ -213,20 +276,19 @@ impl Mapper {
         Ok(Some(found.swap_remove(0)))
     }
 
-    fn find_all(&self, image: &Image<'_>) -> io::Result<Vec<Mapping>> {
-        let by_kernel = self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
-        let connected = self.table.connected()?.into_iter();
-        let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
-        Ok(by_kernel.chain(by_nbd).collect())
+    fn find_all(&self, image: &Image<'_>) -> Result<Vec<Mapping>> {
+        let look = || {
+            let by_kernel = self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
+            let connected = self.table.connected()?.into_iter();
+            let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
+            Ok(by_kernel.chain(by_nbd).collect())
+        };
+        look().map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))
     }
 
-    /// The mapping to be used. Others are unmapped, if nobody uses them.
-    fn keep_one(&self, call: &Call, image: &Image<'_>) -> Result<Mapping> {
-        let gone =
-            || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
-        let kept = self.find(image)?.ok_or_else(gone)?;
-        let all = self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))?;
-        for surplus in all.iter().filter(|mapping| mapping.device.path != kept.device.path) {
+    /// Unmaps all other mappings, if nobody uses them.
+    fn keep_one(&self, call: &Call, image: &Image<'_>, kept: Mapping) -> Result<Mapping> {
+        for surplus in self.find_all(image)?.iter().filter(|mapping| mapping.device.path != kept.device.path) {
             warn!("{image} is mapped as {} and as {}", kept.device.path.display(), surplus.device.path.display());
             if let Err(error) = self.unmap(call, surplus) {
                 warn!("the second one stays: {error}");
@@ -254,21 +316,22 @@ impl Mapper {
     /// # Errors
     /// As [`Mapper::unmap`]; unavailable while a process that was given up is still mapping it.
     pub fn ensure_unmapped(&self, call: &Call, image: &Image<'_>) -> Result<()> {
-        let look = || self.find_all(image).map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error));
-        look()?.iter().try_for_each(|mapping| self.unmap(call, mapping))?;
-        if self.is_being_mapped(image)? {
-            return Err(Error::unavailable(format!(
-                "a process that was given up is still mapping {image}, as its cluster does not answer: try again when it does"
-            )));
-        }
-        // What that process has mapped between the first look and the second.
-        look()?.iter().try_for_each(|mapping| self.unmap(call, mapping))
+        self.unmap_all(call, image)?;
+        self.await_end_of_map(call, image)?;
+        // What was mapped between the first look and the second.
+        self.unmap_all(call, image)
     }
 
-    fn is_being_mapped(&self, image: &Image<'_>) -> Result<bool> {
-        let Some(id) = image.id else { return Ok(false) };
-        let locked = self.bus.is_locked(lock_key(image.pool, image.namespace, id));
-        locked.map_err(|error| Error::io(format_args!("look whether {image} is being mapped"), &error))
+    fn unmap_all(&self, call: &Call, image: &Image<'_>) -> Result<()> {
+        self.find_all(image)?.iter().try_for_each(|mapping| self.unmap(call, mapping))
+    }
+
+    /// Whether the image is not mapped, and nobody is about to.
+    ///
+    /// # Errors
+    /// Failures to read sysfs.
+    pub fn is_absent(&self, image: &Image<'_>) -> Result<bool> {
+        Ok(!self.is_being_mapped(image)? && self.find_all(image)?.is_empty())
     }
 
     /// Lets the device follow the image's size.

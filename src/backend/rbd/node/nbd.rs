@@ -9,11 +9,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
+use super::{IdNow, Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
 use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
+use crate::sys::byte_lock::ByteLock;
 use crate::sys::nbd::ConnectedDevice;
 
 /// rbd-nbd hears of a new size from the cluster, asks for it and tells the kernel.
@@ -32,13 +33,20 @@ impl Mapper {
     }
 
     /// The key is read while the command starts, before it becomes a daemon.
-    pub(super) fn map_by_nbd(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
+    pub(super) fn map_by_nbd(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        options: &MapOptions,
+        lock: &ByteLock,
+    ) -> Result<()> {
         let words = options.options.iter().map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);
         let command = access.command(Tool::RbdNbd, Class::Change).outliving().arg("map");
         let command = command.args(["--cookie", &cookie]).args(words);
         let command = if options.read_only { command.arg("--read-only") } else { command };
-        let command = command.arg(image.to_string());
+        let command = command.arg(image.to_string()).keeping_open(lock.file());
         self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
     }
 
@@ -76,7 +84,14 @@ impl Mapper {
     }
 
     /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
-    pub(super) fn ensure_served(&self, call: &Call, access: &Access, image: &Image<'_>, mapping: &Mapping) -> Result<()> {
+    pub(super) fn ensure_served(
+        &self,
+        call: &Call,
+        access: &Access,
+        image: &Image<'_>,
+        mapping: &Mapping,
+        id_now: IdNow<'_>,
+    ) -> Result<()> {
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
         let served = self.table.is_served(connected);
         let path = connected.path();
@@ -89,8 +104,23 @@ impl Mapper {
         let command = command.arg("--device").arg(&path).arg(image.to_string());
         let attached = self.runner.run(call, &command);
         attached
-            .map(drop)
-            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))
+            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))?;
+        self.verify(call, image, mapping, id_now)
+    }
+
+    /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it took what had the name.
+    pub(super) fn verify(&self, call: &Call, image: &Image<'_>, mapping: &Mapping, id_now: IdNow<'_>) -> Result<()> {
+        let MappedBy::Nbd(_) = &mapping.by else { return Ok(()) };
+        let wanted = image.id()?;
+        let why = match id_now() {
+            Ok(Some(id)) if id == wanted => return Ok(()),
+            Ok(_) => Error::not_found(format!("map {image}: another image than {wanted} has this name now")),
+            Err(error) => error.context(format_args!("{image} was mapped, but whether it still is {wanted} is not known")),
+        };
+        Err(match self.unmap(call, mapping) {
+            Ok(()) => why,
+            Err(error) => why.context(format_args!("{} stays mapped ({error})", mapping.device.path.display())),
+        })
     }
 }
 

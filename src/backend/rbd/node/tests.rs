@@ -3,16 +3,19 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::clusters::{Credentials, Monitor};
 use crate::error::Kind;
-use crate::exec::Tool;
 use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::exec::kernel::rbd::name_key;
+use crate::exec::{Cmd, CommandError, Output, Tool};
 use crate::secrets::Secret;
+use crate::sys::byte_lock::ByteLock;
 
 const FSID: &str = "9fe80cc8-5ab8-4f68-acd1-df900f7b4b22";
 const COOKIE: &str = "cephlet/main/vms/n1/web/1081c73c7e97";
@@ -42,23 +45,26 @@ impl Node {
             bus: Bus::at(&sysfs),
             table: Table::at(&sysfs, dir.path().join("proc")),
             modules: Modules::at(dir.path().join("modules")),
+            locks: MapLocks::at(dir.path().join("run/map-locks")),
         };
         Self { dir, helper, runner, mapper, access: access(&[Some("10.0.0.1:6789")]), call: Call::internal("test") }
     }
 
     fn image(&self) -> Image<'_> {
         let cluster = &self.access.cluster;
-        Image { cluster, fsid: None, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
+        Image { cluster, others: None, fsid: None, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
     }
 
     fn map(&self, options: &MapOptions) -> Result<Mapping> {
-        self.mapper.map(&self.call, &self.access, &self.image(), options)
+        self.map_while(options, &|| Ok(Some("1081c73c7e97".into())))
+    }
+
+    fn map_while(&self, options: &MapOptions, id_now: IdNow<'_>) -> Result<Mapping> {
+        self.mapper.map(&self.call, &self.access, &self.image(), options, id_now)
     }
 
     fn write(&self, path: &str, values: &[(&str, &str)]) {
-        let directory = self.dir.path().join(path);
-        fs::create_dir_all(&directory).unwrap();
-        values.iter().for_each(|(name, value)| fs::write(directory.join(name), format!("{value}\n")).unwrap());
+        write(&self.dir.path().join(path), values);
     }
 
     /// As the kernel shows an image it has mapped. There is no such device on the machine of the test.
@@ -71,8 +77,7 @@ impl Node {
     }
 
     fn nbd_connects(&self, number: u32, cookie: &str) {
-        let values = [("pid", "40"), ("backend", cookie), ("ro", "0"), ("size", "2048"), ("dev", "43:0")];
-        self.write(&format!("sys/block/nbd{number}"), &values);
+        connect(&self.dir.path().join("sys"), number, cookie);
     }
 
     fn runs(&self, process: u32, arguments: &[&str]) {
@@ -89,6 +94,16 @@ impl Node {
         let reply = json!({"Failed": {"action": "map it", "errno": errno, "text": ""}}).to_string();
         self.helper.expect(in_order(&image), reply);
     }
+}
+
+fn write(directory: &Path, values: &[(&str, &str)]) {
+    fs::create_dir_all(directory).unwrap();
+    values.iter().for_each(|(name, value)| fs::write(directory.join(name), format!("{value}\n")).unwrap());
+}
+
+fn connect(sysfs: &Path, number: u32, cookie: &str) {
+    let values = [("pid", "40"), ("backend", cookie), ("ro", "0"), ("size", "2048"), ("dev", "43:0")];
+    write(&sysfs.join(format!("block/nbd{number}")), &values);
 }
 
 /// The request as the helper gets it: fields in the order of the struct, which a JSON map does not keep.
@@ -110,12 +125,12 @@ fn options(mounter: Mounter) -> MapOptions {
 }
 
 /// The words by which the cluster is reached, after the tool's name.
-fn reaching(access: &Access, tool: crate::exec::Tool) -> Vec<String> {
+fn reaching(access: &Access, tool: Tool) -> Vec<String> {
     let command = access.command(tool, crate::exec::Class::Change).to_string();
     command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
 }
 
-fn expect_tool(node: &Node, tool: crate::exec::Tool, words: &[&str], status: i32, stderr: &str) {
+fn expect_tool(node: &Node, tool: Tool, words: &[&str], status: i32, stderr: &str) {
     let mut argv = reaching(&node.access, tool);
     argv.extend(words.iter().map(ToString::to_string));
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
@@ -146,6 +161,21 @@ fn without_an_id_the_name_and_the_cluster_tell() {
     assert_eq!(by_name(None, &access(&[Some("10.9.9.9:6789")])), None);
     assert_eq!(by_name(Some(FSID), &access(&[Some("10.9.9.9:6789")])).as_deref(), Some("another"), "its monitors have moved");
     assert_eq!(by_name(Some("f"), &node.access), None);
+}
+
+#[test]
+fn what_is_left_of_a_forgotten_cluster_is_from_no_other() {
+    let node = Node::new();
+    node.kernel_maps(3, "web", "another");
+    let forgotten = Cluster::named("main");
+    let found = |others: &[Arc<Cluster>], id| {
+        let image = Image { cluster: &forgotten, others: Some(others), id, ..node.image() };
+        node.mapper.find(&image).unwrap().is_some()
+    };
+    let other = access(&[Some("10.9.9.9:6789")]).cluster;
+    assert!(found(&[], None) && found(&[Arc::clone(&other)], None));
+    assert!(!found(&[other, Arc::clone(&node.access.cluster)], None), "it is mapped from the second");
+    assert!(found(&[Arc::clone(&node.access.cluster)], Some("another")) && !found(&[], Some("newer")));
 }
 
 #[test]
@@ -199,7 +229,7 @@ fn a_kernel_without_the_driver_says_so() {
 fn the_tool_does_not_wait_for_udev() {
     let node = Node::new();
     let words = ["device", "map", "--options", "noudev,notrim", "--read-only", "vms/n1/web"];
-    expect_tool(&node, crate::exec::Tool::Rbd, &words, 2, "rbd: map failed: (2) No such file or directory");
+    expect_tool(&node, Tool::Rbd, &words, 2, "rbd: map failed: (2) No such file or directory");
     let options = MapOptions { options: vec!["notrim".into()], read_only: true, ..options(Mounter::Tool) };
     assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
 }
@@ -209,7 +239,7 @@ fn a_tool_that_maps_another_image_is_corrected() {
     let node = Node::new();
     node.kernel_maps(5, "web", "newer");
     let words = ["device", "map", "--options", "noudev", "vms/n1/web"];
-    let mut argv = reaching(&node.access, crate::exec::Tool::Rbd);
+    let mut argv = reaching(&node.access, Tool::Rbd);
     argv.extend(words.iter().map(ToString::to_string));
     node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");
     let other = serde_json::to_string(&node.mapper.bus.read(5).unwrap().unwrap()).unwrap();
@@ -222,7 +252,7 @@ fn a_tool_that_maps_another_image_is_corrected() {
 fn a_device_of_rbd_nbd_bears_what_it_is() {
     let node = Node::new();
     let words = ["map", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
-    expect_tool(&node, crate::exec::Tool::RbdNbd, &words, 1, "rbd-nbd: failed to open image: (2) No such file or directory");
+    expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: failed to open image: (2) No such file or directory");
     let options = MapOptions { options: vec!["io-timeout=60".into()], ..options(Mounter::Nbd) };
     assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
     assert!(!format!("{:?}", node.runner.ran()).contains("AQBkey"));
@@ -245,7 +275,7 @@ fn a_device_that_has_lost_its_process_gets_another() {
     let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
     assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/nbd2 has lost its rbd-nbd process"));
     let words = ["attach", "--try-netlink", "--cookie", COOKIE, "--device", "/dev/nbd2", "vms/n1/web"];
-    expect_tool(&node, crate::exec::Tool::RbdNbd, &words, 1, "rbd-nbd: attach failed");
+    expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: attach failed");
     let error = node.map(&options(Mounter::Nbd)).unwrap_err();
     assert!(error.message().contains("/dev/nbd2 has lost its process"), "{error}");
 }
@@ -268,6 +298,81 @@ fn rbd_nbd_unmaps_only_what_nobody_has_open() {
     node.mapper.unmap(&node.call, &mapping).unwrap();
 }
 
+/// What rbd-nbd does to the kernel: `map` connects a device, `unmap` takes it away, and with its process the lock.
+struct Nbd {
+    runner: Arc<FakeRunner>,
+    sysfs: PathBuf,
+    held: Mutex<Option<ByteLock>>,
+}
+
+impl Nbd {
+    /// Has the node use it. A process of an earlier daemon has the lock.
+    fn on(node: &mut Node, held: Option<ByteLock>) {
+        let (runner, sysfs) = (node.runner.clone(), node.dir.path().join("sys"));
+        node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+        node.mapper.runner = Arc::new(Self { runner, sysfs, held: Mutex::new(held) });
+    }
+}
+
+impl Runner for Nbd {
+    fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
+        if cmd.to_string().contains(" unmap ") {
+            fs::remove_file(self.sysfs.join("block/nbd2/pid")).unwrap();
+            self.held.lock().take();
+        } else {
+            connect(&self.sysfs, 2, COOKIE);
+        }
+        self.runner.run(call, cmd)
+    }
+}
+
+fn expect_map_by_nbd(node: &Node) {
+    let mut argv = reaching(&node.access, Tool::RbdNbd);
+    argv.extend(["map", "--cookie", COOKIE, "vms/n1/web"].map(String::from));
+    node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/nbd2\n");
+}
+
+fn expect_unmap_by_nbd(node: &Node) {
+    let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
+    node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
+}
+
+#[test]
+fn what_rbd_nbd_has_mapped_must_have_the_name_afterwards() {
+    for (id_now, kind) in [
+        (Ok(Some("newer".to_string())), Kind::NotFound),
+        (Ok(None), Kind::NotFound),
+        (Err(Error::unavailable("no answer")), Kind::Unavailable),
+    ] {
+        let mut node = Node::new();
+        Nbd::on(&mut node, None);
+        expect_map_by_nbd(&node);
+        expect_unmap_by_nbd(&node);
+        let error = node.map_while(&options(Mounter::Nbd), &|| id_now.clone()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains("1081c73c7e97") && node.mapper.is_absent(&node.image()).unwrap(), "{error}");
+    }
+}
+
+#[test]
+fn what_a_map_that_was_broken_off_has_left_is_given_to_nobody() {
+    let mut node = Node::new();
+    let left = node.mapper.lock(&node.call, &node.image()).unwrap();
+    node.nbd_connects(2, COOKIE);
+    Nbd::on(&mut node, Some(left));
+    assert_eq!(node.mapper.find(&node.image()).unwrap(), None);
+    expect_unmap_by_nbd(&node);
+    expect_map_by_nbd(&node);
+    let mapping = node.map(&options(Mounter::Nbd)).unwrap();
+    assert_eq!(node.mapper.find(&node.image()).unwrap(), Some(mapping));
+
+    let left = node.mapper.lock(&node.call, &node.image()).unwrap();
+    Nbd::on(&mut node, Some(left));
+    expect_unmap_by_nbd(&node);
+    node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap();
+}
+
 #[test]
 fn what_is_not_mapped_is_unmapped() {
     let node = Node::new();
@@ -277,9 +382,27 @@ fn what_is_not_mapped_is_unmapped() {
 #[test]
 fn what_is_still_being_mapped_is_not() {
     let node = Node::new();
-    let _other = node.mapper.bus.lock(lock_key("vms", "n1", "1081c73c7e97")).unwrap();
-    let error = node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable);
+    let refused =
+        |image: Image<'_>| assert_eq!(node.mapper.ensure_unmapped(&node.call, &image).unwrap_err().kind(), Kind::Unavailable);
+    let helper = node.mapper.bus.lock(name_key("vms", "n1", "web")).unwrap();
+    refused(node.image());
+    refused(Image { id: None, ..node.image() });
+    drop(helper);
+    let command = node.mapper.lock(&node.call, &node.image()).unwrap();
+    refused(node.image());
+    refused(Image { id: None, ..node.image() });
+    drop(command);
+    node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap();
+}
+
+#[test]
+fn nobody_maps_beside_a_command_of_an_earlier_daemon() {
+    let node = Node::new();
+    let _command = node.mapper.lock(&node.call, &node.image()).unwrap();
+    for mounter in [Mounter::Kernel, Mounter::Tool, Mounter::Nbd] {
+        assert_eq!(node.map(&options(mounter)).unwrap_err().kind(), Kind::Unavailable);
+    }
+    assert!(!node.mapper.is_absent(&node.image()).unwrap());
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod copies;
 mod delete;
 mod delete_crashes;
 mod delete_races;
+mod detach;
 mod flatten;
 mod give_way;
 mod inspect;
@@ -45,7 +46,8 @@ pub(super) fn call() -> Call {
 
 /// The node's side, which maps nothing.
 pub(super) fn mapper() -> Mapper {
-    Mapper::new(Kernel::new(Arc::new(FakeHelper::default())), Arc::new(FakeRunner::default()))
+    let kernel = Kernel::new(Arc::new(FakeHelper::default()));
+    Mapper::new(kernel, Arc::new(FakeRunner::default()), "/nonexistent/map-locks".into())
 }
 
 /// A controller of the cluster, just started: it remembers nothing.

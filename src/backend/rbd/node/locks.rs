@@ -1,0 +1,130 @@
+//! Who maps an image at this moment.
+//!
+//! A command that maps goes on when its daemon is killed, and may do its work after the next daemon has looked. So who maps takes
+//! the image's lock first; the command inherits it, and whatever the command leaves running. It is given back once what was mapped
+//! is known to be the image. Whoever finds it taken knows that a command is under way or, if there is a device of rbd-nbd, whose
+//! process lives on with the lock, that nobody has seen to it: that device was given to nobody and is unmapped.
+//!
+//! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation tells.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Image, MappedBy, Mapper, Mapping, cookie};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::exec::kernel::rbd::{lock_key, name_key};
+use crate::sys::byte_lock::{self, ByteLock};
+use crate::sys::file;
+
+/// How long a command of an earlier daemon is waited for, which ends soon where its cluster answers, and how often is looked.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 50 });
+
+/// The locks of this node: bytes of one file, which need not be there before the first is taken.
+#[derive(Clone, Debug)]
+pub(super) struct MapLocks(PathBuf);
+
+impl MapLocks {
+    pub(super) fn at(file: PathBuf) -> Self {
+        Self(file)
+    }
+
+    pub(super) fn try_take(&self, key: u64) -> io::Result<Option<ByteLock>> {
+        if let Some(directory) = self.0.parent() {
+            file::ensure_dir(directory)?;
+        }
+        ByteLock::try_take(File::options().create(true).append(true).open(&self.0)?, key)
+    }
+
+    fn is_taken(&self, key: u64) -> io::Result<bool> {
+        match File::options().append(true).open(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            file => byte_lock::is_taken(&file?, key),
+        }
+    }
+}
+
+impl Image<'_> {
+    fn lock_key(&self) -> u64 {
+        key_of(&self.cluster.name, self.pool, self.namespace, self.name)
+    }
+}
+
+/// No name has a slash in it.
+fn key_of(cluster: &str, pool: &str, namespace: &str, name: &str) -> u64 {
+    lock_key(cluster, pool, &[namespace, name].join("/"))
+}
+
+impl Mapper {
+    /// The right to map the image. What an earlier daemon was mapping is waited for, and what its command left to nobody is unmapped.
+    pub(super) fn lock(&self, call: &Call, image: &Image<'_>) -> Result<ByteLock> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let lock = self.locks.try_take(image.lock_key()).map_err(|error| failed(image, &error))?;
+            match lock {
+                Some(lock) if !self.kernel_maps(image)? => return Ok(lock),
+                Some(_) => {}
+                None => self.unmap_left(call, image)?,
+            }
+            pause(call, image, until)?;
+        }
+    }
+
+    /// Unmaps what a command has mapped for nobody.
+    fn unmap_left(&self, call: &Call, image: &Image<'_>) -> Result<()> {
+        for mapping in self.find_all(image)? {
+            if !self.is_seen_to(image, &mapping)? {
+                self.unmap(call, &mapping)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody maps the image any more.
+    pub(super) fn await_end_of_map(&self, call: &Call, image: &Image<'_>) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while self.is_being_mapped(image)? {
+            pause(call, image, until)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a command or a helper maps the image at this moment.
+    pub(super) fn is_being_mapped(&self, image: &Image<'_>) -> Result<bool> {
+        let taken = self.locks.is_taken(image.lock_key()).map_err(|error| failed(image, &error))?;
+        Ok(taken || self.kernel_maps(image)?)
+    }
+
+    /// Whether a helper does.
+    fn kernel_maps(&self, image: &Image<'_>) -> Result<bool> {
+        self.bus.is_locked(name_key(image.pool, image.namespace, image.name)).map_err(|error| failed(image, &error))
+    }
+
+    /// Whether somebody has looked at what was mapped as this device.
+    pub(super) fn is_seen_to(&self, image: &Image<'_>, mapping: &Mapping) -> Result<bool> {
+        // The kernel tells the id.
+        let MappedBy::Nbd(connected) = &mapping.by else { return Ok(true) };
+        let Some([cluster, pool, namespace, name, _]) = cookie::fields(&connected.cookie) else { return Ok(false) };
+        let taken = self.locks.is_taken(key_of(cluster, pool, namespace, name));
+        taken.map(|taken| !taken).map_err(|error| failed(image, &error))
+    }
+}
+
+fn failed(image: &Image<'_>, error: &io::Error) -> Error {
+    Error::io(format_args!("look whether {image} is being mapped"), error)
+}
+
+fn pause(call: &Call, image: &Image<'_>, until: Instant) -> Result<()> {
+    if Instant::now() >= until || call.expired() {
+        return Err(Error::unavailable(format!(
+            "a process that was given up is still mapping {image}, as its cluster does not answer: try again when it does"
+        )));
+    }
+    call.step(format!("waiting for the end of a process that was mapping {image}"));
+    thread::sleep(PAUSE);
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! Volumes that are given up on a node.
+
+use super::publish::scene;
+use super::*;
+
+#[test]
+fn a_volume_of_a_forgotten_cluster_is_given_up() {
+    let scene = scene();
+    let place = Place { cluster: "forgotten".into(), ..scene.id.place.clone() };
+    let id = VolumeId { place, ..scene.id.clone() };
+    for alone in [false, true] {
+        assert!(scene.rbd.attached(&id).unwrap().is_none());
+        scene.rbd.detach(&call(), &id, alone).unwrap();
+    }
+    assert!(scene.methods().is_empty(), "there is nobody to be asked");
+}

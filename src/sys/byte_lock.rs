@@ -1,0 +1,125 @@
+//! Locks on single bytes of a file: fcntl(2), "Open file description locks".
+//!
+//! One file holds as many of them as there are numbers, so there is nothing to make or to clean up for each. A lock belongs to the
+//! open file description: a child that keeps the descriptor holds it too, and it goes with the last of those who have it, or when
+//! one of them gives it back.
+
+#![expect(unsafe_code, reason = "rustix has no locks of byte ranges")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// A lock that is held.
+#[derive(Debug)]
+pub struct ByteLock {
+    file: Arc<File>,
+    key: u64,
+}
+
+impl ByteLock {
+    /// Waits until nobody else holds the lock that `key` stands for. The file must be open for writing.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn take(file: File, key: u64) -> io::Result<Self> {
+        fcntl(&file, libc::F_OFD_SETLKW, libc::F_WRLCK, key)?;
+        Ok(Self { file: Arc::new(file), key })
+    }
+
+    /// Like [`take`](Self::take), but gives none at once where it would have to wait.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn try_take(file: File, key: u64) -> io::Result<Option<Self>> {
+        match fcntl(&file, libc::F_OFD_SETLK, libc::F_WRLCK, key) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+            done => done.map(|_| Some(Self { file: Arc::new(file), key })),
+        }
+    }
+
+    /// Who keeps this file open holds the lock.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Gives the lock back for all who hold it: also for children that have inherited it.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn give_back(self) -> io::Result<()> {
+        fcntl(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK, self.key).map(drop)
+    }
+}
+
+/// Whether somebody holds the lock that `key` stands for, this process included. Does not wait.
+///
+/// # Errors
+/// Those of fcntl(2).
+pub fn is_taken(file: &File, key: u64) -> io::Result<bool> {
+    Ok(fcntl(file, libc::F_OFD_GETLK, libc::F_WRLCK, key)?.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn fcntl(file: &File, command: libc::c_int, kind: libc::c_int, key: u64) -> io::Result<libc::flock> {
+    // SAFETY: struct flock is integers only, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = (key >> 2).cast_signed();
+    lock.l_len = 1;
+    // SAFETY: the descriptor is open and the structure outlives the call, which reads and writes nothing else.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(lock) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn open(path: &std::path::Path) -> File {
+        File::options().write(true).open(path).unwrap()
+    }
+
+    #[test]
+    fn each_key_is_a_lock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lock = ByteLock::take(open(file.path()), 1 << 60).unwrap();
+        assert!(ByteLock::try_take(open(file.path()), 1 << 60).unwrap().is_none());
+        assert!(is_taken(&open(file.path()), 1 << 60).unwrap());
+        assert!(!is_taken(&open(file.path()), 1 << 61).unwrap());
+        let _another = ByteLock::take(open(file.path()), u64::MAX).unwrap();
+        drop(lock);
+        assert!(!is_taken(&open(file.path()), 1 << 60).unwrap());
+    }
+
+    /// A child that has it as its standard input, and lives until it is killed.
+    fn child_with(lock: &ByteLock) -> std::process::Child {
+        Command::new("sleep").arg("1000").stdin(lock.file().try_clone().unwrap()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_child_holds_what_it_inherits() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lock = ByteLock::take(open(file.path()), 8).unwrap();
+        let mut child = child_with(&lock);
+        drop(lock);
+        assert!(is_taken(&open(file.path()), 8).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_taken(&open(file.path()), 8).unwrap());
+    }
+
+    #[test]
+    fn what_is_given_back_is_so_for_a_child_too() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lock = ByteLock::take(open(file.path()), 8).unwrap();
+        let mut child = child_with(&lock);
+        lock.give_back().unwrap();
+        assert!(!is_taken(&open(file.path()), 8).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
