@@ -191,6 +191,7 @@ impl<T: Display + Send + 'static> Lanes<T> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use std::sync::mpsc;

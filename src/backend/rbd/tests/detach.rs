@@ -10,7 +10,7 @@ fn a_volume_of_a_forgotten_cluster_is_given_up() {
     let id = VolumeId { place, ..scene.id.clone() };
     for alone in [false, true] {
         assert!(scene.rbd.attached(&id).unwrap().is_none());
-        scene.rbd.detach(&call(), &id, alone).unwrap();
+        scene.rbd.detach(&call(), &id, alone, &Secrets::default()).unwrap();
     }
     assert!(scene.methods().is_empty(), "there is nobody to be asked");
 }
