@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,11 @@ pub mod rbd;
 mod serve;
 
 pub use serve::handle;
+
+/// How often, and with what pause, a mount in use is taken off: what was open in it a moment ago is held by every process that was
+/// forked at that moment, until its exec. Not by the helper, whose last attempt could come after another daemon's mount.
+const UNMOUNTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is asked. Paths are `OsString`s, which serde writes as their bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,8 +241,18 @@ impl Kernel {
     /// Takes the topmost mount off `target`; a dead one is detached, and none at all is fine.
     ///
     /// # Errors
-    /// [`Kind::Precondition`] when a process still uses it.
+    /// [`Kind::Precondition`] when a process still uses it, and not only for a moment.
     pub fn unmount(&self, call: &Call, target: &Path) -> Result<Unmounted> {
+        for _ in 1..UNMOUNTS {
+            match self.unmount_now(call, target) {
+                Err(error) if error.errno() == Some(libc::EBUSY) && !call.expired() => thread::sleep(PAUSE),
+                outcome => return outcome,
+            }
+        }
+        self.unmount_now(call, target)
+    }
+
+    fn unmount_now(&self, call: &Call, target: &Path) -> Result<Unmounted> {
         let step = format!("unmount {}", target.display());
         let request = Request::Unmount { target: target.into() };
         match self.ask(call, &step, Class::Change, &request).map_err(|error| explain_unmount(error, target))? {

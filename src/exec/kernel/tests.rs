@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::exec::CommandError;
+use crate::exec::fake::FakeHelper;
 use crate::sys::flock::FileLock;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
@@ -136,6 +137,23 @@ fn a_volume_is_identified_mounted_bound_and_unmounted() {
             assert_eq!(kernel.unmount(&call, path).unwrap(), Unmounted::NotMounted);
         }
     });
+}
+
+#[test]
+fn what_uses_a_mount_for_a_moment_only_is_awaited() {
+    let helper = Arc::new(FakeHelper::default());
+    let request = || serde_json::to_vec(&Request::Unmount { target: "/t".into() }).unwrap();
+    let busy = || {
+        let failure = Failure { action: "unmount /t".into(), errno: Some(libc::EBUSY), text: String::new() };
+        serde_json::to_vec(&Reply::Failed(failure)).unwrap()
+    };
+    let (kernel, call) = (Kernel::new(Arc::clone(&helper) as Arc<_>), Call::internal("test"));
+    (0..2).for_each(|_| helper.expect(request(), busy()));
+    helper.expect(request(), serde_json::to_vec(&Reply::Unmounted(Unmounted::Done)).unwrap());
+    assert_eq!(kernel.unmount(&call, Path::new("/t")).unwrap(), Unmounted::Done);
+    (0..UNMOUNTS).for_each(|_| helper.expect(request(), busy()));
+    let error = kernel.unmount(&call, Path::new("/t")).unwrap_err();
+    assert!(error.kind() == Kind::Precondition && error.message().contains("fuser -vm /t"), "{error}");
 }
 
 #[test]
