@@ -41,6 +41,12 @@ const KILL: Duration = Duration::from_secs(5);
 /// How long the calls whose processes are gone get to say so, to write down what they did and to be answered.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long a daemon that died may still hold the state directory: a process that it had forked at that moment does until its exec.
+const DYING: Duration = Duration::from_secs(1);
+
+/// How often is looked whether the state directory is free by then.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// How often is looked whether the files of the clusters have changed: a few stat calls.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -155,14 +161,22 @@ fn lock_state(layout: &Layout) -> Result<FileLock> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir())
         .map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
-    let file = std::fs::File::options().create(true).append(true).open(&path);
-    let lock = file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
-    lock.ok_or_else(|| {
-        Error::precondition(format!(
-            "another cephlet uses the state directory {}: stop it, or give this one another CEPHLET_STATE_DIR",
-            layout.state_dir().display()
-        ))
-    })
+    let until = Instant::now() + DYING;
+    loop {
+        let file = std::fs::File::options().create(true).append(true).open(&path);
+        let lock =
+            file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
+        match lock {
+            Some(lock) => return Ok(lock),
+            None if Instant::now() < until => std::thread::sleep(PAUSE),
+            None => {
+                return Err(Error::precondition(format!(
+                    "another cephlet uses the state directory {}: stop it, or give this one another CEPHLET_STATE_DIR",
+                    layout.state_dir().display()
+                )));
+            }
+        }
+    }
 }
 
 fn open_journal(layout: &Layout, signals: &Signals) -> Result<Arc<Journal>> {
