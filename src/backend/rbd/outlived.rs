@@ -19,14 +19,14 @@ impl Rbd {
     }
 
     /// Takes an image back from the trash if it has snapshots: they were taken between the last look and the move, and would keep
-    /// it there for good. Whether it has.
+    /// it there for good. False also for one that is not in the trash.
     pub(super) fn restore_snapshotted(&self, call: &Call, spot: &Spot, info: &Info) -> Result<bool> {
         if !self.has_live_snapshots(call, spot, &info.id)? {
             return Ok(false);
         }
         match self.tool.restore_from_trash(call, spot, &info.id, &info.name)? {
-            // Absent: it did not get there.
-            Renamed::Done | Renamed::Absent => Ok(true),
+            Renamed::Done => Ok(true),
+            Renamed::Absent => Ok(false),
             Renamed::Taken => Err(Error::precondition(format!(
                 "it has a new snapshot, but is in the trash of pool {:?} as {}, and another image has its name: give it a name with \
                  `rbd trash restore`",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::backend::rbd::fake::FakeCluster;
-use crate::backend::rbd::tool::{Image, RbdTool};
+use crate::backend::rbd::tool::{Image, Layout, NewImage, RbdTool};
 use crate::backend::{Deleted, Origin};
 use crate::error::Kind;
 use crate::ids::{VolumeId, volume_object};
@@ -110,4 +110,21 @@ fn what_died_before_it_was_taken_back_from_the_trash_is_taken_back_later() {
         assert_eq!(release(&late, &id).unwrap_err().kind(), Kind::HasSnapshots);
         assert_eq!(cluster.dump(), before);
     }
+}
+
+/// An operator, who takes no locks, gives the name to another image and takes a snapshot of the volume.
+#[test]
+fn another_image_that_was_moved_to_the_trash_in_its_place_is_taken_back() {
+    let (cluster, rbd, id) = with_volume(5);
+    let object = id.object.clone();
+    cluster.on_step(3, move |other| {
+        let spot = other.spot();
+        other.take_snapshot(&call(), &spot, &object, "by-hand").unwrap();
+        other.rename(&call(), &spot, &object, "aside").unwrap();
+        other.create(&call(), &spot, &NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] }).unwrap();
+        other.write(&spot, &object, "precious");
+    });
+    assert_eq!(release(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(cluster.content(&cluster.spot(), &id.object), "precious");
+    assert!(!cluster.dump().contains("trash"), "{}", cluster.dump());
 }
