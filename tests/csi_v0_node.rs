@@ -232,12 +232,12 @@ fn broken_off() -> Volume {
 /// again, or choose to call NodeUnpublishVolume." It may also do neither: where nothing was ever mounted nothing is in the way.
 #[test]
 fn a_publishing_that_was_broken_off_keeps_nobody_from_another() {
-    let volume = broken_off();
-    for (at, flags) in [("elsewhere", vec!["noatime"]), ("broken", vec!["nodiratime"])] {
-        let capability = mount_as("ext4", Mode::SINGLE_NODE_WRITER, &flags);
+    for (at, flag) in [("elsewhere", "noatime"), ("broken", "nodiratime")] {
+        let volume = broken_off();
+        let capability = mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[flag]);
         let request = wire::NodePublishVolumeRequest { volume_capability: Some(capability).into(), ..volume.request(at) };
         volume.send(&request).expect("publish in another way");
-        assert!(mount_at(&volume.daemon.path(at)).expect("a mount").options.contains(flags[0]));
+        assert!(mount_at(&volume.daemon.path(at)).expect("a mount").options.contains(flag));
         volume.unpublish(at).expect("unpublish");
         volume.daemon.assert_node_is_clean();
     }

@@ -52,7 +52,7 @@ impl Volumes {
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
     fn release(&self, call: &Call, id: &VolumeId, mut record: NodeRecord, secrets: &Secrets) -> Result<()> {
-        self.drop_broken_off(id, &mut record, |_| false)?;
+        self.drop_broken_off(id, &mut record, |_| false);
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
@@ -78,7 +78,7 @@ impl Volumes {
         secrets: &Secrets,
         is_asked_again: impl Fn(&Target) -> bool,
     ) -> Result<Option<NodeRecord>> {
-        self.drop_broken_off(id, &mut record, is_asked_again)?;
+        self.drop_broken_off(id, &mut record, is_asked_again);
         match record.is_unused() {
             true => self.release(call, id, record, secrets).map(|()| None),
             false => Ok(Some(record)),
@@ -86,22 +86,22 @@ impl Volumes {
     }
 
     /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its publishing ended may
-    /// unpublish there, but need not.
-    fn drop_broken_off(&self, id: &VolumeId, record: &mut NodeRecord, is_kept: impl Fn(&Target) -> bool) -> Result<()> {
-        let mut targets = Vec::new();
-        for target in std::mem::take(&mut record.targets) {
-            let nothing = || -> Result<bool> { Ok(self.mounted_at(id, &mounts::resolved(&target.path)?)? == Mounted::Nothing) };
-            if !target.unstaged || is_kept(&target) || !nothing()? {
-                targets.push(target);
-            } else {
-                log::info!("volume {id}: nothing is mounted at {}, so that target is forgotten", target.path);
-                if let Err(error) = remove_made(&target, &record.access) {
-                    log::warn!("volume {id}: {error}");
-                }
+    /// unpublish there, but need not. A target that cannot be looked at stays.
+    fn drop_broken_off(&self, id: &VolumeId, record: &mut NodeRecord, is_kept: impl Fn(&Target) -> bool) {
+        let is_mounted = |target: &Target| {
+            let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(id, &path));
+            !matches!(mounted, Ok(Mounted::Nothing))
+        };
+        let (targets, broken_off): (Vec<_>, Vec<_>) = std::mem::take(&mut record.targets)
+            .into_iter()
+            .partition(|target| !target.unstaged || is_kept(target) || is_mounted(target));
+        record.targets = targets;
+        for target in broken_off {
+            log::info!("volume {id}: nothing is mounted at {}, so that target is forgotten", target.path);
+            if let Err(error) = remove_made(&target, &record.access) {
+                log::warn!("volume {id}: {error}");
             }
         }
-        record.targets = targets;
-        Ok(())
     }
 }
 

@@ -75,7 +75,7 @@ impl Scene {
     pub fn without_key() -> Self {
         let without = |node: Setup| {
             let file = node.scratch.path("clusters.toml");
-            fs::write(&file, format!("[cluster.ceph]\nmonitors = {:?}\n", cluster().mon_vector())).expect("write the file");
+            fs::write(&file, format!("[cluster.ceph]\nconf = {:?}\n", text(&cluster().conf()))).expect("write the file");
             let keys = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
             keys.into_iter().fold(node.set("CEPHLET_CLUSTERS", file.display()), Setup::unset)
         };
