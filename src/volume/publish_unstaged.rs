@@ -23,7 +23,7 @@ impl Volumes {
     pub fn publish_unstaged(&self, call: &Call, request: &PublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        self.refuse_predecessor(&id)?;
+        self.release_predecessor(call, &id)?;
         let before = self.node_record(&id)?;
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;

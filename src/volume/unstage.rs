@@ -50,7 +50,7 @@ impl Volumes {
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
-    fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+    pub(super) fn release(&self, call: &Call, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
