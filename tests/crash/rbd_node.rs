@@ -136,6 +136,10 @@ impl Trial {
     #[track_caller]
     fn run(&self) {
         let mut scene = Scene::new(self.told);
+        // What is made once and stays is there.
+        (self.have)(&scene);
+        (self.ask)(&scene).expect("undisturbed");
+        scene.clear();
         let points = self.rehearse(&mut scene);
         for (number, what) in &points {
             assert!(self.crash_at(&mut scene, *number), "it was answered before {what:?}, of {points:?}");
