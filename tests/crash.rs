@@ -13,6 +13,7 @@ mod crash {
     mod controller;
     mod node;
     mod rbd_controller;
+    mod rbd_node;
     mod start;
     mod storm;
     mod unstaged;

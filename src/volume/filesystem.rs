@@ -237,8 +237,9 @@ fn ended_badly(error: Error) -> Error {
 fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
     let error = error.context(format!("the file system of volume {id} could not be grown"));
     let says = |text: &str| error.message().contains(text);
-    // xfs_growfs and btrfs, while one that outlived its daemon or was started by hand is still at it: asking again finds it done.
-    if says("in progress") {
+    // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and btrfs): asking again finds
+    // it done.
+    if says("Device or resource busy") || says("in progress") {
         return error.with_kind(Kind::Busy);
     }
     let help = match fs_type {

@@ -26,7 +26,7 @@ impl Volumes {
     pub fn publish_unstaged(&self, call: &Call, request: &PublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        self.refuse_predecessor(&id)?;
+        self.release_predecessor(call, &id, &request.secrets)?;
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
         let before = self.record_before(call, &id, request, &fs_type)?;

@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 use crate::terms::CONTEXT_KEY;
 use crate::volume::mounts::{self, Mounted};
 use crate::volume::node_record::{self, NodeRecord, Staging};
@@ -21,7 +22,7 @@ impl Volumes {
     pub fn stage(&self, call: &Call, request: &Stage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        self.refuse_predecessor(&id)?;
+        self.release_predecessor(call, &id, &request.secrets)?;
         let before = self.node_record(&id)?;
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
@@ -45,18 +46,20 @@ impl Volumes {
         })
     }
 
-    /// An earlier volume of the same name was deleted elsewhere while it was in use here. Its record is needed to take it back.
-    pub(super) fn refuse_predecessor(&self, id: &VolumeId) -> Result<()> {
+    /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from the node, whose only word
+    /// of it is the record that this volume needs; while it is mounted at one of its paths, it is not.
+    pub(super) fn release_predecessor(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
         let Some(record) = self.predecessor(id)? else { return Ok(()) };
         let mounts = mounts::read()?;
         let is_mounted = |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
-        match record.paths().find(is_mounted) {
-            None => Ok(()),
-            Some(path) => Err(Error::precondition(format!(
+        if let Some(path) = record.paths().find(is_mounted) {
+            return Err(Error::precondition(format!(
                 "an earlier volume of the name of {id}, {}, is still mounted at {path}: unpublish and unstage that one first",
                 record.volume_id
-            ))),
+            )));
         }
+        let Some(earlier) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
+        self.release(call, &earlier, NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record }, secrets)
     }
 
     /// The device of the volume, which may be attached already.

@@ -51,7 +51,7 @@ impl Volumes {
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
-    fn release(&self, call: &Call, id: &VolumeId, mut record: NodeRecord, secrets: &Secrets) -> Result<()> {
+    pub(super) fn release(&self, call: &Call, id: &VolumeId, mut record: NodeRecord, secrets: &Secrets) -> Result<()> {
         self.drop_broken_off(id, &mut record, |_| false);
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;

@@ -14,7 +14,7 @@ use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
 
 /// Points before which nothing has changed since the point in front of them. That the journal was synced matters only where the
 /// machine dies too.
-const UNCHANGED: [&str; 4] = ["start a process", "write to the journal", "sync the journal", "journal synced"];
+pub const UNCHANGED: [&str; 4] = ["start a process", "write to the journal", "sync the journal", "journal synced"];
 /// The client that takes a dead one's lock waits for 30 s; the rest is for a machine that is busy.
 const CONVERGENCE: Duration = Duration::from_secs(90);
 

@@ -62,8 +62,13 @@ pub struct Points {
 impl Points {
     /// The points of the one life of the daemon that was to tell them.
     pub fn heard_by(scene: &Scene) -> Self {
+        Self::heard_in(&scene.daemon.log.after(0))
+    }
+
+    /// Those in these lines of its log.
+    pub fn heard_in(lines: &[String]) -> Self {
         let (mut before, mut during) = (0, Vec::new());
-        for line in scene.daemon.log.text().lines() {
+        for line in lines {
             match line.strip_prefix("crash point: ") {
                 Some(point) => during.push(point.to_string()),
                 None if line.contains(" serves at ") => before += std::mem::take(&mut during).len(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-use super::scene::{Scene, Volume, device, devices};
+use super::scene::{Scene, Volume, connected, device, devices};
 use crate::support::PATIENCE;
 use crate::support::client::Answer;
 use crate::support::requests::*;
@@ -42,7 +42,6 @@ fn descendants(of: u32) -> Vec<u32> {
 /// Kills the daemon while a call hangs, and starts another one, which serves at once.
 #[track_caller]
 fn replace_daemon<T: std::fmt::Debug>(scene: &mut Scene, hanging: JoinHandle<Answer<T>>) {
-    await_hang(scene);
     scene.node.kill9();
     hanging.join().expect("the call ends").expect_err("its daemon was killed");
     scene.node.restart();
@@ -63,7 +62,9 @@ fn killed_in_the_middle_of_a_map() {
     let volume = scene.give("one", 32, mount("ext4"), &[]);
     let paused = scene.cluster().pause("osd");
     let (client, request) = (scene.node.client(), scene.stage_request(&volume, "stage"));
-    replace_daemon(&mut scene, spawn(move || client.node_stage_volume(&request)));
+    let hanging = spawn(move || client.node_stage_volume(&request));
+    await_hang(&scene);
+    replace_daemon(&mut scene, hanging);
     drop(paused);
     retried(|| scene.stage(&volume, "stage"), "stage again");
     device(&volume);
@@ -72,20 +73,27 @@ fn killed_in_the_middle_of_a_map() {
     scene.assert_clean();
 }
 
-/// A map that nobody repeats is taken back all the same.
+/// A map that nobody repeats is taken back all the same, whoever is at it.
 #[test]
 fn given_up_in_the_middle_of_a_map() {
-    let mut scene = Scene::alone();
-    let volume = scene.give("one", 32, mount("ext4"), &[]);
-    let paused = scene.cluster().pause("osd");
-    let (client, request) = (scene.node.client(), scene.stage_request(&volume, "stage"));
-    replace_daemon(&mut scene, spawn(move || client.node_stage_volume(&request)));
-    scene.unstage(&volume, "stage").expect_err("a map is under way");
-    drop(paused);
-    retried(|| scene.unstage(&volume, "stage"), "unstage");
-    assert!(devices(&volume).is_empty());
-    scene.retire(&volume, &[], &[]);
-    scene.assert_clean();
+    for mounter in ["rbd", "rbd-tool", "rbd-nbd"] {
+        let mut scene = Scene::alone();
+        let volume = scene.give("one", 32, mount("ext4"), &[("mounter", mounter)]);
+        let paused = scene.cluster().pause("osd");
+        let (client, request) = (scene.node.client(), scene.stage_request(&volume, "stage"));
+        let hanging = spawn(move || client.node_stage_volume(&request));
+        match mounter {
+            "rbd-nbd" => scene.tools.await_start("rbd-nbd"),
+            _ => await_hang(&scene),
+        }
+        replace_daemon(&mut scene, hanging);
+        scene.unstage(&volume, "stage").expect_err("a map is under way");
+        drop(paused);
+        retried(|| scene.unstage(&volume, "stage"), "unstage");
+        assert!(devices(&volume).is_empty() && connected().is_empty(), "{mounter}");
+        scene.retire(&volume, &[], &[]);
+        scene.assert_clean();
+    }
 }
 
 fn write_and_stop<'a>(scene: &Scene, volume: &Volume) -> crate::support::cluster::Paused<'a> {
@@ -100,7 +108,9 @@ fn killed_in_the_middle_of_an_unmount() {
     let volume = scene.use_volume("one", 32, mount("ext4"), &[]);
     let paused = write_and_stop(&scene, &volume);
     let (client, request) = (scene.node.client(), unstage(&volume.id, &scene.node.text("stage")));
-    replace_daemon(&mut scene, spawn(move || client.node_unstage_volume(&request)));
+    let hanging = spawn(move || client.node_unstage_volume(&request));
+    await_hang(&scene);
+    replace_daemon(&mut scene, hanging);
     drop(paused);
     retried(|| scene.unstage(&volume, "stage"), "unstage again");
     scene.stage(&volume, "stage").expect("stage it again");

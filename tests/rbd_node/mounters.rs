@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::scene::{Scene, connected, device, fill, size_at};
-use crate::support::MIB;
 use crate::support::machine::{checksum, mount_at, run, text};
 use crate::support::requests::*;
+use crate::support::{Code, MIB, refused};
 
 #[test]
 fn the_tool_maps() {
@@ -43,6 +43,23 @@ fn a_process_maps_and_outlives_the_daemon() {
     assert!(!stats.volume_condition.abnormal, "{stats:?}");
     scene.retire(&volume, &["target", "second"], &["stage"]);
     assert!(connected().is_empty());
+    scene.assert_clean();
+}
+
+/// Somebody puts another image in the place of the volume when the node has looked already.
+#[test]
+fn a_process_that_maps_another_image_is_ended() {
+    let scene = Scene::alone();
+    let volume = scene.give("one", 32, mount("ext4"), &[("mounter", "rbd-nbd")]);
+    scene.cluster().rbd(&["rename", &volume.spec(), "rbd/away"]);
+    scene.cluster().rbd(&["create", "--size", "32M", &volume.spec()]);
+    let wanted = volume.id.rsplit(':').next().expect("the image's id");
+    refused(scene.stage(&volume, "stage"), Code::NOT_FOUND, &[wanted, "another image"]);
+    assert!(connected().is_empty());
+    scene.cluster().rbd(&["rm", "--no-progress", &volume.spec()]);
+    scene.cluster().rbd(&["rename", "rbd/away", &volume.spec()]);
+    scene.stage(&volume, "stage").expect("the volume is back");
+    scene.retire(&volume, &[], &["stage"]);
     scene.assert_clean();
 }
 

@@ -47,6 +47,25 @@ fn a_volume_of_a_cluster_that_was_taken_out_is_given_up() {
     scene.assert_clean();
 }
 
+/// Its image was moved to the trash, and nobody told its node.
+#[test]
+fn an_earlier_volume_of_the_same_name_is_unmapped() {
+    let scene = Scene::without_tools();
+    let earlier = scene.give("one", 8, block(), &[]);
+    scene.stage(&earlier, "stage").expect("stage");
+    cluster().rbd(&["trash", "mv", &earlier.spec()]);
+    let volume = scene.give("one", 8, block(), &[]);
+    assert_ne!(volume.id, earlier.id);
+    scene.stage(&volume, "stage").expect("stage the new one");
+    device(&volume);
+    scene.unstage(&earlier, "stage").expect("it is not staged any more");
+    device(&volume);
+    scene.retire(&volume, &[], &["stage"]);
+    let id = earlier.id.rsplit(':').next().expect("the image's id");
+    cluster().rbd(&["trash", "rm", "--no-progress", &format!("rbd/{id}")]);
+    scene.assert_clean();
+}
+
 #[test]
 fn a_staged_volume_is_taken_back_in_another_life() {
     let mut scene = Scene::without_tools();

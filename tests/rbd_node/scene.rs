@@ -12,7 +12,7 @@ use protobuf::MessageField;
 
 use super::toolbox::Toolbox;
 use crate::support::client::Answer;
-use crate::support::machine::{mounts_below, text};
+use crate::support::machine::{mounts_below, rbd_devices, text};
 use crate::support::requests::*;
 use crate::support::{Cluster, Daemon, MIB, PATIENCE, Setup, cluster};
 
@@ -243,10 +243,7 @@ fn shared() -> Turn {
 
 /// The devices that the kernel's driver has mapped the volume as.
 pub fn devices(volume: &Volume) -> Vec<PathBuf> {
-    let entries = fs::read_dir("/sys/bus/rbd/devices").expect("the driver").flatten();
-    let is_it =
-        |entry: &fs::DirEntry| fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim_end() == volume.image());
-    entries.filter(is_it).map(|entry| Path::new("/dev").join(format!("rbd{}", entry.file_name().display()))).collect()
+    rbd_devices(volume.image())
 }
 
 /// The one device of the volume.

@@ -84,14 +84,9 @@ fn a_block_volume_for_readers_refuses_writes() {
     scene.assert_clean();
 }
 
-/// What `rados` says of the locks on the image's header that somebody holds. One that nobody holds any more is still listed.
+/// Who holds the volume's image.
 fn holders(scene: &Scene, volume: &Volume) -> String {
-    let id = volume.id.rsplit(':').next().expect("the image's id");
-    let cluster = scene.cluster();
-    let locks = cluster.rados(&["--pool", "rbd", "lock", "list", &format!("rbd_header.{id}"), "--format", "json"]);
-    let names: Vec<&str> = locks.split('"').filter(|word| word.starts_with("cephlet")).collect();
-    let info = |name: &&str| cluster.rados(&["--pool", "rbd", "lock", "info", &format!("rbd_header.{id}"), name]);
-    names.iter().map(info).filter(|said| !said.contains("\"lockers\":[]")).collect()
+    scene.cluster().holders("rbd", volume.id.rsplit(':').next().expect("the image's id"))
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::Scratch;
 use crate::support::stub::install;
+use crate::support::{Scratch, await_that};
 
 /// What a node has without a Ceph package.
 const PLAIN: [&str; 8] = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "e2fsck", "resize2fs", "xfs_growfs", "btrfs", "modprobe"];
@@ -35,6 +35,15 @@ impl Toolbox {
     /// The value for CEPHLET_TOOL_PATH.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Waits until the tool was started.
+    #[track_caller]
+    pub fn await_start(&self, tool: &str) {
+        await_that("the tool is started", || match fs::read_to_string(self.log()).expect("the log") {
+            log if log.lines().any(|line| line == tool) => Ok(()),
+            log => Err(log),
+        });
     }
 
     /// The tools that were started since this was asked last, in order.

@@ -137,6 +137,16 @@ impl Cluster {
         self.command(tool).args(arguments).output().expect(tool)
     }
 
+    /// What `rados` says of the locks on an image's header that somebody holds. One that nobody holds any more is still listed.
+    #[track_caller]
+    pub fn holders(&self, pool: &str, image_id: &str) -> String {
+        let header = format!("rbd_header.{image_id}");
+        let locks = self.rados(&["--pool", pool, "lock", "list", &header, "--format", "json"]);
+        let names: Vec<&str> = locks.split('"').filter(|word| word.starts_with("cephlet")).collect();
+        let info = |name: &&str| self.rados(&["--pool", pool, "lock", "info", &header, name]);
+        names.iter().map(info).filter(|said| !said.contains("\"lockers\":[]")).collect()
+    }
+
     /// A tool of Ceph, to be run as admin.
     pub fn command(&self, tool: &str) -> Command {
         let mut command = Command::new("timeout");

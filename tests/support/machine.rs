@@ -49,6 +49,13 @@ pub fn loops_below(path: &Path) -> Vec<(PathBuf, PathBuf)> {
     backed.collect()
 }
 
+/// The devices that the kernel's RBD driver has mapped the image as.
+pub fn rbd_devices(image: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/bus/rbd/devices").expect("the driver").flatten();
+    let is_it = |entry: &fs::DirEntry| fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim_end() == image);
+    entries.filter(is_it).map(|entry| Path::new("/dev").join(format!("rbd{}", entry.file_name().display()))).collect()
+}
+
 /// Runs a tool that must succeed; gives its output.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = Command::new(program).args(arguments).output().expect(program);

@@ -88,6 +88,7 @@ impl Mapper {
     pub(super) fn await_end_of_map(&self, call: &Call, image: &Image<'_>) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while self.is_being_mapped(image)? {
+            self.unmap_left(call, image)?;
             pause(call, image, until)?;
         }
         Ok(())

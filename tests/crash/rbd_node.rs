@@ -1,0 +1,264 @@
+//! What a node does with an RBD volume that its kernel maps: the daemon is killed at every step of it and started again at once, while
+//! what it had started goes on.
+//!
+//! For the VM of `tests/vm/run`, which has the driver; elsewhere every test fails.
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cephlet::exec::kernel::rbd::name_key;
+use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::sys::rbd::Bus;
+
+use super::rbd::UNCHANGED;
+use super::scene::{DATA, assert_journal_is_empty};
+use super::trial::Points;
+use crate::support::client::Answer;
+use crate::support::machine::{mount_at, mounts_below, rbd_devices, run};
+use crate::support::requests::*;
+use crate::support::{Code, Daemon, MIB, PATIENCE, Setup, cluster};
+
+/// A node, and an image that is given to it, in the default namespace of the pool `rbd`.
+struct Scene {
+    node: Daemon,
+    image: String,
+    image_id: String,
+    /// Whether a controller has told the node of it.
+    told: bool,
+}
+
+impl Scene {
+    fn new(told: bool) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let image = format!("crash-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        cluster().rbd(&["create", "--size", "32M", &image]);
+        let info = cluster().rbd(&["info", "--format", "json", &image]);
+        let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+        let image_id = info["id"].as_str().expect("its id").to_string();
+        let node = Setup::new().on(cluster(), "cephlet-node").set("CEPHLET_SERVICES", "node").in_own_session().start();
+        Self { node, image, image_id, told }
+    }
+
+    fn id(&self) -> String {
+        format!("rbd:ceph:rbd::{}:{}", self.image, self.image_id)
+    }
+
+    fn stage(&self) -> Answer<()> {
+        let mut request = stage(&self.id(), &self.node.text("stage"), mount("ext4"));
+        if self.told {
+            request.publish_context = map(&[("imageId", &self.image_id)]);
+        }
+        self.node.client().node_stage_volume(&request).map(drop)
+    }
+
+    fn publish(&self) -> Answer<()> {
+        let (staging, target) = (self.node.text("stage"), self.node.text("target"));
+        self.node.client().node_publish_volume(&publish(&self.id(), &staging, &target, mount("ext4"))).map(drop)
+    }
+
+    fn unpublish(&self) -> Answer<()> {
+        self.node.client().node_unpublish_volume(&unpublish(&self.id(), &self.node.text("target"))).map(drop)
+    }
+
+    fn unstage(&self) -> Answer<()> {
+        self.node.client().node_unstage_volume(&unstage(&self.id(), &self.node.text("stage"))).map(drop)
+    }
+
+    fn expand(&self) -> Answer<()> {
+        let request = node_expand(&self.id(), &self.node.text("stage"));
+        let request = wire::NodeExpandVolumeRequest { capacity_range: range(64 * MIB, 0), ..request };
+        self.node.client().node_expand_volume(&request).map(|reply| assert_eq!(reply.capacity_bytes, 64 * MIB))
+    }
+
+    /// Makes the image as it was at first.
+    fn make_blank(&self) {
+        cluster().rbd(&["resize", "--no-progress", "--allow-shrink", "--size", "0", &self.image]);
+        cluster().rbd(&["resize", "--no-progress", "--size", "32M", &self.image]);
+    }
+
+    fn have_staged(&self) {
+        self.stage().expect("stage");
+        run("sh", &["-c", "printf %s \"$2\" > \"$1\" && sync -f \"$1\"", "write", &self.node.text("stage/file"), DATA]);
+    }
+
+    fn have_published(&self) {
+        self.have_staged();
+        self.publish().expect("publish");
+    }
+
+    /// Asserts that the volume is mounted at these places, beside its own, of one device.
+    #[track_caller]
+    fn assert_mounted(&self, at: &[&str]) {
+        let mounts = mounts_below(&self.node.path(""));
+        assert_eq!(mounts.len(), at.len() + 1, "{mounts:?}");
+        assert!(at.iter().all(|name| mount_at(&self.node.path(name)).is_some()), "{mounts:?}");
+        assert_eq!(rbd_devices(&self.image).len(), 1);
+    }
+
+    #[track_caller]
+    fn assert_holds_data(&self, at: &str) {
+        assert_eq!(run("cat", &[&self.node.text(&format!("{at}/file"))]), DATA);
+    }
+
+    /// Takes everything back; nothing is left.
+    #[track_caller]
+    fn clear(&self) {
+        self.unpublish().expect("unpublish");
+        self.unstage().expect("unstage");
+        let mounts = mounts_below(&self.node.path(""));
+        assert!(mounts.is_empty(), "still mounted: {mounts:?}");
+        assert!(rbd_devices(&self.image).is_empty(), "it is mapped still");
+        assert!(!Bus::default().is_locked(name_key("rbd", "", &self.image)).expect("the driver"), "it is being mapped still");
+        assert!(!self.node.path("target").exists(), "we made it");
+        if !self.told {
+            assert_eq!(cluster().holders("rbd", &self.image_id), "");
+        }
+        self.node.assert_well();
+    }
+}
+
+/// A request to be tried.
+struct Trial {
+    /// Whether a controller has told the node of the volume.
+    told: bool,
+    /// Kill only at points that come after this one; none for all.
+    after: Option<&'static str>,
+    /// Makes what is there before, each time.
+    have: fn(&Scene),
+    ask: fn(&Scene) -> Answer<()>,
+    /// What must be true when it was told that all is well.
+    check: fn(&Scene),
+}
+
+impl Trial {
+    #[track_caller]
+    fn run(&self) {
+        let mut scene = Scene::new(self.told);
+        // What is made once and stays is there.
+        (self.have)(&scene);
+        (self.ask)(&scene).expect("undisturbed");
+        scene.clear();
+        let points = self.rehearse(&mut scene);
+        for (number, what) in &points {
+            assert!(self.crash_at(&mut scene, *number), "it was answered before {what:?}, of {points:?}");
+        }
+        assert!(scene.node.terminate().success());
+        assert_journal_is_empty(&scene.node);
+        cluster().rbd(&["rm", "--no-progress", &scene.image]);
+    }
+
+    /// The points at which to kill, counted from the start of the daemon, and what they are.
+    #[track_caller]
+    fn rehearse(&self, scene: &mut Scene) -> Vec<(usize, String)> {
+        let from = self.start_to_crash(scene, usize::MAX);
+        self.insist(scene, from);
+        let Points { before, during } = Points::heard_in(&scene.node.log.after(from));
+        (self.check)(scene);
+        scene.clear();
+        let first = self.after.map_or(0, |after| during.iter().rposition(|point| point == after).expect("the point"));
+        let worth = |at: &usize| *at == first || !UNCHANGED.contains(&during[*at].as_str());
+        let points: Vec<_> = (first..during.len()).filter(worth).map(|at| (before + at + 1, during[at].clone())).collect();
+        assert!(points.len() > 3, "{during:?}");
+        points
+    }
+
+    /// Starts it anew, to die at this point, and gives how many lines are in its log before.
+    #[track_caller]
+    fn start_to_crash(&self, scene: &mut Scene, point: usize) -> usize {
+        (self.have)(scene);
+        assert!(scene.node.terminate().success(), "{}", scene.node.log.text());
+        let from = scene.node.log.len();
+        assert!(scene.node.start_to_crash(point), "not that soon");
+        from
+    }
+
+    /// One trial; false if the request was answered before the daemon came to this point.
+    #[track_caller]
+    fn crash_at(&self, scene: &mut Scene, point: usize) -> bool {
+        let from = self.start_to_crash(scene, point);
+        let crashed = (self.ask)(scene).is_err_and(|failure| {
+            let status = scene.node.wait();
+            assert_eq!(status.signal(), Some(9), "{status} after {failure:?}\n{}", scene.node.log.after(from).join("\n"));
+            true
+        });
+        if !crashed {
+            scene.node.kill9();
+        }
+        scene.node.restart();
+        self.insist(scene, from);
+        self.insist(scene, from);
+        scene.node.await_leftovers();
+        (self.check)(scene);
+        scene.clear();
+        crashed
+    }
+
+    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may still be at it.
+    #[track_caller]
+    fn insist(&self, scene: &Scene, from: usize) {
+        let until = Instant::now() + PATIENCE;
+        while let Err(failure) = (self.ask)(scene) {
+            let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
+            assert!(for_now && Instant::now() < until, "{failure:?}\n{}", scene.node.log.after(from).join("\n"));
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[test]
+fn a_blank_image_is_staged() {
+    let check = |scene: &Scene| scene.assert_mounted(&["stage"]);
+    Trial { told: true, after: None, have: Scene::make_blank, ask: Scene::stage, check }.run();
+}
+
+#[test]
+fn an_image_is_published() {
+    let check = |scene: &Scene| {
+        scene.assert_mounted(&["stage", "target"]);
+        scene.assert_holds_data("target");
+    };
+    Trial { told: true, after: None, have: Scene::have_staged, ask: Scene::publish, check }.run();
+}
+
+#[test]
+fn an_image_is_unpublished() {
+    let check = |scene: &Scene| {
+        scene.assert_mounted(&["stage"]);
+        scene.assert_holds_data("stage");
+    };
+    Trial { told: true, after: None, have: Scene::have_published, ask: Scene::unpublish, check }.run();
+}
+
+#[test]
+fn an_image_is_unstaged() {
+    let check = |scene: &Scene| {
+        assert!(rbd_devices(&scene.image).is_empty());
+        scene.stage().expect("stage again");
+        scene.assert_holds_data("stage");
+    };
+    Trial { told: true, after: None, have: Scene::have_staged, ask: Scene::unstage, check }.run();
+}
+
+#[test]
+fn an_image_that_the_node_took_itself_is_given_back() {
+    let check = |scene: &Scene| assert!(rbd_devices(&scene.image).is_empty());
+    Trial { told: false, after: Some("remove directory"), have: Scene::have_staged, ask: Scene::unstage, check }.run();
+}
+
+#[test]
+fn an_image_in_use_grows() {
+    let have = |scene: &Scene| {
+        scene.make_blank();
+        scene.have_staged();
+        cluster().rbd(&["resize", "--no-progress", "--size", "64M", &scene.image]);
+    };
+    let check = |scene: &Scene| {
+        scene.assert_holds_data("stage");
+        let size = rustix::fs::statvfs(scene.node.path("stage")).expect("statvfs");
+        let size = size.f_blocks * size.f_frsize;
+        assert!(size > 50 << 20, "{size}");
+    };
+    Trial { told: true, after: None, have, ask: Scene::expand, check }.run();
+}
