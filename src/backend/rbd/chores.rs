@@ -92,17 +92,22 @@ impl Rbd {
 
     /// Tells after which pause the chore is to be done again, if it is.
     fn try_chore(&self, chore: &mut Chore) -> Result<Option<Duration>> {
-        match chore {
-            Chore::Sweep { cluster } => self.sweep_cluster(&Call::internal("sweep"), cluster)?,
-            Chore::Remove { spot, temporary } => self.drop_temporary(&Call::internal("clean up"), spot, temporary)?,
-            Chore::Purge { spot, image, name } => return self.purge_now(&Call::internal("purge"), spot, image, name),
-            Chore::Flatten(leaf) => return self.look_at_leaf(leaf),
+        Ok(match chore {
+            Chore::Sweep { cluster } => {
+                self.sweep_cluster(&Call::internal("sweep"), cluster)?;
+                None
+            }
+            Chore::Remove { spot, temporary } => {
+                let over = self.drop_temporary(&Call::internal("clean up"), spot, temporary)?;
+                (!over).then_some(RETRY)
+            }
+            Chore::Purge { spot, image, name } => self.purge_now(&Call::internal("purge"), spot, image, name)?,
             Chore::LookForSnapshots { spot, image, name, again } => {
                 let over = self.take_back(&Call::internal("take back"), spot, image, name)?;
-                return Ok((!over && std::mem::take(again)).then_some(IN_ANY_CASE));
+                (!over && std::mem::take(again)).then_some(IN_ANY_CASE)
             }
-        }
-        Ok(None)
+            Chore::Flatten(leaf) => self.look_at_leaf(leaf)?,
+        })
     }
 }
 

@@ -132,7 +132,7 @@ impl Rbd {
         under_way.closed = false;
         self.tool.flatten(call, &leaf.spot, &info.name)?;
         under_way.closed = true;
-        log::info!("image {} of pool {:?} is flat", info.name, leaf.spot.pool);
+        log::info!("image {} of pool {:?} has no parents any more", info.name, leaf.spot.pool);
         self.depths.remember(&leaf.id, Depth { most: 0, counted: Instant::now() });
         Ok(Verdict::Settled)
     }

@@ -193,10 +193,10 @@ impl<T: Display + Send + 'static> Lanes<T> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::tests::{SOON, await_that};
     use super::*;
     use std::sync::mpsc;
 
-    const SOON: Duration = Duration::from_secs(20);
     const NOW: Duration = Duration::ZERO;
 
     #[test]
@@ -235,9 +235,7 @@ mod tests {
             lanes.add("a", NOW, first);
             let last = if first == 5 { 5 } else { 0 };
             while all.recv_timeout(SOON).unwrap() != last {}
-            while !lanes.0.state.lock().lanes.is_empty() {
-                thread::yield_now();
-            }
+            await_that(|| lanes.0.state.lock().lanes.is_empty());
         }
     }
 
@@ -251,9 +249,7 @@ mod tests {
         });
         lanes.add("a", SOON, 1);
         drop(lanes);
-        while Arc::strong_count(&alive) > 1 {
-            thread::yield_now();
-        }
+        await_that(|| Arc::strong_count(&alive) == 1);
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Takes the lock.
+    /// Takes the lock, to which our own flattening gives way.
     fn lock(&self, stage: Stage) -> Result<()> {
         match self.rbd.tool.lock(self.call, self.spot, self.header(), &self.wanted.hold(stage))? {
             Taken::Now => {

@@ -44,7 +44,7 @@ impl Rbd {
         // What was killed while it was made or removed is in no list but this, and only its name leads to the rest of it.
         for name in self.tool.names(call, spot)? {
             if maker(&name) == Some(&self.tag) && !images.iter().any(|image| image.name == name) {
-                outcome = outcome.and(self.drop_temporary(call, spot, &name));
+                outcome = outcome.and(self.drop_temporary(call, spot, &name).map(drop));
             }
         }
         for image in self.tool.trash(call, spot)?.iter().filter(|it| is_ours(&it.name) && !it.by_clones) {
@@ -63,8 +63,8 @@ impl Rbd {
             return if kept == 0 { self.release_held(call, spot, id) } else { Ok(()) };
         }
         match maker(&image.name) {
-            Some(tag) if tag == self.tag => self.drop_temporary(call, spot, &image.name),
-            Some(_) if self.is_abandoned(call, spot, &image.name)? => self.drop_temporary(call, spot, &image.name),
+            Some(tag) if tag == self.tag => self.drop_temporary(call, spot, &image.name).map(drop),
+            Some(_) if self.is_abandoned(call, spot, &image.name)? => self.drop_temporary(call, spot, &image.name).map(drop),
             _ => Ok(()),
         }
     }
@@ -86,18 +86,19 @@ impl Rbd {
         Ok(age.is_some_and(|age| age > ABANDONED))
     }
 
-    /// Removes a copy that nobody is making.
-    pub(super) fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
-        let Some(_working) = self.temporaries.try_begin(name) else { return Ok(()) };
-        match self.remove_copy(call, spot, name)? {
-            Removed::Gone | Removed::Absent => {
-                log::info!("pool {:?}: removed {name}, a copy that was never finished", spot.pool);
-                Ok(())
-            }
-            Removed::Watched => Err(Error::unavailable(format!("image {name:?} is still in use"))),
-            Removed::HasSnapshots => {
-                log::warn!("pool {:?}: {name}, a copy that was never finished, has snapshots: look at it, remove it", spot.pool);
-                Ok(())
+    /// Removes what is left of a copy that nobody is making; false if somebody is. Each removal that was killed may have left an image
+    /// that goes by this name in the trash, unseen, and a removal takes away one of them.
+    pub(super) fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<bool> {
+        let Some(_working) = self.temporaries.try_begin(name) else { return Ok(false) };
+        loop {
+            match self.remove_copy(call, spot, name)? {
+                Removed::Gone => log::info!("pool {:?}: removed {name}, a copy that was never finished", spot.pool),
+                Removed::Absent => return Ok(true),
+                Removed::Watched => return Err(Error::unavailable(format!("image {name:?} is still in use"))),
+                Removed::HasSnapshots => {
+                    log::warn!("pool {:?}: {name}, a copy never finished, has snapshots: look at it, remove it", spot.pool);
+                    return Ok(true);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use super::{FLATTENER, FakeCluster, Fault};
 use crate::backend::ceph::Access;
+use crate::backend::rbd::tests::await_that;
 use crate::backend::rbd::tool::{
     Changed, Entry, Handed, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage, Parent, RbdTool,
     Removed, Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
@@ -43,9 +44,7 @@ impl FakeCluster {
     fn flatten_endlessly(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
         self.step(format!("flatten {image}"), |state| state.check_room(spot))?;
         self.watch(spot, image, FLATTENER);
-        while !call.expired() {
-            std::thread::yield_now();
-        }
+        await_that(|| call.expired());
         Err(Error::timeout(format!("flatten {image}: killed")))
     }
 }

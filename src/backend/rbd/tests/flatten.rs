@@ -98,7 +98,5 @@ fn a_thread_does_it() {
     let (cluster, rbd, ninth) = with_deep();
     let rbd = Arc::new(rbd);
     rbd.start_background();
-    while !is_flat(&cluster, &ninth) {
-        std::thread::yield_now();
-    }
+    await_that(|| is_flat(&cluster, &ninth));
 }

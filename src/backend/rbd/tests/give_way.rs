@@ -14,9 +14,7 @@ fn while_it_is_flattened(act: impl FnOnce(&Rbd, &VolumeId)) -> (FakeCluster, Rbd
     cluster.set_endless_flattenings(true);
     std::thread::scope(|scope| {
         let flattening = scope.spawn(|| do_chores(&rbd));
-        while !cluster.is_watched(&cluster.spot(), &id.object) {
-            std::thread::yield_now();
-        }
+        await_that(|| cluster.is_watched(&cluster.spot(), &id.object));
         scope.spawn(|| {
             flattening.join().unwrap();
             cluster.unwatch(FLATTENER);

@@ -18,7 +18,7 @@ mod snapshots;
 mod sweep;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Rbd;
 use super::fake::FakeCluster;
@@ -36,6 +36,8 @@ use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
 pub(super) const GIB: u64 = 1 << 30;
 /// What a command may take.
 pub(super) const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Long enough for anything that should happen soon, on the slowest machine.
+pub(super) const SOON: Duration = Duration::from_secs(20);
 /// The tags of two controllers.
 pub(crate) const ONE: &str = "0000aaaa";
 pub(super) const TWO: &str = "0000bbbb";
@@ -88,6 +90,16 @@ pub(crate) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVo
         }],
         source,
         secrets: Secrets::default(),
+    }
+}
+
+/// Waits for what a thread does: a defect fails the test and does not hang it.
+#[track_caller]
+pub(super) fn await_that(happens: impl Fn() -> bool) {
+    let end = Instant::now() + SOON;
+    while !happens() {
+        assert!(Instant::now() < end, "it has not happened within {SOON:?}");
+        std::thread::yield_now();
     }
 }
 

@@ -65,6 +65,25 @@ fn copies_whose_removal_was_killed_go() {
 }
 
 #[test]
+fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
+    let cluster = FakeCluster::new();
+    let (rbd, name) = (controller(&cluster, ONE), format!("csi-tmp-{DIGITS}-{ONE}"));
+    for _ in 0..3 {
+        image(&cluster, &name);
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.remove(&call(), &cluster.spot(), &name).unwrap_err();
+    }
+    let working = rbd.temporaries.begin(&name);
+    rbd.chores.remove(&cluster.spot(), &name);
+    let soon = Duration::from_secs(100);
+    do_chores_due_within(&rbd, soon);
+    drop(working);
+    assert!(!cluster.dump().is_empty());
+    do_chores_due_within(&rbd, soon);
+    assert_eq!((cluster.dump().as_str(), rbd.chores.0.pauses().len()), ("", 0));
+}
+
+#[test]
 fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
     let cluster = FakeCluster::new();
     let (open, other) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
@@ -123,9 +142,7 @@ fn the_thread_does_what_is_put_on_the_list() {
     let rbd = Arc::new(rbd);
     rbd.start_background();
     delete(&rbd, &id).unwrap();
-    while !cluster.dump().is_empty() {
-        std::thread::yield_now();
-    }
+    await_that(|| cluster.dump().is_empty());
 }
 
 #[test]
@@ -146,9 +163,7 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
     cluster.set_manager(false);
     cluster.move_to_trash(&call(), &cluster.spot(), &format!("csi-vol-{DIGITS}")).unwrap();
     rbd.chores.sweep("ceph");
-    while !cluster.dump().is_empty() {
-        std::thread::yield_now();
-    }
+    await_that(|| cluster.dump().is_empty());
     go.send(()).unwrap();
 }
 

@@ -60,16 +60,17 @@ fn shutdown_kills_what_may_be_killed() {
     let breakable_ready = stubs.fifo("breakable");
     thread::scope(|scope| {
         let hanging = scope.spawn(|| stubs.run("echo > $0/ready; exec sleep 1000"));
-        let script = "echo > $0/breakable; exec sleep 1000";
+        let script = "echo $$ > $0/breakable; exec sleep 1000";
         let breakable = scope.spawn(|| stubs.run_for(&Call::internal("test"), Class::Breakable, script));
         let script = "echo > $0/lasting; read line < $0/go; echo $line; echo $line > $0/end; echo > $0/ready";
         let lasting = scope.spawn(|| stubs.run_for(&patient_call(), Class::Unbounded, script));
         fs::read(&ready).unwrap();
         fs::read(&lasting_ready).unwrap();
-        fs::read(&breakable_ready).unwrap();
+        let breakable_pid = fs::read_to_string(&breakable_ready).unwrap();
         let begun = Instant::now();
         stubs.processes.shutdown(begun + SOON);
         assert!(begun.elapsed() < SOON, "shutdown did not see that all had ended");
+        await_end(&breakable_pid);
         for end in [hanging, lasting, breakable] {
             let error = end.join().unwrap().unwrap_err();
             assert!(matches!(error, CommandError::Stopping { .. }), "{error}");
