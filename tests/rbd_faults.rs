@@ -4,8 +4,10 @@
 mod support;
 
 mod rbd_faults {
+    pub mod chain;
     pub mod killer;
 
+    mod giving_way;
     mod kills;
     mod kills_of_flatten;
     mod pauses;

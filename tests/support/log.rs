@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
@@ -51,9 +51,14 @@ impl Log {
 
     /// Waits until `count` lines contain `part`; gives them.
     pub fn await_lines(&self, part: &str, count: usize) -> Vec<String> {
+        self.await_lines_within(PATIENCE, part, count)
+    }
+
+    /// The same for what takes its time.
+    pub fn await_lines_within(&self, time: Duration, part: &str, count: usize) -> Vec<String> {
         let (lines, grown) = &*self.0;
         let found = |lines: &Vec<String>| lines.iter().filter(|line| line.contains(part)).count() >= count;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + time;
         let mut held = lines.lock().expect("no reader panicked");
         while !found(&held) {
             let left = end.saturating_duration_since(Instant::now());

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::corner::{Corner, object_of};
 
-/// A client that was killed is forgotten after 30 s, and what waited for that takes a while.
-const CALM: Duration = Duration::from_secs(60);
+/// A client that was killed is forgotten after 30 s, and what failed for that is tried again a minute later.
+const CALM: Duration = Duration::from_secs(180);
 
 impl Corner {
     /// What `rbd ls -l` says of each image, by name.

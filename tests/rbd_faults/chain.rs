@@ -1,0 +1,53 @@
+//! Chains of clones that are as long as they may be.
+
+use crate::support::requests::*;
+use crate::support::{Client, Corner};
+
+/// So many parents an image may have.
+const DEEPEST: usize = 8;
+const MIBS: i64 = 8;
+
+/// A chain of clones. A copy of its end is flattened.
+pub struct Chain<'a> {
+    corner: &'a Corner,
+    pub volumes: Vec<String>,
+    snapshots: Vec<String>,
+}
+
+impl<'a> Chain<'a> {
+    /// As long as it may be, with content.
+    #[track_caller]
+    pub fn grow(corner: &'a Corner, client: &Client) -> Self {
+        let root = client.create(&corner.volume("root", MIBS)).expect("create").volume_id;
+        corner.fill(&root);
+        let mut chain = Self { corner, volumes: vec![root], snapshots: Vec::new() };
+        chain.take_snapshot(client);
+        for link in 1..=DEEPEST {
+            let copy = chain.copy(client, &format!("link-{link}"));
+            chain.volumes.push(copy);
+            chain.take_snapshot(client);
+        }
+        chain
+    }
+
+    fn take_snapshot(&mut self, client: &Client) {
+        let name = format!("snap-{}", self.volumes.len());
+        let taken = client.create_snapshot(&snapshot(&name, self.volumes.last().expect("a volume"))).expect("snapshot");
+        self.snapshots.push(taken.snapshot.snapshot_id.clone());
+    }
+
+    /// A copy of its end.
+    #[track_caller]
+    pub fn copy(&self, client: &Client, name: &str) -> String {
+        let request = from_snapshot(self.corner.volume(name, MIBS), self.snapshots.last().expect("a snapshot"));
+        client.create(&request).expect("copy").volume_id
+    }
+
+    #[track_caller]
+    pub fn delete(self, client: &Client) {
+        for (id, snap) in self.volumes.iter().zip(&self.snapshots).rev() {
+            client.delete_snapshot(&delete_snapshot(snap)).expect("delete the snapshot");
+            client.delete_volume(&delete(id)).expect("delete");
+        }
+    }
+}
