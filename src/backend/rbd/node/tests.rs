@@ -320,7 +320,7 @@ impl Runner for Nbd {
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
         if cmd.to_string().contains(" unmap ") {
             fs::remove_file(self.sysfs.join("block/nbd2/pid")).unwrap();
-            self.held.lock().take();
+            self.held.lock().take().into_iter().for_each(|held| held.give_back().unwrap());
         } else {
             connect(&self.sysfs, 2, COOKIE);
         }
@@ -393,11 +393,11 @@ fn what_is_still_being_mapped_is_not() {
     let helper = node.mapper.bus.lock(name_key("vms", "n1", "web")).unwrap();
     refused(node.image());
     refused(Image { id: None, ..node.image() });
-    drop(helper);
+    helper.give_back().unwrap();
     let command = node.mapper.lock(&node.call, &node.image()).unwrap();
     refused(node.image());
     refused(Image { id: None, ..node.image() });
-    drop(command);
+    command.give_back().unwrap();
     node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap();
 }
 
