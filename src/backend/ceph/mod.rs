@@ -57,9 +57,14 @@ impl Access {
         }
     }
 
+    /// Whether the credentials are the cluster's own, and not a request's.
+    pub fn is_own(&self) -> bool {
+        self.cluster.credentials.as_ref() == Some(&self.credentials)
+    }
+
     /// Where the key comes from, for people.
     fn key_from(&self) -> String {
-        match self.cluster.credentials.as_ref() == Some(&self.credentials) {
+        match self.is_own() {
             true => self.cluster.key_from.clone(),
             false => String::from("the secret userKey"),
         }

@@ -10,8 +10,10 @@ use super::copies::DEAD_CLIENT;
 use super::flatten::Leaf;
 use super::lanes::{Lanes, Rest};
 use super::tool::{Info, Spot};
+use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::error::Result;
+use crate::secrets::Secrets;
 
 /// From the move of an image to the trash to the looks whether it has got a snapshot: when the command that was taking one may have
 /// ended, and when it has ended in any case, as changes get 120 s.
@@ -92,6 +94,9 @@ impl Rbd {
 
     /// Tells after which pause the chore is to be done again, if it is.
     fn try_chore(&self, chore: &mut Chore) -> Result<Option<Duration>> {
+        if !self.renew(chore)? {
+            return Ok(None);
+        }
         Ok(match chore {
             Chore::Sweep { cluster } => {
                 self.sweep_cluster(&Call::internal("sweep"), cluster)?;
@@ -108,6 +113,21 @@ impl Rbd {
             }
             Chore::Flatten(leaf) => self.look_at_leaf(leaf)?,
         })
+    }
+
+    /// Gives a chore the credentials that its cluster has now: they may be others than when it was added. False if the cluster is
+    /// set up no more.
+    pub(super) fn renew(&self, chore: &mut Chore) -> Result<bool> {
+        let spot = match chore {
+            Chore::Sweep { .. } => return Ok(true),
+            Chore::Purge { spot, .. } | Chore::LookForSnapshots { spot, .. } | Chore::Remove { spot, .. } => spot,
+            Chore::Flatten(leaf) => &mut leaf.spot,
+        };
+        let Some(cluster) = self.clusters.find(&spot.access.cluster.name)? else { return Ok(false) };
+        if spot.access.is_own() {
+            spot.access = Access::new(cluster, &Secrets::default())?;
+        }
+        Ok(true)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::time::SystemTime;
 
+use crate::backend::rbd::chores::Chore;
 use crate::backend::rbd::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
 
@@ -165,6 +166,25 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
     rbd.chores.sweep("ceph");
     await_that(|| cluster.dump().is_empty());
     go.send(()).unwrap();
+}
+
+#[test]
+fn chores_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
+    let (cluster, rbd, _) = with_volume(1);
+    let reached_as = |name: &str, user: &str, own: bool| {
+        let credentials = Credentials { user: user.to_string(), key: None };
+        let entry = Cluster { credentials: own.then(|| credentials.clone()), ..Cluster::named(name) };
+        let access = crate::backend::ceph::Access { cluster: Arc::new(entry), credentials };
+        Chore::Remove { spot: Spot { access, ..cluster.spot() }, temporary: "x".into() }
+    };
+    for (own, user) in [(true, "csi"), (false, "tenant")] {
+        let mut chore = reached_as("ceph", "tenant", own);
+        assert!(rbd.renew(&mut chore).unwrap());
+        let Chore::Remove { spot, .. } = chore else { panic!("{chore}") };
+        assert_eq!(spot.access.credentials.user, user);
+    }
+    assert!(rbd.do_chore(reached_as("taken-away", "csi", true)).is_none());
+    assert_eq!(cluster.steps().len(), 0);
 }
 
 #[test]
