@@ -15,10 +15,9 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
 
-/// From the move of an image to the trash to the looks whether it has got a snapshot: when the command that was taking one may have
-/// ended, and when it has ended in any case, as changes get 120 s.
+/// From the move of an image to the trash to the first look whether it has got a snapshot, when the command that was taking one may
+/// have ended. The second comes when it has ended in any case.
 const SOON: Duration = Duration::from_secs(5);
-const IN_ANY_CASE: Duration = Duration::from_secs(180);
 /// Before something that failed is tried again.
 pub(super) const RETRY: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
@@ -109,7 +108,7 @@ impl Rbd {
             Chore::Purge { spot, image, name } => self.purge_now(&Call::internal("purge"), spot, image, name)?,
             Chore::LookForSnapshots { spot, image, name, again } => {
                 let over = self.take_back(&Call::internal("take back"), spot, image, name)?;
-                (!over && std::mem::take(again)).then_some(IN_ANY_CASE)
+                (!over && std::mem::take(again)).then(|| self.longest_command())
             }
             Chore::Flatten(leaf) => self.look_at_leaf(leaf)?,
         })

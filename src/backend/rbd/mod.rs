@@ -83,6 +83,8 @@ use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyReq
 
 /// The first field of IDs.
 const NAME: &str = "rbd";
+/// What ending a command takes that has used up its time.
+const KILL: Duration = Duration::from_secs(5);
 /// Far longer than a snapshot takes once its name is claimed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -145,6 +147,14 @@ impl Rbd {
             patience: PATIENCE,
             tool_timeout,
         }
+    }
+}
+
+impl Rbd {
+    /// From asking for a command that changes something to its end: it waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT
+    /// each at most.
+    fn longest_command(&self) -> Duration {
+        2 * self.tool_timeout + KILL
     }
 }
 

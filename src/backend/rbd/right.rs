@@ -19,8 +19,6 @@ const COOKIE: &str = "delete";
 const PURPOSE: &str = "deletion by controller ";
 /// What may pass between taking the lock and asking for the removal.
 const DECISION: Duration = Duration::from_secs(60);
-/// What ending a removal takes that has used up its time.
-const KILL: Duration = Duration::from_secs(5);
 /// How often, and with what pause, a deletion by another controller is waited for.
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 500 });
@@ -65,10 +63,9 @@ impl Right {
 
 impl Rbd {
     /// How long the lock lasts. A removal that was asked for under it has ended by then, one way or another: whoever takes the lock
-    /// next must not meet one that still has to look up the name. It waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT each
-    /// at most. A controller that died for good keeps others waiting as long.
+    /// next must not meet one that still has to look up the name. A controller that died for good keeps others waiting as long.
     fn life(&self) -> Duration {
-        DECISION + 2 * self.tool_timeout + KILL
+        DECISION + self.longest_command()
     }
 
     /// Takes the right to delete the image of this id, whether or not there is one: the caller looks afterwards.
