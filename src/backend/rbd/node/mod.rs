@@ -4,7 +4,7 @@
 //! is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts no process and waits for no storage.
 //!
 //! One image has one device. Two mappings would be two devices with a cache each, and a file system on both of them is lost. So what
-//! maps holds the image's lock ([`locks`]) and looks again under it, and what is found twice all the same (by hand) is brought down to
+//! maps holds the image's lock (`locks`) and looks again under it, and what is found twice all the same (by hand) is brought down to
 //! the one in use.
 
 use std::collections::BTreeSet;
