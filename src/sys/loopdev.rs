@@ -44,8 +44,9 @@ const SECTOR: u32 = 512;
 /// Somebody else takes the free device first: each time he got on, so this ends.
 const TRIES: usize = 64;
 
-/// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16 detaches in the background.
-const LOOKS: u32 = 10;
+/// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16 detaches in the background,
+/// which took more than 200 ms on a busy machine.
+const LOOKS: u32 = 150;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// `struct loop_info64`.
