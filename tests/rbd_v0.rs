@@ -52,7 +52,7 @@ fn an_interrupted_deletion_goes_on_as_it_was_asked() {
         it.client = Client::of(&it.daemon);
         let listed = || it.client.list().iter().any(|volume| volume.id == id);
         if stays {
-            it.daemon.log.await_lines(&format!("{operation} of {id} was interrupted, and is refused"), 1);
+            it.daemon.log.await_lines(&format!("{operation} of {id} was interrupted and cannot be finished"), 1);
             assert!(listed());
         } else {
             await_that("the volume is deleted", || if listed() { Err("it is there".to_string()) } else { Ok(()) });
