@@ -36,7 +36,8 @@ impl Rbd {
             features: published.features.clone(),
         };
         let id_now = || Ok(self.tool.info(call, &spot, Image::Named(&id.object))?.map(|info| info.id));
-        let mapped = self.mapper.map(call, &spot.access, &image, &options, &id_now);
+        let wanted = node::Wanted { access: &spot.access, image: &image, options: &options, id_now: &id_now };
+        let mapped = self.mapper.map(call, &wanted);
         let mapped = mapped.inspect_err(|_| {
             if alone {
                 self.give_up(call, id, &image, context.secrets);

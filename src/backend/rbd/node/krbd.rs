@@ -1,7 +1,6 @@
 //! Mapping by the kernel, asked directly or by `rbd device map`.
 
-use super::{Image, MapOptions, Mapper, features};
-use crate::backend::ceph::Access;
+use super::{Image, MapOptions, Mapper, Wanted, features};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::kernel::rbd::ImageToMap;
@@ -10,7 +9,8 @@ use crate::sys::byte_lock::ByteLock;
 
 impl Mapper {
     /// The helper finds the device that is there already.
-    pub(super) fn map_by_kernel(&self, call: &Call, access: &Access, image: &Image<'_>, options: &MapOptions) -> Result<()> {
+    pub(super) fn map_by_kernel(&self, call: &Call, wanted: &Wanted<'_>) -> Result<()> {
+        let Wanted { access, image, options, .. } = *wanted;
         self.ensure_driver(call)?;
         self.check_features(image, options)?;
         let credentials = &access.credentials;
@@ -36,14 +36,8 @@ impl Mapper {
     }
 
     /// Without `noudev` the tool waits for a udevd, for ever where none runs.
-    pub(super) fn map_by_tool(
-        &self,
-        call: &Call,
-        access: &Access,
-        image: &Image<'_>,
-        options: &MapOptions,
-        lock: &ByteLock,
-    ) -> Result<()> {
+    pub(super) fn map_by_tool(&self, call: &Call, wanted: &Wanted<'_>, lock: &ByteLock) -> Result<()> {
+        let Wanted { access, image, options, .. } = *wanted;
         self.check_features(image, options)?;
         let mut words = vec!["noudev".to_owned()];
         words.extend(options.options.iter().cloned());

@@ -162,6 +162,25 @@ pub struct Mapper {
 /// Asks the cluster which image has the name now: its id.
 pub type IdNow<'a> = &'a dyn Fn() -> Result<Option<String>>;
 
+/// An image that is to be mapped.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Its cluster and the credentials.
+    pub access: &'a Access,
+    /// The image, with its id.
+    pub image: &'a Image<'a>,
+    /// By what, and how.
+    pub options: &'a MapOptions,
+    /// For what maps by name and does not tell what it has mapped.
+    pub id_now: IdNow<'a>,
+}
+
+impl fmt::Debug for Wanted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {:?}", self.image, self.options)
+    }
+}
+
 impl fmt::Debug for Mapper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mapper")
@@ -199,20 +218,14 @@ impl Mapper {
     /// # Errors
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
     /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
-    pub fn map(
-        &self,
-        call: &Call,
-        access: &Access,
-        image: &Image<'_>,
-        options: &MapOptions,
-        id_now: IdNow<'_>,
-    ) -> Result<Mapping> {
+    pub fn map(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Mapping> {
+        let Wanted { image, options, .. } = wanted;
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
         let mapping = match self.find(image)? {
             Some(mapping) => self.keep_one(call, image, mapping)?,
-            None => self.map_anew(call, access, image, options, id_now)?,
+            None => self.map_anew(call, wanted)?,
         };
-        self.ensure_served(call, access, image, &mapping, id_now)?;
+        self.ensure_served(call, wanted, &mapping)?;
         if mapping.device.read_only && !options.read_only {
             return Err(Error::precondition(format!(
                 "{image} is to be written, but is mapped read-only as {}: end its use there first",
@@ -223,28 +236,22 @@ impl Mapper {
     }
 
     /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs of it keeps the lock.
-    fn map_anew(
-        &self,
-        call: &Call,
-        access: &Access,
-        image: &Image<'_>,
-        options: &MapOptions,
-        id_now: IdNow<'_>,
-    ) -> Result<Mapping> {
+    fn map_anew(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Mapping> {
+        let image = wanted.image;
         image.id()?;
         let lock = self.lock(call, image)?;
         // An earlier command may have come to its end.
         if self.find_all(image)?.is_empty() {
-            match options.mounter {
-                Mounter::Kernel => self.map_by_kernel(call, access, image, options)?,
-                Mounter::Tool => self.map_by_tool(call, access, image, options, &lock)?,
-                Mounter::Nbd => self.map_by_nbd(call, access, image, options, &lock)?,
+            match wanted.options.mounter {
+                Mounter::Kernel => self.map_by_kernel(call, wanted)?,
+                Mounter::Tool => self.map_by_tool(call, wanted, &lock)?,
+                Mounter::Nbd => self.map_by_nbd(call, wanted, &lock)?,
             }
         }
         let gone =
             || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
         let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
-        self.verify(call, image, &mapping, id_now)?;
+        self.verify(call, wanted, &mapping)?;
         lock.give_back().map_err(|error| Error::io(format_args!("give back the lock by which {image} is mapped"), &error))?;
         self.keep_one(call, image, mapping)
     }

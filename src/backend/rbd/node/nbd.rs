@@ -9,8 +9,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{IdNow, Image, MapOptions, MappedBy, Mapper, Mapping, cookie};
-use crate::backend::ceph::Access;
+use super::{Image, MappedBy, Mapper, Mapping, Wanted, cookie};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
@@ -33,14 +32,8 @@ impl Mapper {
     }
 
     /// The key is read while the command starts, before it becomes a daemon.
-    pub(super) fn map_by_nbd(
-        &self,
-        call: &Call,
-        access: &Access,
-        image: &Image<'_>,
-        options: &MapOptions,
-        lock: &ByteLock,
-    ) -> Result<()> {
+    pub(super) fn map_by_nbd(&self, call: &Call, wanted: &Wanted<'_>, lock: &ByteLock) -> Result<()> {
+        let Wanted { access, image, options, .. } = *wanted;
         let words = options.options.iter().map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);
         let command = access.command(Tool::RbdNbd, Class::Change).outliving().arg("map");
@@ -84,15 +77,9 @@ impl Mapper {
     }
 
     /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
-    pub(super) fn ensure_served(
-        &self,
-        call: &Call,
-        access: &Access,
-        image: &Image<'_>,
-        mapping: &Mapping,
-        id_now: IdNow<'_>,
-    ) -> Result<()> {
+    pub(super) fn ensure_served(&self, call: &Call, wanted: &Wanted<'_>, mapping: &Mapping) -> Result<()> {
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
+        let Wanted { access, image, .. } = *wanted;
         let served = self.table.is_served(connected);
         let path = connected.path();
         if served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))? {
@@ -105,17 +92,17 @@ impl Mapper {
         let attached = self.runner.run(call, &command);
         attached
             .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))?;
-        self.verify(call, image, mapping, id_now)
+        self.verify(call, wanted, mapping)
     }
 
     /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it took what had the name.
-    pub(super) fn verify(&self, call: &Call, image: &Image<'_>, mapping: &Mapping, id_now: IdNow<'_>) -> Result<()> {
+    pub(super) fn verify(&self, call: &Call, wanted: &Wanted<'_>, mapping: &Mapping) -> Result<()> {
         let MappedBy::Nbd(_) = &mapping.by else { return Ok(()) };
-        let wanted = image.id()?;
-        let why = match id_now() {
-            Ok(Some(id)) if id == wanted => return Ok(()),
-            Ok(_) => Error::not_found(format!("map {image}: another image than {wanted} has this name now")),
-            Err(error) => error.context(format_args!("{image} was mapped, but whether it still is {wanted} is not known")),
+        let (image, meant) = (wanted.image, wanted.image.id()?);
+        let why = match (wanted.id_now)() {
+            Ok(Some(id)) if id == meant => return Ok(()),
+            Ok(_) => Error::not_found(format!("map {image}: another image than {meant} has this name now")),
+            Err(error) => error.context(format_args!("{image} was mapped, but whether it still is {meant} is not known")),
         };
         Err(match self.unmap(call, mapping) {
             Ok(()) => why,

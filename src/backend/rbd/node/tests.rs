@@ -62,7 +62,7 @@ impl Node {
     }
 
     fn map_while(&self, options: &MapOptions, id_now: IdNow<'_>) -> Result<Mapping> {
-        self.mapper.map(&self.call, &self.access, &self.image(), options, id_now)
+        self.mapper.map(&self.call, &Wanted { access: &self.access, image: &self.image(), options, id_now })
     }
 
     fn write(&self, path: &str, values: &[(&str, &str)]) {
