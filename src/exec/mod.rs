@@ -12,8 +12,6 @@
 //! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the call ends and the
 //!    process goes to the reaper, which goes on reading its output.
 //! 5. [`Class::Breakable`] has no deadline either, but is killed when its client's has passed, and dies with the daemon.
-//! 6. The daemon dies: tools go on, as they leave less behind when they end in good order. Helpers die with it, but for those that
-//!    must not be broken off.
 
 mod command;
 mod error;

@@ -269,9 +269,6 @@ impl Helper for Processes {
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, class);
-        // One that outlived the daemon could change what the next one has looked at: its steps are many and short.
-        let orphaned = if class == Class::Unbounded { Orphaned::GoesOn } else { Orphaned::Dies };
-        let start = Start { orphaned, ..start };
         let task = Task { call, command: step.to_owned(), class, start, place };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
