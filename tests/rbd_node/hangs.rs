@@ -73,10 +73,11 @@ fn killed_in_the_middle_of_a_map() {
     scene.assert_clean();
 }
 
-/// A map that nobody repeats is taken back all the same, whoever is at it.
+/// A map that nobody repeats is taken back all the same. Not tried with `rbd device map`, which was seen to wait for the cluster
+/// before it asks the kernel for anything.
 #[test]
 fn given_up_in_the_middle_of_a_map() {
-    for mounter in ["rbd", "rbd-tool", "rbd-nbd"] {
+    for mounter in ["rbd", "rbd-nbd"] {
         let mut scene = Scene::alone();
         let volume = scene.give("one", 32, mount("ext4"), &[("mounter", mounter)]);
         let paused = scene.cluster().pause("osd");
