@@ -1,7 +1,9 @@
-//! Turns `proto/` into Rust: the messages by rust-protobuf, and for every service what grpcio needs to serve and to call it
-//! (grpcio's own generator knows only protobuf 2). Everything is written from the same descriptors, which are kept for the tests.
+//! Turns `proto/` into Rust: the messages by rust-protobuf, and for every service what grpcio needs to serve
+//! and to call it (grpcio's own generator knows only protobuf 2). Everything is written from the same
+//! descriptors, which are kept for the tests.
 //!
-//! A new interface is one more line in [`SETS`]. Its module is named after its package: `csi.v1` becomes `csi_v1`.
+//! A new interface is one more line in [`SETS`]. Its module is named after its package: `csi.v1` becomes
+//! `csi_v1`.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -10,13 +12,15 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use protobuf::Message;
-use protobuf::descriptor::{FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
+use protobuf::descriptor::{
+    FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+};
 use protobuf_codegen::Customize;
 use protobuf_codegen::gen_and_write::gen_and_write;
 use protobuf_parse::{Parser, ProtoPathBuf};
 
-/// Files that refer to each other, and the directory below OUT_DIR where their Rust goes: `messages/mod.rs`, `services.rs` and
-/// `descriptors.bin`.
+/// Files that refer to each other, and the directory below OUT_DIR where their Rust goes: `messages/mod.rs`,
+/// `services.rs` and `descriptors.bin`.
 const SETS: &[(&str, &[&str])] =
     &[("wire", &["csi/v1/csi.proto", "csi/v0_1/csi.proto"]), ("journal", &["cephlet/journal.proto"])];
 
@@ -24,8 +28,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=proto");
-    // Checkouts share a cache of compiled code, and cargo takes equal names and older sources for the same program. Set by
-    // packaging/cargo, this tells them apart.
+    // Checkouts share a cache of compiled code, and cargo takes equal names and older sources for the same
+    // program. Set by packaging/cargo, this tells them apart.
     println!("cargo::rerun-if-env-changed=CEPHLET_CHECKOUT");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     SETS.iter().try_for_each(|(name, files)| generate(&out.join(name), files))
@@ -57,14 +61,15 @@ struct NoChange;
 
 impl protobuf_codegen::CustomizeCallback for NoChange {}
 
-/// rust-protobuf names a module after its file, so that two `csi.proto` would collide. Here each file is renamed after its
-/// package, and so are the imports of it.
+/// rust-protobuf names a module after its file, so that two `csi.proto` would collide. Here each file is
+/// renamed after its package, and so are the imports of it.
 fn name_after_packages(
     files: Vec<FileDescriptorProto>,
     inputs: &[&str],
 ) -> Result<(Vec<FileDescriptorProto>, Vec<ProtoPathBuf>)> {
     let ours = files.iter().filter(|file| inputs.contains(&file.name()));
-    let names: HashMap<_, _> = ours.map(|file| (file.name().to_string(), format!("{}.proto", module(file)))).collect();
+    let names: HashMap<_, _> =
+        ours.map(|file| (file.name().to_string(), format!("{}.proto", module(file)))).collect();
     let mut modules: Vec<_> = names.values().cloned().collect();
     modules.sort();
     if let Some(twice) = modules.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -76,7 +81,10 @@ fn name_after_packages(
         file.dependency.iter_mut().for_each(rename);
         file
     });
-    Ok((renamed.collect(), modules.into_iter().map(ProtoPathBuf::new).collect::<std::result::Result<_, _>>()?))
+    Ok((
+        renamed.collect(),
+        modules.into_iter().map(ProtoPathBuf::new).collect::<std::result::Result<_, _>>()?,
+    ))
 }
 
 fn module(file: &FileDescriptorProto) -> String {
@@ -91,7 +99,11 @@ fn services(files: &[FileDescriptorProto]) -> Result<String> {
         writeln!(code, "pub mod {} {{", module(file))?;
         writeln!(code, "    pub use super::messages::{}::*;", module(file))?;
         for service in &file.service {
-            let rpcs = service.method.iter().map(|method| Rpc::new(file, service, method)).collect::<Result<Vec<_>>>()?;
+            let rpcs = service
+                .method
+                .iter()
+                .map(|method| Rpc::new(file, service, method))
+                .collect::<Result<Vec<_>>>()?;
             let name = Name { package: file.package(), service: service.name() };
             code += &server_trait(&name, &rpcs)?;
             code += &registration(&name, &rpcs)?;
@@ -118,7 +130,11 @@ struct Rpc {
 }
 
 impl Rpc {
-    fn new(file: &FileDescriptorProto, service: &ServiceDescriptorProto, method: &MethodDescriptorProto) -> Result<Self> {
+    fn new(
+        file: &FileDescriptorProto,
+        service: &ServiceDescriptorProto,
+        method: &MethodDescriptorProto,
+    ) -> Result<Self> {
         let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
         if method.client_streaming() {
             return Err(format!("{path}: streams of requests are not generated").into());
@@ -133,18 +149,23 @@ impl Rpc {
     }
 }
 
-/// The Rust name of a message at the top of `file`'s own package, which is all that interfaces use as requests and replies.
+/// The Rust name of a message at the top of `file`'s own package, which is all that interfaces use as
+/// requests and replies.
 fn message_type(file: &FileDescriptorProto, proto: &str) -> Result<String> {
     let name = proto.strip_prefix(&format!(".{}.", file.package()));
     let own = name.filter(|name| file.message_type.iter().any(|message| message.name() == *name));
-    own.map(str::to_string).ok_or_else(|| format!("{proto} is no message of the package {}", file.package()).into())
+    own.map(str::to_string)
+        .ok_or_else(|| format!("{proto} is no message of the package {}", file.package()).into())
 }
 
 /// The trait that a server implements.
 fn server_trait(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     let Name { package, service } = name;
     let mut code = String::new();
-    writeln!(code, "\n    /// A server of `{package}.{service}`: checks a request and says what is to be done.")?;
+    writeln!(
+        code,
+        "\n    /// A server of `{package}.{service}`: checks a request and says what is to be done."
+    )?;
     writeln!(code, "    pub trait {service}: Send + Sync + 'static {{")?;
     for Rpc { path, function, request, reply, streaming } in rpcs {
         let plan = if *streaming { "stream::Chunks" } else { "bridge::Plan" };
@@ -191,7 +212,9 @@ fn client(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     writeln!(code, "            Self {{ client: grpcio::Client::new(channel) }}\n        }}")?;
     for Rpc { path, function, request, reply, streaming } in rpcs {
         let (kind, call, result) = match streaming {
-            true => ("ServerStreaming", "server_streaming", format!("grpcio::ClientSStreamReceiver<{reply}>")),
+            true => {
+                ("ServerStreaming", "server_streaming", format!("grpcio::ClientSStreamReceiver<{reply}>"))
+            }
             false => ("Unary", "unary_call", reply.clone()),
         };
         writeln!(code, "\n        /// Calls `{path}`.")?;

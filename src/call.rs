@@ -1,7 +1,7 @@
 //! One call being served: who it is, which step it is in, and what it holds.
 //!
-//! A call outlives the client that made it. Whatever it holds (the lock of its volume) is freed when the last clone of it is
-//! dropped, so a command that could not be killed keeps the volume locked by keeping a clone.
+//! A call outlives the client that made it. Whatever it holds (the lock of its volume) is freed when the last
+//! clone of it is dropped, so a command that could not be killed keeps the volume locked by keeping a clone.
 
 use std::any::Any;
 use std::fmt;
@@ -18,15 +18,16 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Tells whether the client's deadline has passed.
 type Expired = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// A call in progress. Clones are the same call. Everything that can be asked of it is asked of its [`Progress`].
+/// A call in progress. Clones are the same call. Everything that can be asked of it is asked of its
+/// [`Progress`].
 #[derive(Clone)]
 pub struct Call {
     progress: Progress,
     held: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
 }
 
-/// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock table shows the
-/// holder of a lock without keeping that lock from being freed.
+/// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
+/// table shows the holder of a lock without keeping that lock from being freed.
 #[derive(Clone)]
 pub struct Progress(Arc<State>);
 
@@ -67,7 +68,8 @@ impl Call {
     /// Keeps `thing` until the last clone of this call is gone.
     pub fn hold(&self, thing: impl Any + Send) {
         let former = self.held.lock().replace(Box::new(thing));
-        // Dropped with the mutex free: a guard that goes wakes the next call, and who knows what that one does.
+        // Dropped with the mutex free: a guard that goes wakes the next call, and who knows what that one
+        // does.
         drop(former);
     }
 }

@@ -21,8 +21,9 @@ fn unix_seconds(time: SystemTime) -> i64 {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years begin in March here, so that the leap
-/// day is the last of its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years begin in March
+/// here, so that the leap day is the last of its year (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", civil_from_days).
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);

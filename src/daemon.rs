@@ -1,8 +1,8 @@
 //! The order of start-up and of shutdown.
 //!
 //! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
-//! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and reap what remains →
-//! journal synced → lock given back. Volumes stay mounted.
+//! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
+//! reap what remains → journal synced → lock given back. Volumes stay mounted.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ const KILL: Duration = Duration::from_secs(5);
 /// How long the calls whose processes are gone get to say so, to write down what they did and to be answered.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a daemon that died may still hold the state directory: a process that it had forked at that moment does until its exec.
+/// How long a daemon that died may still hold the state directory: a process that it had forked at that
+/// moment does until its exec.
 const DYING: Duration = Duration::from_secs(1);
 
 /// How often is looked whether the state directory is free by then.
@@ -88,7 +89,8 @@ impl Daemon {
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(Source::new(config)));
         let volumes = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
-        let locks: Arc<Locks<Answer>> = Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
+        let locks: Arc<Locks<Answer>> =
+            Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
         recover(config, &volumes, &locks)?;
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
@@ -96,7 +98,18 @@ impl Daemon {
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
         let door = Door::open(&config.endpoint, services(config, &bridge, volumes))?;
-        Ok(Self { signals, notifier, door, pool, locks, running, processes, journal, clusters, _state: state })
+        Ok(Self {
+            signals,
+            notifier,
+            door,
+            pool,
+            locks,
+            running,
+            processes,
+            journal,
+            clusters,
+            _state: state,
+        })
     }
 
     fn serve(self) -> ExitCode {
@@ -108,13 +121,17 @@ impl Daemon {
         outcome
     }
 
-    /// Waits for the end, and lets the clusters follow their files meanwhile. A poisoned journal ends the daemon: it could no longer keep what it acknowledges.
+    /// Waits for the end, and lets the clusters follow their files meanwhile. A poisoned journal ends the
+    /// daemon: it could no longer keep what it acknowledges.
     fn wait(&self) -> ExitCode {
         loop {
             match self.signals.next_within(LOOK) {
                 None => self.clusters.reload_if_changed(),
                 Some(Event::Reload) => {
-                    log::info!("the clusters are read again; other settings come from the environment: restart to change them");
+                    log::info!(
+                        "the clusters are read again; other settings come from the environment: restart to \
+                         change them"
+                    );
                     self.clusters.reload();
                 }
                 Some(Event::Stop) => return ExitCode::SUCCESS,
@@ -132,11 +149,17 @@ impl Daemon {
         if !door.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
         }
-        // The calls that wait for it are answered now, and those that were parked behind them: a formatting goes on for longer.
+        // The calls that wait for it are answered now, and those that were parked behind them: a formatting
+        // goes on for longer.
         self.processes.shutdown(Instant::now() + KILL);
-        self.locks.refuse_parked(&Error::unavailable("cephlet is stopping; send the request again when it is back"));
+        self.locks.refuse_parked(&Error::unavailable(
+            "cephlet is stopping; send the request again when it is back",
+        ));
         if !self.pool.drain(Instant::now() + LAST_WORDS) {
-            log::warn!("{} calls are left where they are; repeated, they go on from there", self.pool.load().running);
+            log::warn!(
+                "{} calls are left where they are; repeated, they go on from there",
+                self.pool.load().running
+            );
         }
         self.pool.stop();
         door.close(Instant::now() + LAST_WORDS);
@@ -164,14 +187,16 @@ fn lock_state(layout: &Layout) -> Result<FileLock> {
     let until = Instant::now() + DYING;
     loop {
         let file = std::fs::File::options().create(true).append(true).open(&path);
-        let lock =
-            file.and_then(FileLock::try_exclusive).map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
+        let lock = file
+            .and_then(FileLock::try_exclusive)
+            .map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
         match lock {
             Some(lock) => return Ok(lock),
             None if Instant::now() < until => std::thread::sleep(PAUSE),
             None => {
                 return Err(Error::precondition(format!(
-                    "another cephlet uses the state directory {}: stop it, or give this one another CEPHLET_STATE_DIR",
+                    "another cephlet uses the state directory {}: stop it, or give this one another \
+                     CEPHLET_STATE_DIR",
                     layout.state_dir().display()
                 )));
             }
@@ -226,13 +251,26 @@ fn backends(
     if config.wants(BackendName::Local).unwrap_or(true) {
         let loops = Arc::new(kernel.clone());
         let root = layout.local_dir().to_path_buf();
-        backends.push(Arc::new(Local::open(root, &config.node_id, &config.name, loops, config.services.controller)?));
+        backends.push(Arc::new(Local::open(
+            root,
+            &config.node_id,
+            &config.name,
+            loops,
+            config.services.controller,
+        )?));
     }
     if config.wants(BackendName::Rbd).unwrap_or_else(|| clusters.are_set_up()) {
         let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
-        let rbd = Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, &config.node_id, &tag, config.tool_timeout));
+        let rbd = Arc::new(Rbd::new(
+            Arc::clone(clusters),
+            tool,
+            mapper,
+            &config.node_id,
+            &tag,
+            config.tool_timeout,
+        ));
         if config.services.controller {
             rbd.start_background();
         }

@@ -1,7 +1,8 @@
 //! The one error type of the daemon.
 //!
-//! A [`Kind`] is a meaning the CSI specification knows, not a gRPC code: only the door turns kinds into codes. The message is
-//! for the person who reads it at night: what happened, to which volume, what to do. The cause keeps errno or exit status.
+//! A [`Kind`] is a meaning the CSI specification knows, not a gRPC code: only the door turns kinds into
+//! codes. The message is for the person who reads it at night: what happened, to which volume, what to do.
+//! The cause keeps errno or exit status.
 
 use std::fmt;
 use std::io;
@@ -65,8 +66,9 @@ impl Error {
         Self { kind, message: message.into(), cause: None }
     }
 
-    /// A failed system call: `action` says what was tried and on what ("create /var/lib/…/image").
-    /// ENOSPC and EDQUOT become [`Kind::NoSpace`]; everything else is [`Kind::Internal`] until somebody who knows more says otherwise.
+    /// A failed system call: `action` says what was tried and on what ("create /var/lib/…/image"). ENOSPC and
+    /// EDQUOT become [`Kind::NoSpace`]; everything else is [`Kind::Internal`] until somebody who knows more
+    /// says otherwise.
     pub fn io(action: impl fmt::Display, cause: &io::Error) -> Self {
         let errno = cause.raw_os_error();
         let kind = match errno {

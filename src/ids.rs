@@ -1,8 +1,9 @@
 //! Names of objects and the IDs given to the orchestrator: parse and print, nothing else.
 //!
-//! An ID is readable: backend, cluster, pool (or file system), namespace (or group), object and incarnation, each
-//! percent-encoded and joined by `:`, at most 128 bytes. `local:node7:::csi-vol-…:5f0c…` is a volume;
-//! a snapshot ends in `…:SOURCE-INCARNATION@SNAPSHOT`. What does not parse is an ID that was never given: no such object.
+//! An ID is readable: backend, cluster, pool (or file system), namespace (or group), object and incarnation,
+//! each percent-encoded and joined by `:`, at most 128 bytes. `local:node7:::csi-vol-…:5f0c…` is a volume; a
+//! snapshot ends in `…:SOURCE-INCARNATION@SNAPSHOT`. What does not parse is an ID that was never given: no
+//! such object.
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +18,8 @@ pub const MAX_ID: usize = 128;
 /// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16`.
 pub const MAX_NODE: usize = MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
 
-/// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have that name.
+/// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have
+/// that name.
 pub const DELETER: &str = "delete";
 
 /// What is wrong with a node ID, if no node of this plugin can have it.
@@ -27,12 +29,15 @@ pub fn refuse_node(id: &str) -> Result<(), String> {
         return Err("allowed is a name without control characters".to_string());
     }
     if id == DELETER {
-        return Err(format!("{DELETER:?} is how cephlet marks volumes that are being deleted: choose another name"));
+        return Err(format!(
+            "{DELETER:?} is how cephlet marks volumes that are being deleted: choose another name"
+        ));
     }
     match length > MAX_NODE {
-        true => {
-            Err(format!("takes {length} bytes in the IDs of local volumes, at most {MAX_NODE} are allowed: set a shorter one"))
-        }
+        true => Err(format!(
+            "takes {length} bytes in the IDs of local volumes, at most {MAX_NODE} are allowed: set a shorter \
+             one"
+        )),
         false => Ok(()),
     }
 }
@@ -73,7 +78,8 @@ pub struct SnapshotId {
     pub snapshot: String,
 }
 
-/// The name of the object for a request's name: two controllers that get the same request meet at the same object.
+/// The name of the object for a request's name: two controllers that get the same request meet at the same
+/// object.
 pub fn volume_object(instance: &str, name: &str) -> String {
     format!("csi-vol-{}", &digest(instance, name)[..32])
 }
@@ -83,8 +89,8 @@ pub fn snapshot_digits(instance: &str, name: &str) -> String {
     digest(instance, name)[..16].to_string()
 }
 
-/// Eight digits that tell a controller's temporary objects from those of others. They come from what it has again after a restart,
-/// whatever it has lost: its node and where it keeps its state.
+/// Eight digits that tell a controller's temporary objects from those of others. They come from what it has
+/// again after a restart, whatever it has lost: its node and where it keeps its state.
 pub fn controller_tag(node: &str, state_dir: &Path) -> String {
     digest(node, &state_dir.to_string_lossy())[..8].to_string()
 }
@@ -96,7 +102,8 @@ fn digest(instance: &str, name: &str) -> String {
 }
 
 impl Place {
-    /// What locks and records are keyed by: the object itself, whatever the text of an ID says about its incarnation.
+    /// What locks and records are keyed by: the object itself, whatever the text of an ID says about its
+    /// incarnation.
     pub fn key(&self, object: &str) -> String {
         let Self { backend, cluster, pool, namespace } = self;
         [backend, cluster, pool, namespace, object].map(encode).join(":")
@@ -139,7 +146,8 @@ impl VolumeId {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "the volume's ID would be {length} bytes ({self}), {MAX_ID} are allowed: use shorter names for node, pool or namespace"
+            "the volume's ID would be {length} bytes ({self}), {MAX_ID} are allowed: use shorter names for \
+             node, pool or namespace"
         )))
     }
 }
@@ -208,7 +216,8 @@ pub fn encode(text: impl AsRef<str>) -> String {
     encoded
 }
 
-/// Takes the encoding back; None for text that [`encode`] could not have made, so that every object has one ID only.
+/// Takes the encoding back; None for text that [`encode`] could not have made, so that every object has one
+/// ID only.
 pub fn decode(field: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = field.as_bytes();
@@ -252,12 +261,25 @@ mod tests {
     #[test]
     fn text_we_never_gave_is_no_id() {
         let long = format!("rbd:main:p::{}", "x".repeat(128));
-        for text in
-            ["", "bogus", "rbd:main:p:", "rbd:main:p::", "rbd:main:p::o:", "rbd:main:p::o:1:2", ":a:b:c:d", "rbd:a:b::%zz", &long]
-        {
+        for text in [
+            "",
+            "bogus",
+            "rbd:main:p:",
+            "rbd:main:p::",
+            "rbd:main:p::o:",
+            "rbd:main:p::o:1:2",
+            ":a:b:c:d",
+            "rbd:a:b::%zz",
+            &long,
+        ] {
             assert_eq!(VolumeId::parse(text), None, "{text}");
         }
-        for text in ["rbd:main:p::o", "rbd:main:p::a@b", "rbd:main:p::@0123456789abcdef", "rbd:main:p::a@0123456789ABCDEF"] {
+        for text in [
+            "rbd:main:p::o",
+            "rbd:main:p::a@b",
+            "rbd:main:p::@0123456789abcdef",
+            "rbd:main:p::a@0123456789ABCDEF",
+        ] {
             assert_eq!(SnapshotId::parse(text), None, "{text}");
         }
     }

@@ -17,7 +17,11 @@ pub struct Layout {
 impl Layout {
     /// The paths of this configuration.
     pub fn new(config: &Config) -> Self {
-        Self { state: config.state_dir.clone(), runtime: config.runtime_dir.clone(), local: config.local_dir.clone() }
+        Self {
+            state: config.state_dir.clone(),
+            runtime: config.runtime_dir.clone(),
+            local: config.local_dir.clone(),
+        }
     }
 
     /// What outlives a boot.

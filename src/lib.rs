@@ -1,6 +1,7 @@
 //! cephlet: a small synchronous CSI plugin daemon.
 //!
-//! Layers, each knowing only what stands to its right: `grpc → volume → { backend, journal, locks } → { exec, sys }`.
+//! Layers, each knowing only what stands to its right: `grpc → volume → { backend, journal, locks } → { exec,
+//! sys }`.
 
 pub mod backend;
 pub mod call;

@@ -1,5 +1,5 @@
-//! The log: lines on standard error. The journal has its own clock and wants a priority (sd-daemon(3)); everybody else gets the
-//! time in UTC and the level's name.
+//! The log: lines on standard error. The journal has its own clock and wants a priority (sd-daemon(3));
+//! everybody else gets the time in UTC and the level's name.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,11 +9,14 @@ use log::{Level, Record};
 
 use crate::clock;
 
-/// Starts logging what `filter` (env_logger's syntax, already checked) lets through. `journal` is the stream that leads to the
-/// journal, if a service manager names one.
+/// Starts logging what `filter` (env_logger's syntax, already checked) lets through. `journal` is the stream
+/// that leads to the journal, if a service manager names one.
 pub fn start(filter: &str, journal: Option<&Path>) {
     let format = if journal.is_some_and(is_standard_error) { journal_line } else { plain_line };
-    env_logger::Builder::new().parse_filters(filter).format(move |out, record| writeln!(out, "{}", format(record))).init();
+    env_logger::Builder::new()
+        .parse_filters(filter)
+        .format(move |out, record| writeln!(out, "{}", format(record)))
+        .init();
     log_panics();
 }
 
@@ -25,8 +28,8 @@ pub fn log_panics() {
     }));
 }
 
-/// Whether standard error is the stream `device:inode` (systemd.exec(5), $JOURNAL_STREAM). The variable alone says nothing: a task of
-/// a Nomad agent inherits that of the agent, and its own output goes to a file.
+/// Whether standard error is the stream `device:inode` (systemd.exec(5), $JOURNAL_STREAM). The variable alone
+/// says nothing: a task of a Nomad agent inherits that of the agent, and its own output goes to a file.
 fn is_standard_error(stream: &Path) -> bool {
     let stat = rustix::fs::fstat(std::io::stderr());
     stat.is_ok_and(|stat| stream.as_os_str() == format!("{}:{}", stat.st_dev, stat.st_ino).as_str())
@@ -72,7 +75,9 @@ mod tests {
 
     #[test]
     fn a_message_stays_on_its_line() {
-        let line = journal_line(&Record::builder().level(Level::Info).args(format_args!("a\n<0>b\u{1b}[31m")).build());
+        let line = journal_line(
+            &Record::builder().level(Level::Info).args(format_args!("a\n<0>b\u{1b}[31m")).build(),
+        );
         assert_eq!(line, "<6>a\\n<0>b\\u{1b}[31m");
     }
 

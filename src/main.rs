@@ -6,7 +6,8 @@ use cephlet::exec::{HELPER_ARGUMENT, kernel, serve};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    // Before anything is opened or read: a helper is started while the daemon works, and has to answer to nobody else.
+    // Before anything is opened or read: a helper is started while the daemon works, and has to answer to
+    // nobody else.
     if arguments.len() == 1 && arguments.iter().all(|argument| argument == HELPER_ARGUMENT) {
         return serve(kernel::handle);
     }

@@ -34,6 +34,9 @@ mod tests {
 
     #[test]
     fn the_distance_counts_single_changes() {
-        assert_eq!([distance("", "ab"), distance("ab", "ab"), distance("ab", "cb"), distance("abc", "bc")], [2, 0, 1, 1]);
+        assert_eq!(
+            [distance("", "ab"), distance("ab", "ab"), distance("ab", "cb"), distance("abc", "bc")],
+            [2, 0, 1, 1]
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The terms in which volumes are asked for and described: how large, how reached, by whom, from what, where. Whoever speaks of
-//! volumes uses them: the operations, the backends behind them, and the protocols and commands before them.
+//! The terms in which volumes are asked for and described: how large, how reached, by whom, from what, where.
+//! Whoever speaks of volumes uses them: the operations, the backends behind them, and the protocols and
+//! commands before them.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ pub const METADATA: &str = "csi.storage.k8s.io/";
 /// File systems the node can make and grow.
 pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
-/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on exactly these words
-/// (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
+/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on
+/// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";
 
 /// Opaque string pairs: parameters, contexts, topology segments.

@@ -16,7 +16,10 @@ type Case = (&'static str, Answer<()>);
 fn all_refused(cases: Vec<Case>) {
     for (field, answer) in cases {
         refused(
-            answer.map_err(|error| support::Failure { message: format!("{field}: {}", error.message), ..error }),
+            answer.map_err(|error| support::Failure {
+                message: format!("{field}: {}", error.message),
+                ..error
+            }),
             Code::INVALID_ARGUMENT,
             &[field],
         );
@@ -38,14 +41,19 @@ fn missing_fields_of_the_controller_are_named() {
     let daemon = Daemon::start();
     let id = TestVolume::create(&daemon, "one", 32, mount("ext4")).id;
     changes_nothing(&daemon, |client| {
-        let unsaid =
-            |capability| wire::ControllerPublishVolumeRequest { volume_capability: capability, ..publish_to(&id, "node-1") };
-        let sizeless = wire::ControllerExpandVolumeRequest { capacity_range: MessageField::none(), ..expand(&id, 0) };
+        let unsaid = |capability| wire::ControllerPublishVolumeRequest {
+            volume_capability: capability,
+            ..publish_to(&id, "node-1")
+        };
+        let sizeless =
+            wire::ControllerExpandVolumeRequest { capacity_range: MessageField::none(), ..expand(&id, 0) };
         all_refused(vec![
             ("name is missing", client.create_volume(&volume("")).map(drop)),
             (
                 "volume_capabilities",
-                client.create_volume(&wire::CreateVolumeRequest { volume_capabilities: vec![], ..volume("x") }).map(drop),
+                client
+                    .create_volume(&wire::CreateVolumeRequest { volume_capabilities: vec![], ..volume("x") })
+                    .map(drop),
             ),
             ("volume_id", client.delete_volume(&delete("")).map(drop)),
             ("volume_id", client.controller_publish_volume(&publish_to("", "node-1")).map(drop)),
@@ -88,7 +96,10 @@ fn missing_fields_of_the_node_are_named() {
             (
                 "volume_capability",
                 client
-                    .node_stage_volume(&wire::NodeStageVolumeRequest { volume_capability: none(), ..stage(&id, &at, block()) })
+                    .node_stage_volume(&wire::NodeStageVolumeRequest {
+                        volume_capability: none(),
+                        ..stage(&id, &at, block())
+                    })
                     .map(drop),
             ),
             ("volume_id", client.node_unstage_volume(&unstage("", &at)).map(drop)),
@@ -123,12 +134,17 @@ fn what_is_too_long_is_named() {
     changes_nothing(&daemon, |client| {
         let create = |request: wire::CreateVolumeRequest| client.create_volume(&request).map(drop);
         let flags = mount_as("ext4", AccessModeOf::SINGLE_NODE_WRITER, &[&"f".repeat(4097)]);
-        let published = wire::NodeStageVolumeRequest { publish_context: much.clone(), ..stage(&id, &at, block()) };
-        let context = wire::NodeStageVolumeRequest { volume_context: much.clone(), ..stage(&id, &at, block()) };
+        let published =
+            wire::NodeStageVolumeRequest { publish_context: much.clone(), ..stage(&id, &at, block()) };
+        let context =
+            wire::NodeStageVolumeRequest { volume_context: much.clone(), ..stage(&id, &at, block()) };
         all_refused(vec![
             ("name is 129 bytes", create(volume(&long))),
             ("parameters", create(wire::CreateVolumeRequest { parameters: much.clone(), ..volume("x") })),
-            ("mutable_parameters", create(wire::CreateVolumeRequest { mutable_parameters: much.clone(), ..volume("x") })),
+            (
+                "mutable_parameters",
+                create(wire::CreateVolumeRequest { mutable_parameters: much.clone(), ..volume("x") }),
+            ),
             ("secrets", create(wire::CreateVolumeRequest { secrets: much.clone(), ..volume("x") })),
             ("fs_type", create(volume_as("x", MIB, mount(&long)))),
             ("mount_flags", create(volume_as("x", MIB, flags))),
@@ -141,7 +157,10 @@ fn what_is_too_long_is_named() {
             ("starting_token", client.list_volumes(&page(1, &long)).map(drop)),
             ("publish_context", client.node_stage_volume(&published).map(drop)),
             ("volume_context", client.node_stage_volume(&context).map(drop)),
-            ("staging_target_path", client.node_stage_volume(&stage(&id, &format!("/{}", "p/".repeat(2048)), block())).map(drop)),
+            (
+                "staging_target_path",
+                client.node_stage_volume(&stage(&id, &format!("/{}", "p/".repeat(2048)), block())).map(drop),
+            ),
         ]);
         client.delete_volume(&delete(&fits)).expect("128 bytes are allowed");
     });
@@ -158,7 +177,10 @@ fn paths_that_could_lead_astray_are_named() {
             let answers = vec![
                 ("staging_target_path", client.node_stage_volume(&stage(&id, bad, block())).map(drop)),
                 ("staging_target_path", client.node_unstage_volume(&unstage(&id, bad)).map(drop)),
-                ("staging_target_path", client.node_publish_volume(&publish(&id, bad, &good, block())).map(drop)),
+                (
+                    "staging_target_path",
+                    client.node_publish_volume(&publish(&id, bad, &good, block())).map(drop),
+                ),
                 ("target_path", client.node_publish_volume(&publish(&id, &good, bad, block())).map(drop)),
                 ("target_path", client.node_unpublish_volume(&unpublish(&id, bad)).map(drop)),
             ];
@@ -214,7 +236,12 @@ fn sizes_that_cannot_be_are_refused() {
     let id = TestVolume::create(&daemon, "one", 32, mount("ext4")).id;
     changes_nothing(&daemon, |client| {
         let create = |required, limit| {
-            client.create_volume(&wire::CreateVolumeRequest { capacity_range: range(required, limit), ..volume("x") }).map(drop)
+            client
+                .create_volume(&wire::CreateVolumeRequest {
+                    capacity_range: range(required, limit),
+                    ..volume("x")
+                })
+                .map(drop)
         };
         let larger = |required, limit| {
             client
@@ -242,7 +269,9 @@ fn unknown_parameters_are_named_with_what_was_meant() {
     let daemon = Daemon::start();
     changes_nothing(&daemon, |client| {
         let create = |key: &str, value: &str| {
-            client.create_volume(&wire::CreateVolumeRequest { parameters: map(&[(key, value)]), ..volume("x") }).map(drop)
+            client
+                .create_volume(&wire::CreateVolumeRequest { parameters: map(&[(key, value)]), ..volume("x") })
+                .map(drop)
         };
         let mutable = wire::CreateVolumeRequest { mutable_parameters: map(&[("iops", "1")]), ..volume("x") };
         all_refused(vec![
@@ -260,12 +289,15 @@ fn names_are_text() {
     let daemon = Daemon::start();
     changes_nothing(&daemon, |client| {
         all_refused(
-            ["a\0b", "a\nb", "\u{7f}", "a\u{85}b"].map(|name| ("name", client.create_volume(&volume(name)).map(drop))).into(),
+            ["a\0b", "a\nb", "\u{7f}", "a\u{85}b"]
+                .map(|name| ("name", client.create_volume(&volume(name)).map(drop)))
+                .into(),
         );
     });
     let client = daemon.client();
     let names = ["../../etc/passwd", "a/b", "ü ÿ 漢", "%2e%2e", "-rf", "a:b@c", "."];
-    let mut ids: Vec<String> = names.map(|name| client.create(&volume_as(name, MIB, block())).expect(name).volume_id).into();
+    let mut ids: Vec<String> =
+        names.map(|name| client.create(&volume_as(name, MIB, block())).expect(name).volume_id).into();
     ids.iter().for_each(|id| client.delete_volume(&delete(id)).map(drop).expect("delete"));
     ids.sort();
     ids.dedup();

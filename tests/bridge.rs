@@ -1,5 +1,5 @@
-//! What the bridge promises every service, whatever that does: a defect costs one call, a stream goes as far as its client reads.
-//! The services here are made for the purpose, behind a real door.
+//! What the bridge promises every service, whatever that does: a defect costs one call, a stream goes as far
+//! as its client reads. The services here are made for the purpose, behind a real door.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,8 +27,8 @@ const REPLY_BLOCKS: usize = 4096;
 /// How many replies an endless stream has made.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes as many replies as the request's `max_results`, none of them before it is wanted; fails after the last if the snapshot is
-/// "broken", panics if it is "defect".
+/// Makes as many replies as the request's `max_results`, none of them before it is wanted; fails after the
+/// last if the snapshot is "broken", panics if it is "defect".
 struct Stream;
 
 impl wire::SnapshotMetadata for Stream {
@@ -38,7 +38,8 @@ impl wire::SnapshotMetadata for Stream {
     ) -> Result<Chunks<wire::GetMetadataAllocatedResponse>> {
         let reply = |number| {
             MADE.fetch_add(1, Ordering::SeqCst);
-            let block_metadata = vec![wire::BlockMetadata { byte_offset: i64::MAX, ..Default::default() }; REPLY_BLOCKS];
+            let block_metadata =
+                vec![wire::BlockMetadata { byte_offset: i64::MAX, ..Default::default() }; REPLY_BLOCKS];
             Ok(wire::GetMetadataAllocatedResponse {
                 volume_capacity_bytes: i64::from(number),
                 block_metadata,
@@ -53,7 +54,10 @@ impl wire::SnapshotMetadata for Stream {
         })
     }
 
-    fn get_metadata_delta(&self, _: wire::GetMetadataDeltaRequest) -> Result<Chunks<wire::GetMetadataDeltaResponse>> {
+    fn get_metadata_delta(
+        &self,
+        _: wire::GetMetadataDeltaRequest,
+    ) -> Result<Chunks<wire::GetMetadataDeltaResponse>> {
         Err(Error::unimplemented("not here"))
     }
 }
@@ -139,8 +143,10 @@ impl House {
         let locks = Arc::new(Locks::new(16, PATIENCE, Bridge::is_retryable).unwrap());
         let running = Arc::new(Running::default());
         let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
-        let stream = wire::register_snapshot_metadata(ServiceBuilder::new(), &bridge, &Arc::new(Stream)).build();
-        let volumes = wire::register_group_controller(ServiceBuilder::new(), &bridge, &Arc::new(Volumes)).build();
+        let stream =
+            wire::register_snapshot_metadata(ServiceBuilder::new(), &bridge, &Arc::new(Stream)).build();
+        let volumes =
+            wire::register_group_controller(ServiceBuilder::new(), &bridge, &Arc::new(Volumes)).build();
         let door = Door::open(&socket, vec![stream, volumes]).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
@@ -161,9 +167,16 @@ impl House {
         (numbers, Ok(()))
     }
 
-    fn begin(&self, snapshot_id: &str, replies: i32) -> grpcio::ClientSStreamReceiver<wire::GetMetadataAllocatedResponse> {
-        let request =
-            wire::GetMetadataAllocatedRequest { snapshot_id: snapshot_id.into(), max_results: replies, ..Default::default() };
+    fn begin(
+        &self,
+        snapshot_id: &str,
+        replies: i32,
+    ) -> grpcio::ClientSStreamReceiver<wire::GetMetadataAllocatedResponse> {
+        let request = wire::GetMetadataAllocatedRequest {
+            snapshot_id: snapshot_id.into(),
+            max_results: replies,
+            ..Default::default()
+        };
         let client = wire::SnapshotMetadataClient::new(self.channel.clone());
         client.get_metadata_allocated(&request, CallOption::default().timeout(PATIENCE)).unwrap()
     }
@@ -209,7 +222,9 @@ fn a_defect_costs_one_call_and_frees_its_lock() {
     }
     house.await_rest();
     let lines = LOG.lock().unwrap();
-    for part in ["tests/bridge.rs:", "on purpose, before the lock", "on purpose, with the lock", "thread \"worker "] {
+    for part in
+        ["tests/bridge.rs:", "on purpose, before the lock", "on purpose, with the lock", "thread \"worker "]
+    {
         assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is missing in {lines:?}");
     }
 }

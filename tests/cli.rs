@@ -16,7 +16,12 @@ fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cephlet"));
     command.env_clear().env("CEPHLET_RUNTIME_DIR", daemon.path("run"));
     command.args(line.split_whitespace()).arg("--socket").arg(daemon.path("csi.sock"));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start cephlet");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start cephlet");
     child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes()).expect("write to cephlet");
     child.wait_with_output().expect("wait for cephlet")
 }
@@ -42,7 +47,10 @@ fn json(daemon: &Daemon, line: &str) -> Value {
 fn refused(daemon: &Daemon, line: &str) -> (i32, String) {
     let output = command(daemon, line, "");
     assert!(output.stdout.is_empty(), "cephlet {line} prints {}", String::from_utf8_lossy(&output.stdout));
-    (output.status.code().expect("an exit status"), String::from_utf8_lossy(&output.stderr).trim_end().to_string())
+    (
+        output.status.code().expect("an exit status"),
+        String::from_utf8_lossy(&output.stderr).trim_end().to_string(),
+    )
 }
 
 #[test]
@@ -54,7 +62,11 @@ fn a_volume_lives_its_life_by_the_command_line() {
 
     let (first, second) = (daemon.text("first"), daemon.text("second"));
     done(&daemon, &format!("volume publish {id} {first}"));
-    assert_eq!(mount_at(daemon.path("first").as_path()).expect("a mount").fs_type, "xfs", "as the volume was created");
+    assert_eq!(
+        mount_at(daemon.path("first").as_path()).expect("a mount").fs_type,
+        "xfs",
+        "as the volume was created"
+    );
     fs::write(daemon.path("first/page"), "hello").expect("write to the volume");
     done(&daemon, &format!("volume publish {id} {second} --read-only"));
     assert_eq!(fs::read_to_string(daemon.path("second/page")).expect("read from the volume"), "hello");
@@ -90,7 +102,10 @@ fn a_snapshot_brings_back_what_was() {
     let snapshot = done(&daemon, &format!("snapshot create {id} nightly"));
     assert_eq!(done(&daemon, &format!("snapshot create {id} nightly")), snapshot);
     let listed = json(&daemon, &format!("snapshot list --volume {id}"));
-    assert_eq!((&listed[0]["id"], &listed[0]["volume_id"], &listed[0]["ready"]), (&json!(snapshot), &json!(id), &json!(true)));
+    assert_eq!(
+        (&listed[0]["id"], &listed[0]["volume_id"], &listed[0]["ready"]),
+        (&json!(snapshot), &json!(id), &json!(true))
+    );
     assert!(listed[0]["created"].as_str().is_some_and(|time| time.ends_with('Z')), "{listed}");
     assert_eq!(json(&daemon, &format!("snapshot show {snapshot}")), listed[0]);
 
@@ -107,7 +122,11 @@ fn a_block_volume_becomes_a_file_that_is_its_device() {
     let daemon = Daemon::start();
     let (id, target) = (done(&daemon, "volume create disk --size 8M --block"), daemon.text("disk"));
     done(&daemon, &format!("volume publish {id} {target} --block"));
-    fs::OpenOptions::new().write(true).open(&target).and_then(|mut disk| disk.write_all(b"raw")).expect("write to the device");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&target)
+        .and_then(|mut disk| disk.write_all(b"raw"))
+        .expect("write to the device");
     done(&daemon, &format!("volume unpublish {id} {target}"));
     daemon.assert_node_is_clean();
     assert!(!exists(&daemon.path("disk")));
@@ -154,7 +173,10 @@ fn scripts_tell_failures_by_their_exit_status() {
         (&format!("volume delete {id}"), 5, "FAILED_PRECONDITION"),
     ] {
         let (status, message) = refused(&daemon, line);
-        assert!(status == expected && message.starts_with("cephlet: ") && message.contains(name), "{line}: {status}: {message}");
+        assert!(
+            status == expected && message.starts_with("cephlet: ") && message.contains(name),
+            "{line}: {status}: {message}"
+        );
     }
     done(&daemon, &format!("volume unpublish {id} {target}"));
     let node = Setup::new().set("CEPHLET_SERVICES", "node").start();
@@ -183,17 +205,27 @@ fn secrets_come_on_standard_input_and_go_no_further() {
     let output = command(&daemon, "volume create web --size 8M --secrets -", "swordfish\n");
     assert_eq!(output.status.code(), Some(2));
     let said = [output.stdout, output.stderr].concat();
-    assert!(!String::from_utf8_lossy(&said).contains("swordfish") && !daemon.log.text().contains("swordfish"));
+    assert!(
+        !String::from_utf8_lossy(&said).contains("swordfish") && !daemon.log.text().contains("swordfish")
+    );
 }
 
 #[test]
 fn help_and_version_need_no_daemon() {
-    let run =
-        |line: &str| Command::new(env!("CARGO_BIN_EXE_cephlet")).env_clear().args(line.split_whitespace()).output().expect("run");
+    let run = |line: &str| {
+        Command::new(env!("CARGO_BIN_EXE_cephlet"))
+            .env_clear()
+            .args(line.split_whitespace())
+            .output()
+            .expect("run")
+    };
     for line in ["--help", "volume --help", "volume publish --help", "--version", "version"] {
         let output = run(line);
         assert!(output.status.success() && !output.stdout.is_empty() && output.stderr.is_empty(), "{line}");
     }
-    assert_eq!(String::from_utf8_lossy(&run("--version").stdout), concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(
+        String::from_utf8_lossy(&run("--version").stdout),
+        concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")
+    );
     assert_eq!(run("volume").status.code(), Some(2));
 }

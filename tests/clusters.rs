@@ -16,8 +16,10 @@ fn three(scratch: &Path) -> String {
     let key = scratch.join("main.key");
     fs::write(&key, format!("{KEY}\n")).expect("write the key");
     format!(
-        "[cluster.main]\nmonitors = \"[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0] 10.0.0.2\"\nuser = \"web\"\nkey_file = {key:?}\n\
-         pools = [\"vms\"]\n[cluster.tenants]\nmonitors = [\"mon.example.org\"]\n[cluster.wrong]\nmonitors = [\"a\"]\npoool = []\n"
+        "[cluster.main]\nmonitors = \"[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0] 10.0.0.2\"\nuser = \
+         \"web\"\nkey_file = {key:?}\n\
+         pools = [\"vms\"]\n[cluster.tenants]\nmonitors = [\"mon.example.org\"]\n[cluster.wrong]\nmonitors = \
+         [\"a\"]\npoool = []\n"
     )
 }
 
@@ -36,7 +38,13 @@ fn start() -> Daemon {
 
 /// What `cephlet config` says with the settings of this daemon.
 fn config(daemon: &Daemon) -> String {
-    let output = daemon.setup.command().arg("config").stdout(std::process::Stdio::piped()).output().expect("run cephlet config");
+    let output = daemon
+        .setup
+        .command()
+        .arg("config")
+        .stdout(std::process::Stdio::piped())
+        .output()
+        .expect("run cephlet config");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && stderr.is_empty(), "{}\n{stderr}", output.status);
     stdout.into_owned()
@@ -57,7 +65,10 @@ fn config_shows_every_cluster_and_no_key() {
     let key = daemon.text("main.key");
     assert_eq!(line(&text, "main"), ["main", monitors, "web", &key, "vms", "all", "ready"]);
     let tenants = line(&text, "tenants").join(" ");
-    assert!(tenants.starts_with("tenants mon.example.org - ") && tenants.contains("reduced mode"), "{tenants}");
+    assert!(
+        tenants.starts_with("tenants mon.example.org - ") && tenants.contains("reduced mode"),
+        "{tenants}"
+    );
     let wrong = line(&text, "wrong").join(" ");
     assert!(wrong.contains("disabled: ") && wrong.contains("did you mean \"pools\"?"), "{wrong}");
     assert!(!daemon.log.text().contains(KEY));
@@ -80,7 +91,12 @@ fn a_broken_file_is_told_and_changes_nothing() {
 #[test]
 fn two_ways_to_set_clusters_up_are_one_too_many() {
     let scratch = std::sync::Arc::new(Scratch::new());
-    let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", "/etc/cephlet/clusters.toml").set("CEPHLET_CEPH_USER", "web");
+    let setup = Setup::within(scratch)
+        .set("CEPHLET_CLUSTERS", "/etc/cephlet/clusters.toml")
+        .set("CEPHLET_CEPH_USER", "web");
     let (code, said) = setup.fail();
-    assert!(code == 2 && said.contains("CEPHLET_CEPH_USER: has no effect together with CEPHLET_CLUSTERS"), "{said}");
+    assert!(
+        code == 2 && said.contains("CEPHLET_CEPH_USER: has no effect together with CEPHLET_CLUSTERS"),
+        "{said}"
+    );
 }

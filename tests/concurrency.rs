@@ -37,7 +37,8 @@ fn of_different_creations_of_one_name_one_wins() {
     let daemon = Daemon::start();
     let client = daemon.client();
     let answers: Vec<Answer<i64>> = thread::scope(|scope| {
-        let create = |size: i64| client.create(&volume_as("one", size * MIB, block())).map(|made| made.capacity_bytes);
+        let create =
+            |size: i64| client.create(&volume_as("one", size * MIB, block())).map(|made| made.capacity_bytes);
         let threads: Vec<_> = (1..=16).map(|size| scope.spawn(move || create(size))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a client")).collect()
     });
@@ -45,7 +46,10 @@ fn of_different_creations_of_one_name_one_wins() {
     assert_eq!(made.len(), 1, "{answers:?}");
     // A smaller demand is met by what is there; a larger one is another volume.
     assert!(
-        answers.iter().flat_map(|answer| answer.as_ref().err()).all(|error| error.code == Code::ALREADY_EXISTS),
+        answers
+            .iter()
+            .flat_map(|answer| answer.as_ref().err())
+            .all(|error| error.code == Code::ALREADY_EXISTS),
         "{answers:?}"
     );
     assert_eq!(images(&daemon.local_dir()).len(), 1);
@@ -63,7 +67,9 @@ fn a_storm_on_few_volumes_ends_in_order() {
     let client = daemon.client();
     for name in NAMES {
         let id = client.create(&volume(name)).expect("create").volume_id;
-        client.node_unpublish_volume(&unpublish(&id, &daemon.text(&format!("{name}-target")))).expect("unpublish");
+        client
+            .node_unpublish_volume(&unpublish(&id, &daemon.text(&format!("{name}-target"))))
+            .expect("unpublish");
         client.node_unstage_volume(&unstage(&id, &daemon.text(&format!("{name}-stage")))).expect("unstage");
         client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back");
         client.delete_volume(&delete(&id)).expect("delete");
@@ -79,7 +85,8 @@ fn a_storm_on_few_volumes_ends_in_order() {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// What the state of a volume may forbid; nothing else may come of calls that all could be served.
-const IN_ORDER: [Code; 4] = [Code::NOT_FOUND, Code::FAILED_PRECONDITION, Code::ALREADY_EXISTS, Code::OUT_OF_RANGE];
+const IN_ORDER: [Code; 4] =
+    [Code::NOT_FOUND, Code::FAILED_PRECONDITION, Code::ALREADY_EXISTS, Code::OUT_OF_RANGE];
 
 /// One client that does one thing after the other, the same in every run.
 struct Storm<'a> {
@@ -113,7 +120,8 @@ impl<'a> Storm<'a> {
         let client = &self.client;
         // The ID is that of now; by the time it is used the volume may be another.
         let id = client.create(&volume(name))?.volume_id;
-        let (staging, target) = (self.daemon.text(&format!("{name}-stage")), self.daemon.text(&format!("{name}-target")));
+        let (staging, target) =
+            (self.daemon.text(&format!("{name}-stage")), self.daemon.text(&format!("{name}-target")));
         match step {
             0 | 1 => client.node_stage_volume(&stage(&id, &staging, mount("ext4"))).map(drop),
             2 | 3 => client.node_publish_volume(&publish(&id, &staging, &target, mount("ext4"))).map(drop),
@@ -140,7 +148,8 @@ impl Stuck {
     fn start(setting: (&str, &str)) -> Self {
         let scratch = Arc::new(Scratch::new());
         let stub = Hanging::new(&scratch, "mkfs.ext4");
-        let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path()).set(setting.0, setting.1);
+        let setup =
+            Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path()).set(setting.0, setting.1);
         let daemon = setup.start();
         let client = daemon.client();
         let id = client.create(&volume("stuck")).expect("create").volume_id;
@@ -188,7 +197,11 @@ fn who_waits_too_long_is_told_for_whom() {
     let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "1s"));
     let client = stuck.daemon.client();
     let began = Instant::now();
-    let said = refused(client.controller_get_volume(&get(&stuck.id)), Code::ABORTED, &["NodeStageVolume", "mkfs.ext4"]);
+    let said = refused(
+        client.controller_get_volume(&get(&stuck.id)),
+        Code::ABORTED,
+        &["NodeStageVolume", "mkfs.ext4"],
+    );
     assert!(said.contains(" s"), "no age in {said}");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     stuck.release();
@@ -243,8 +256,12 @@ fn a_call_whose_client_gave_up_is_not_run() {
     let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "60s"));
     let channel = stuck.daemon.client().channel;
     let bytes = expand(&stuck.id, 999 * MIB).write_to_bytes().expect("encodes");
-    let answer =
-        support::raw::call_within(&channel, "/csi.v1.Controller/ControllerExpandVolume", bytes, Duration::from_millis(300));
+    let answer = support::raw::call_within(
+        &channel,
+        "/csi.v1.Controller/ControllerExpandVolume",
+        bytes,
+        Duration::from_millis(300),
+    );
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
     stuck.release();
     let found = stuck.daemon.client().controller_get_volume(&get(&stuck.id)).expect("get");

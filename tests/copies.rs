@@ -36,17 +36,29 @@ fn a_snapshot_is_taken_once() {
     let got = volume.client.get_snapshot(&get_snapshot(&first.snapshot_id)).expect("get");
     assert_eq!(got.snapshot.as_ref(), Some(&first));
     let other = TestVolume::create(&daemon, "two", 8, block());
-    refused(other.client.create_snapshot(&snapshot("snap", &other.id)), Code::ALREADY_EXISTS, &["snap", &volume.id]);
+    refused(
+        other.client.create_snapshot(&snapshot("snap", &other.id)),
+        Code::ALREADY_EXISTS,
+        &["snap", &volume.id],
+    );
 }
 
 #[test]
 fn snapshots_need_a_source_and_no_parameters() {
     let daemon = Daemon::start();
     let volume = with_content(&daemon, "one");
-    refused(volume.client.create_snapshot(&snapshot("s", "local:node-1:::no:1")), Code::NOT_FOUND, &["local:node-1:::no:1"]);
-    let request = wire::CreateSnapshotRequest { parameters: map(&[("pool", "x")]), ..snapshot("s", &volume.id) };
+    refused(
+        volume.client.create_snapshot(&snapshot("s", "local:node-1:::no:1")),
+        Code::NOT_FOUND,
+        &["local:node-1:::no:1"],
+    );
+    let request =
+        wire::CreateSnapshotRequest { parameters: map(&[("pool", "x")]), ..snapshot("s", &volume.id) };
     refused(volume.client.create_snapshot(&request), Code::INVALID_ARGUMENT, &["pool"]);
-    let request = wire::CreateSnapshotRequest { parameters: map(&[("csi.storage.k8s.io/x", "y")]), ..snapshot("s", &volume.id) };
+    let request = wire::CreateSnapshotRequest {
+        parameters: map(&[("csi.storage.k8s.io/x", "y")]),
+        ..snapshot("s", &volume.id)
+    };
     volume.client.create_snapshot(&request).expect("metadata of sidecars is passed over");
 }
 
@@ -59,7 +71,11 @@ fn snapshots_are_deleted_once_and_for_all() {
         volume.client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete");
     }
     volume.client.delete_snapshot(&delete_snapshot("x")).expect("never was");
-    refused(volume.client.get_snapshot(&get_snapshot(&taken.snapshot_id)), Code::NOT_FOUND, &[&taken.snapshot_id]);
+    refused(
+        volume.client.get_snapshot(&get_snapshot(&taken.snapshot_id)),
+        Code::NOT_FOUND,
+        &[&taken.snapshot_id],
+    );
     assert_eq!(images(&daemon.local_dir()).len(), 1);
 }
 
@@ -80,10 +96,15 @@ fn a_volume_from_a_snapshot_has_the_content_of_that_moment() {
     assert_eq!(listed.volume.content_source, request.volume_content_source);
     // A snapshot depends on nothing, and nothing on it.
     volume.client.delete_volume(&delete(&volume.id)).expect("the source can go first");
-    let late = TestVolume::make(&daemon, from_snapshot(volume_as("late", 8 * MIB, block()), &taken.snapshot_id));
+    let late =
+        TestVolume::make(&daemon, from_snapshot(volume_as("late", 8 * MIB, block()), &taken.snapshot_id));
     volume.client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("and the snapshot");
     assert_eq!(checksum(&late.image()), before);
-    refused(late.client.create(&from_snapshot(volume_as("x", 8 * MIB, block()), &taken.snapshot_id)), Code::NOT_FOUND, &[]);
+    refused(
+        late.client.create(&from_snapshot(volume_as("x", 8 * MIB, block()), &taken.snapshot_id)),
+        Code::NOT_FOUND,
+        &[],
+    );
 }
 
 #[test]
@@ -113,7 +134,10 @@ fn a_copy_is_never_smaller_than_its_source() {
         let id = if name == "v" { &volume.id } else { &taken.snapshot_id };
         let create = |size| volume.client.create(&source(size, id));
         refused(create(sized("small", 0, 4 * MIB)), Code::OUT_OF_RANGE, &["source"]);
-        assert_eq!(create(sized(&format!("{name}1"), 4 * MIB, 0)).expect("at least the source").capacity_bytes, 8 * MIB);
+        assert_eq!(
+            create(sized(&format!("{name}1"), 4 * MIB, 0)).expect("at least the source").capacity_bytes,
+            8 * MIB
+        );
         assert_eq!(create(sized(&format!("{name}2"), 12 * MIB, 0)).expect("larger").capacity_bytes, 12 * MIB);
         refused(create(sized(&format!("{name}2"), 16 * MIB, 0)), Code::ALREADY_EXISTS, &[]);
     }
@@ -155,7 +179,11 @@ fn a_volume_in_use_is_copied_in_one_moment_where_blocks_can_be_shared() {
 fn a_volume_in_use_is_not_copied_where_blocks_cannot_be_shared() {
     let daemon = Daemon::start();
     let volume = TestVolume::in_use(&daemon, "one");
-    refused(volume.client.create_snapshot(&snapshot("snap", &volume.id)), Code::FAILED_PRECONDITION, &[&volume.id]);
+    refused(
+        volume.client.create_snapshot(&snapshot("snap", &volume.id)),
+        Code::FAILED_PRECONDITION,
+        &[&volume.id],
+    );
     let clone = from_volume(volume_as("copy", 32 * MIB, mount("ext4")), &volume.id);
     refused(volume.client.create(&clone), Code::FAILED_PRECONDITION, &[&volume.id]);
     assert_eq!(images(&daemon.local_dir()).len(), 1);

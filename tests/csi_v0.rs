@@ -1,5 +1,5 @@
-//! CSI 0.1 on the local backend: who is spoken to, in which version, and the controller. The tests name the sections whose MUSTs they
-//! look at.
+//! CSI 0.1 on the local backend: who is spoken to, in which version, and the controller. The tests name the
+//! sections whose MUSTs they look at.
 
 mod support;
 
@@ -18,7 +18,9 @@ controller_tests!(Subject::local);
 #[test]
 fn the_version_is_told_to_who_has_none() {
     let daemon = Daemon::start();
-    let told = Client::of(&daemon).get_supported_versions(&wire::GetSupportedVersionsRequest::default()).expect("versions");
+    let told = Client::of(&daemon)
+        .get_supported_versions(&wire::GetSupportedVersionsRequest::default())
+        .expect("versions");
     assert_eq!(told.supported_versions, [version().unwrap()]);
 }
 
@@ -74,7 +76,8 @@ fn other_versions_are_refused_by_every_rpc() {
     assert_eq!(served.map(|(rpc, _)| rpc).collect::<Vec<_>>(), [] as [&str; 0]);
 }
 
-/// "Available Services": what a copy does not serve is not implemented; so is the package between this one and v1.
+/// "Available Services": what a copy does not serve is not implemented; so is the package between this one
+/// and v1.
 #[test]
 fn what_is_not_served_is_unimplemented() {
     for (services, absent) in [("node", "controller"), ("controller", "node")] {
@@ -85,9 +88,14 @@ fn what_is_not_served_is_unimplemented() {
             let is_nodes = rpc.starts_with("node") || rpc == "get_node_id";
             let is_absent = rpc != "get_plugin_info" && is_nodes == (absent == "node");
             match answer {
-                answer if is_absent => drop(refused(answer, Code::UNIMPLEMENTED, &[absent, "CEPHLET_SERVICES"])),
+                answer if is_absent => {
+                    drop(refused(answer, Code::UNIMPLEMENTED, &[absent, "CEPHLET_SERVICES"]))
+                }
                 answer => {
-                    assert!(answer.is_ok() || answer.as_ref().is_err_and(|it| it.code == Code::NOT_FOUND), "{rpc}: {answer:?}")
+                    assert!(
+                        answer.is_ok() || answer.as_ref().is_err_and(|it| it.code == Code::NOT_FOUND),
+                        "{rpc}: {answer:?}"
+                    )
                 }
             }
         }
@@ -97,7 +105,8 @@ fn what_is_not_served_is_unimplemented() {
     assert_eq!(answer.expect_err("nobody speaks it").code, Code::UNIMPLEMENTED);
 }
 
-/// "ControllerProbe Errors", "NodeProbe Errors": 9 where something is missing that the one or the other needs.
+/// "ControllerProbe Errors", "NodeProbe Errors": 9 where something is missing that the one or the other
+/// needs.
 #[test]
 fn probes_tell_what_is_missing() {
     let on_node = wire::NodeProbeRequest { version: version(), ..Default::default() };

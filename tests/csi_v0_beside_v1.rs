@@ -21,7 +21,10 @@ fn through_v1(client: &support::Client) -> Vec<Seen> {
         pairs.sort();
         pairs
     };
-    entries.iter().map(|it| (it.volume.volume_id.clone(), it.volume.capacity_bytes, sorted(&it.volume.volume_context))).collect()
+    entries
+        .iter()
+        .map(|it| (it.volume.volume_id.clone(), it.volume.capacity_bytes, sorted(&it.volume.volume_context)))
+        .collect()
 }
 
 fn through_v0(client: &v0::Client) -> Vec<Seen> {
@@ -31,7 +34,11 @@ fn through_v0(client: &v0::Client) -> Vec<Seen> {
         pairs
     };
     let size = |bytes: u64| i64::try_from(bytes).expect("a size");
-    client.list().into_iter().map(|it| (it.id.clone(), size(it.capacity_bytes), sorted(it.attributes))).collect()
+    client
+        .list()
+        .into_iter()
+        .map(|it| (it.id.clone(), size(it.capacity_bytes), sorted(it.attributes)))
+        .collect()
 }
 
 #[test]
@@ -44,9 +51,14 @@ fn both_see_the_same_volumes_under_the_same_ids() {
     assert_eq!(new.create(&requests::volume("by-0.1")).expect("the same").volume_id, second.id);
     assert_eq!(through_v1(&new), through_v0(&old));
     assert_eq!(through_v0(&old).len(), 2);
-    old.controller_publish_volume(&v0::publish_to(&first.volume_id, "node-1", mount("ext4"))).expect("publish");
-    assert_eq!(new.controller_get_volume(&requests::get(&first.volume_id)).expect("get").status.published_node_ids, ["node-1"]);
-    new.controller_publish_volume(&requests::publish_to(&first.volume_id, "node-1")).expect("published in the same way");
+    old.controller_publish_volume(&v0::publish_to(&first.volume_id, "node-1", mount("ext4")))
+        .expect("publish");
+    assert_eq!(
+        new.controller_get_volume(&requests::get(&first.volume_id)).expect("get").status.published_node_ids,
+        ["node-1"]
+    );
+    new.controller_publish_volume(&requests::publish_to(&first.volume_id, "node-1"))
+        .expect("published in the same way");
     refused(new.delete_volume(&requests::delete(&first.volume_id)), Code::FAILED_PRECONDITION, &["node-1"]);
     new.controller_unpublish_volume(&requests::unpublish_from(&first.volume_id, "")).expect("take back");
     old.delete_volume(&v0::delete(&first.volume_id)).expect("delete");
@@ -54,7 +66,11 @@ fn both_see_the_same_volumes_under_the_same_ids() {
     assert!(through_v1(&new).is_empty() && through_v0(&old).is_empty());
     // Where they differ: what is absent has nothing to take back in v1.
     new.controller_unpublish_volume(&requests::unpublish_from(&second.id, "node-1")).expect("absent");
-    refused(old.controller_unpublish_volume(&v0::unpublish_from(&second.id, "node-1")), Code::NOT_FOUND, &[&second.id]);
+    refused(
+        old.controller_unpublish_volume(&v0::unpublish_from(&second.id, "node-1")),
+        Code::NOT_FOUND,
+        &[&second.id],
+    );
 }
 
 /// The same request through both protocols at one moment: each gets its own answer, of one volume.
@@ -67,8 +83,9 @@ fn the_same_creation_through_both_is_one_volume() {
         let ids: Vec<String> = thread::scope(|scope| {
             let new = || new.create(&requests::volume(&name)).map(|made| made.volume_id);
             let old = || old.create(&v0::volume(&name)).map(|made| made.id);
-            let threads: Vec<_> =
-                (0..8).map(|number| if number % 2 == 0 { scope.spawn(new) } else { scope.spawn(old) }).collect();
+            let threads: Vec<_> = (0..8)
+                .map(|number| if number % 2 == 0 { scope.spawn(new) } else { scope.spawn(old) })
+                .collect();
             threads.into_iter().map(|thread| thread.join().expect("a client").expect("create")).collect()
         });
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
@@ -76,7 +93,8 @@ fn the_same_creation_through_both_is_one_volume() {
     assert_eq!(images(&daemon.local_dir()).len(), 8);
 }
 
-/// What waits for the same volume through the other protocol is answered in its own words: OK here, NOT_FOUND there.
+/// What waits for the same volume through the other protocol is answered in its own words: OK here, NOT_FOUND
+/// there.
 #[test]
 fn answers_of_one_protocol_are_not_given_through_the_other() {
     let daemon = Daemon::start();
@@ -87,20 +105,27 @@ fn answers_of_one_protocol_are_not_given_through_the_other() {
             scope.spawn(|| {
                 let (new, old) = (daemon.client(), v0::Client::of(&daemon));
                 for _ in 0..50 {
-                    new.controller_unpublish_volume(&requests::unpublish_from(&gone, "node-1")).expect("absent");
-                    refused(old.controller_unpublish_volume(&v0::unpublish_from(&gone, "node-1")), Code::NOT_FOUND, &[]);
+                    new.controller_unpublish_volume(&requests::unpublish_from(&gone, "node-1"))
+                        .expect("absent");
+                    refused(
+                        old.controller_unpublish_volume(&v0::unpublish_from(&gone, "node-1")),
+                        Code::NOT_FOUND,
+                        &[],
+                    );
                 }
             });
         }
     });
 }
 
-/// A volume that is stuck through one protocol is busy through the other, which still says that the plugin is well.
+/// A volume that is stuck through one protocol is busy through the other, which still says that the plugin is
+/// well.
 #[test]
 fn a_volume_that_is_stuck_is_busy_for_both() {
     let scratch = std::sync::Arc::new(Scratch::new());
     let stub = Hanging::new(&scratch, "mkfs.ext4");
-    let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path()).set("CEPHLET_LOCK_WAIT", "1s");
+    let setup =
+        Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path()).set("CEPHLET_LOCK_WAIT", "1s");
     let daemon = setup.start();
     let old = v0::Client::of(&daemon);
     let id = old.create(&v0::volume("stuck")).expect("create").id;
@@ -112,20 +137,25 @@ fn a_volume_that_is_stuck_is_busy_for_both() {
         let parts = ["csi.Node/NodePublishVolume", "mkfs.ext4"];
         refused(daemon.client().controller_get_volume(&requests::get(&id)), Code::ABORTED, &parts);
         refused(old.delete_volume(&v0::delete(&id)), Code::ABORTED, &parts);
-        let probe = cephlet::grpc::proto::csi::NodeProbeRequest { version: v0::version(), ..Default::default() };
+        let probe =
+            cephlet::grpc::proto::csi::NodeProbeRequest { version: v0::version(), ..Default::default() };
         old.node_probe(&probe).expect("a health check waits for no volume");
         stub.release();
         first.join().expect("the client").expect("publish");
     });
     old.publish(&publish).expect("again");
-    daemon.client().node_unpublish_volume(&requests::unpublish(&id, &daemon.text("target"))).expect("unpublish");
+    daemon
+        .client()
+        .node_unpublish_volume(&requests::unpublish(&id, &daemon.text("target")))
+        .expect("unpublish");
     daemon.assert_node_is_clean();
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// What the state of a volume may forbid; nothing else may come of calls that all could be served.
-const IN_ORDER: [Code; 4] = [Code::NOT_FOUND, Code::FAILED_PRECONDITION, Code::ALREADY_EXISTS, Code::OUT_OF_RANGE];
+const IN_ORDER: [Code; 4] =
+    [Code::NOT_FOUND, Code::FAILED_PRECONDITION, Code::ALREADY_EXISTS, Code::OUT_OF_RANGE];
 
 /// One thing after the other on few volumes, through both protocols, the same in every run.
 struct Storm<'a> {
@@ -157,10 +187,13 @@ impl Storm<'_> {
             0 => new.create(&requests::volume(name))?.volume_id,
             _ => old.create(&v0::volume(name))?.id,
         };
-        let [staging, target, other] = ["stage", "target", "v0"].map(|part| daemon.text(&format!("{name}-{part}")));
+        let [staging, target, other] =
+            ["stage", "target", "v0"].map(|part| daemon.text(&format!("{name}-{part}")));
         match step {
             0 => new.node_stage_volume(&requests::stage(&id, &staging, requests::mount("ext4"))).map(drop),
-            1 => new.node_publish_volume(&requests::publish(&id, &staging, &target, requests::mount("ext4"))).map(drop),
+            1 => new
+                .node_publish_volume(&requests::publish(&id, &staging, &target, requests::mount("ext4")))
+                .map(drop),
             2 => new.node_unpublish_volume(&requests::unpublish(&id, &target)).map(drop),
             3 => new.node_unstage_volume(&requests::unstage(&id, &staging)).map(drop),
             4 => new.delete_volume(&requests::delete(&id)).map(drop),
@@ -180,15 +213,20 @@ fn a_storm_through_both_ends_in_order() {
     let daemon = Daemon::start();
     thread::scope(|scope| {
         for seed in 0..8_u32 {
-            let (new, old, state) = (daemon.client(), v0::Client::of(&daemon), seed.wrapping_mul(2_654_435_769));
+            let (new, old, state) =
+                (daemon.client(), v0::Client::of(&daemon), seed.wrapping_mul(2_654_435_769));
             let mut storm = Storm { daemon: &daemon, new, old, state };
             scope.spawn(move || storm.blow(60));
         }
     });
     let (new, old) = (daemon.client(), v0::Client::of(&daemon));
     for name in NAMES {
-        let id = new.create(&requests::volume_as(name, 32 * MIB, requests::mount("ext4"))).expect("create").volume_id;
-        let [staging, target, other] = ["stage", "target", "v0"].map(|part| daemon.text(&format!("{name}-{part}")));
+        let id = new
+            .create(&requests::volume_as(name, 32 * MIB, requests::mount("ext4")))
+            .expect("create")
+            .volume_id;
+        let [staging, target, other] =
+            ["stage", "target", "v0"].map(|part| daemon.text(&format!("{name}-{part}")));
         old.node_unpublish_volume(&v0::unpublish(&id, &other)).expect("unpublish");
         new.node_unpublish_volume(&requests::unpublish(&id, &target)).expect("unpublish");
         new.node_unstage_volume(&requests::unstage(&id, &staging)).expect("unstage");

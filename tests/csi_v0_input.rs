@@ -1,4 +1,5 @@
-//! What is wrong in a CSI 0.1 request is said by the name of its field, before anything is touched; and its secrets are nowhere.
+//! What is wrong in a CSI 0.1 request is said by the name of its field, before anything is touched; and its
+//! secrets are nowhere.
 
 mod support;
 
@@ -23,7 +24,10 @@ fn all_refused(ask: impl FnOnce(&Daemon, &Client, &str) -> Vec<Case>) {
     let id = client.create(&volume("one")).expect("create").id;
     let before = picture(&daemon.local_dir());
     for (field, answer) in ask(&daemon, &client, &id) {
-        let named = answer.map_err(|error| support::Failure { message: format!("{}, not {field}?", error.message), ..error });
+        let named = answer.map_err(|error| support::Failure {
+            message: format!("{}, not {field}?", error.message),
+            ..error
+        });
         let said = refused(named, Code::INVALID_ARGUMENT, &[]);
         assert!(said.trim_end_matches(&format!(", not {field}?")).contains(field), "{said}");
     }
@@ -38,19 +42,35 @@ fn missing_fields_are_named() {
     all_refused(|daemon, client, id| {
         let at = daemon.text("target");
         let none = MessageField::none;
-        let unsaid = wire::ControllerPublishVolumeRequest { volume_capability: none(), ..publish_to(id, "node-1", block()) };
+        let unsaid = wire::ControllerPublishVolumeRequest {
+            volume_capability: none(),
+            ..publish_to(id, "node-1", block())
+        };
         let useless = wire::CreateVolumeRequest { volume_capabilities: vec![], ..volume("x") };
-        let unpublished = wire::NodePublishVolumeRequest { volume_capability: none(), ..publish(id, &at, block()) };
+        let unpublished =
+            wire::NodePublishVolumeRequest { volume_capability: none(), ..publish(id, &at, block()) };
         vec![
             ("name is missing", client.create_volume(&volume("")).map(drop)),
             ("volume_capabilities is missing", client.create_volume(&useless).map(drop)),
             ("volume_id is missing", client.delete_volume(&delete("")).map(drop)),
-            ("volume_id is missing", client.controller_publish_volume(&publish_to("", "node-1", block())).map(drop)),
+            (
+                "volume_id is missing",
+                client.controller_publish_volume(&publish_to("", "node-1", block())).map(drop),
+            ),
             ("node_id is missing", client.controller_publish_volume(&publish_to(id, "", block())).map(drop)),
             ("volume_capability is missing", client.controller_publish_volume(&unsaid).map(drop)),
-            ("volume_id is missing", client.controller_unpublish_volume(&unpublish_from("", "node-1")).map(drop)),
-            ("volume_id is missing", client.validate_volume_capabilities(&validate("", &[block()])).map(drop)),
-            ("volume_capabilities is missing", client.validate_volume_capabilities(&validate(id, &[])).map(drop)),
+            (
+                "volume_id is missing",
+                client.controller_unpublish_volume(&unpublish_from("", "node-1")).map(drop),
+            ),
+            (
+                "volume_id is missing",
+                client.validate_volume_capabilities(&validate("", &[block()])).map(drop),
+            ),
+            (
+                "volume_capabilities is missing",
+                client.validate_volume_capabilities(&validate(id, &[])).map(drop),
+            ),
             ("volume_id is missing", client.node_publish_volume(&publish("", &at, block())).map(drop)),
             ("target_path is missing", client.node_publish_volume(&publish(id, "", block())).map(drop)),
             ("volume_capability is missing", client.node_publish_volume(&unpublished).map(drop)),
@@ -60,19 +80,27 @@ fn missing_fields_are_named() {
     });
 }
 
-/// "Field Size Limits": 128 bytes for strings, 4 KiB for maps, and for all mount flags together. Paths have the kernel's limit.
+/// "Field Size Limits": 128 bytes for strings, 4 KiB for maps, and for all mount flags together. Paths have
+/// the kernel's limit.
 #[test]
 fn what_is_too_long_is_named() {
     let (long, much) = ("x".repeat(129), map(&[("key", &"v".repeat(4096))]));
     all_refused(|daemon, client, id| {
         let create = |request: wire::CreateVolumeRequest| client.create_volume(&request).map(drop);
-        let flags = |count: usize| mount_as("ext4", Mode::SINGLE_NODE_WRITER, &vec!["f".repeat(256).as_str(); count]);
+        let flags =
+            |count: usize| mount_as("ext4", Mode::SINGLE_NODE_WRITER, &vec!["f".repeat(256).as_str(); count]);
         let at = daemon.text("target");
         let to = publish_to(id, "node-1", block());
-        let attributes = wire::ControllerPublishVolumeRequest { volume_attributes: much.clone(), ..to.clone() };
-        let checked = wire::ValidateVolumeCapabilitiesRequest { volume_attributes: much.clone(), ..validate(id, &[block()]) };
-        let info = wire::NodePublishVolumeRequest { publish_volume_info: much.clone(), ..publish(id, &at, block()) };
-        let on_node = wire::NodePublishVolumeRequest { volume_attributes: much.clone(), ..publish(id, &at, block()) };
+        let attributes =
+            wire::ControllerPublishVolumeRequest { volume_attributes: much.clone(), ..to.clone() };
+        let checked = wire::ValidateVolumeCapabilitiesRequest {
+            volume_attributes: much.clone(),
+            ..validate(id, &[block()])
+        };
+        let info =
+            wire::NodePublishVolumeRequest { publish_volume_info: much.clone(), ..publish(id, &at, block()) };
+        let on_node =
+            wire::NodePublishVolumeRequest { volume_attributes: much.clone(), ..publish(id, &at, block()) };
         let parameters = wire::GetCapacityRequest { parameters: much.clone(), ..capacity() };
         vec![
             ("name is 129 bytes", create(volume(&long))),
@@ -80,25 +108,48 @@ fn what_is_too_long_is_named() {
             ("fs_type is 129 bytes", create(volume_as("x", mib(8), mount(&long)))),
             ("mount_flags is", create(volume_as("x", mib(8), flags(17)))),
             ("volume_id is 129 bytes", client.delete_volume(&delete(&long)).map(drop)),
-            ("volume_id is 129 bytes", client.controller_publish_volume(&publish_to(&long, "node-1", block())).map(drop)),
-            ("volume_id is 129 bytes", client.controller_unpublish_volume(&unpublish_from(&long, "node-1")).map(drop)),
-            ("volume_id is 129 bytes", client.validate_volume_capabilities(&validate(&long, &[block()])).map(drop)),
+            (
+                "volume_id is 129 bytes",
+                client.controller_publish_volume(&publish_to(&long, "node-1", block())).map(drop),
+            ),
+            (
+                "volume_id is 129 bytes",
+                client.controller_unpublish_volume(&unpublish_from(&long, "node-1")).map(drop),
+            ),
+            (
+                "volume_id is 129 bytes",
+                client.validate_volume_capabilities(&validate(&long, &[block()])).map(drop),
+            ),
             ("volume_id is 129 bytes", client.node_publish_volume(&publish(&long, &at, block())).map(drop)),
             ("volume_id is 129 bytes", client.node_unpublish_volume(&unpublish(&long, &at)).map(drop)),
-            ("node_id is 129 bytes", client.controller_publish_volume(&publish_to(id, &long, block())).map(drop)),
-            ("node_id is 129 bytes", client.controller_unpublish_volume(&unpublish_from(id, &long)).map(drop)),
+            (
+                "node_id is 129 bytes",
+                client.controller_publish_volume(&publish_to(id, &long, block())).map(drop),
+            ),
+            (
+                "node_id is 129 bytes",
+                client.controller_unpublish_volume(&unpublish_from(id, &long)).map(drop),
+            ),
             ("volume_attributes is", client.controller_publish_volume(&attributes).map(drop)),
             ("volume_attributes is", client.validate_volume_capabilities(&checked).map(drop)),
             ("publish_volume_info is", client.node_publish_volume(&info).map(drop)),
             ("volume_attributes is", client.node_publish_volume(&on_node).map(drop)),
             ("parameters is", client.get_capacity(&parameters).map(drop)),
             ("starting_token is 129 bytes", client.list_volumes(&page(1, &long)).map(drop)),
-            ("target_path is", client.node_publish_volume(&publish(id, &format!("/{}", "p".repeat(4095)), block())).map(drop)),
+            (
+                "target_path is",
+                client
+                    .node_publish_volume(&publish(id, &format!("/{}", "p".repeat(4095)), block()))
+                    .map(drop),
+            ),
         ]
     });
     let daemon = Daemon::start();
-    let longest =
-        volume_as(&"x".repeat(128), mib(8), mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["f".repeat(256).as_str(); 16]));
+    let longest = volume_as(
+        &"x".repeat(128),
+        mib(8),
+        mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["f".repeat(256).as_str(); 16]),
+    );
     Client::of(&daemon).create(&longest).expect("so much is allowed");
 }
 
@@ -107,8 +158,10 @@ fn what_is_too_long_is_named() {
 fn paths_that_could_lead_astray_are_named() {
     all_refused(|_, client, id| {
         let bad = ["relative", "./x", "/", "//", "/a/../b", "/a/./b", "/a/..", "..", "/a\0b", "\0"];
-        let publish = |path: &&str| ("target_path", client.node_publish_volume(&publish(id, path, block())).map(drop));
-        let unpublish = |path: &&str| ("target_path", client.node_unpublish_volume(&unpublish(id, path)).map(drop));
+        let publish =
+            |path: &&str| ("target_path", client.node_publish_volume(&publish(id, path, block())).map(drop));
+        let unpublish =
+            |path: &&str| ("target_path", client.node_unpublish_volume(&unpublish(id, path)).map(drop));
         bad.iter().map(publish).chain(bad.iter().map(unpublish)).collect()
     });
 }
@@ -118,7 +171,9 @@ fn paths_that_could_lead_astray_are_named() {
 fn capabilities_that_say_nothing_are_named() {
     use wire::volume_capability::AccessMode;
     let with_mode = |mode| wire::VolumeCapability { access_mode: mode, ..mount("ext4") };
-    let number = |number| MessageField::some(AccessMode { mode: EnumOrUnknown::from_i32(number), ..Default::default() });
+    let number = |number| {
+        MessageField::some(AccessMode { mode: EnumOrUnknown::from_i32(number), ..Default::default() })
+    };
     let wrong = [
         ("neither block nor mount", wire::VolumeCapability { access_type: None, ..mount("ext4") }),
         ("access_mode", with_mode(MessageField::none())),
@@ -135,12 +190,21 @@ fn capabilities_that_say_nothing_are_named() {
     all_refused(|daemon, client, id| {
         let at = daemon.text("target");
         let asked = wrong.iter().map(|(what, capability)| {
-            let room = wire::GetCapacityRequest { volume_capabilities: vec![capability.clone()], ..capacity() };
+            let room =
+                wire::GetCapacityRequest { volume_capabilities: vec![capability.clone()], ..capacity() };
             [
                 (*what, client.create_volume(&volume_as("x", mib(8), capability.clone())).map(drop)),
                 (*what, client.get_capacity(&room).map(drop)),
-                (*what, client.validate_volume_capabilities(&validate(id, std::slice::from_ref(capability))).map(drop)),
-                (*what, client.controller_publish_volume(&publish_to(id, "node-1", capability.clone())).map(drop)),
+                (
+                    *what,
+                    client
+                        .validate_volume_capabilities(&validate(id, std::slice::from_ref(capability)))
+                        .map(drop),
+                ),
+                (
+                    *what,
+                    client.controller_publish_volume(&publish_to(id, "node-1", capability.clone())).map(drop),
+                ),
                 (*what, client.node_publish_volume(&publish(id, &at, capability.clone())).map(drop)),
             ]
         });
@@ -159,7 +223,8 @@ fn parameters_that_mean_nothing_are_named_with_what_was_meant() {
             ("backend", ("backend", "rbd")),
         ];
         let asked = wrong.map(|(what, pair)| {
-            let made = wire::CreateVolumeRequest { parameters: map(&[pair]), ..volume_as("x", mib(8), block()) };
+            let made =
+                wire::CreateVolumeRequest { parameters: map(&[pair]), ..volume_as("x", mib(8), block()) };
             let room = wire::GetCapacityRequest { parameters: map(&[pair]), ..capacity() };
             [(what, client.create_volume(&made).map(drop)), (what, client.get_capacity(&room).map(drop))]
         });
@@ -177,7 +242,8 @@ fn names_are_text() {
     let daemon = Daemon::start();
     let client = Client::of(&daemon);
     let names = ["../../etc/passwd", "a/b", "ü ÿ 漢", "%2e%2e", "-rf", "a:b@c", "."];
-    let ids: BTreeSet<String> = names.map(|name| client.create(&volume_as(name, mib(8), block())).expect(name).id).into();
+    let ids: BTreeSet<String> =
+        names.map(|name| client.create(&volume_as(name, mib(8), block())).expect(name).id).into();
     assert_eq!(ids.len(), names.len());
     ids.iter().for_each(|id| client.delete_volume(&delete(id)).map(drop).expect("delete"));
 }
@@ -185,7 +251,12 @@ fn names_are_text() {
 const MARKER: &str = "AQmarkerOfASecretThatNobodyMaySee==";
 
 /// Sends each request that has them with these credentials.
-fn with_credentials(client: &Client, id: &str, target: &str, credentials: &HashMap<String, String>) -> Vec<Case> {
+fn with_credentials(
+    client: &Client,
+    id: &str,
+    target: &str,
+    credentials: &HashMap<String, String>,
+) -> Vec<Case> {
     macro_rules! ask {
         ($($rpc:ident: $request:expr,)*) => {
             vec![$({
@@ -211,10 +282,17 @@ fn with_credentials(client: &Client, id: &str, target: &str, credentials: &HashM
 /// "user_credentials": keys of letters, digits, '-', '_' and '.'; within the limit of a map.
 #[test]
 fn credentials_that_are_none_are_named() {
-    for wrong in [map(&[("a key", "x")]), map(&[("", "x")]), map(&[(MARKER, "x")]), map(&[("key", &MARKER.repeat(200))])] {
+    for wrong in [
+        map(&[("a key", "x")]),
+        map(&[("", "x")]),
+        map(&[(MARKER, "x")]),
+        map(&[("key", &MARKER.repeat(200))]),
+    ] {
         all_refused(|daemon, client, id| {
             let cases = with_credentials(client, id, &daemon.text("target"), &wrong);
-            let told = cases.iter().any(|(_, answer)| answer.as_ref().is_err_and(|error| error.message.contains(MARKER)));
+            let told = cases
+                .iter()
+                .any(|(_, answer)| answer.as_ref().is_err_and(|error| error.message.contains(MARKER)));
             assert!(!told && daemon.log.lines_with(MARKER).is_empty());
             cases
         });
@@ -254,8 +332,13 @@ fn mount_flags_are_not_repeated() {
     let daemon = Daemon::start();
     let client = Client::of(&daemon);
     let id = client.create(&volume("one")).expect("create").id;
-    let with =
-        |flag: &str| client.publish(&publish(&id, &daemon.text("target"), mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[flag])));
+    let with = |flag: &str| {
+        client.publish(&publish(
+            &id,
+            &daemon.text("target"),
+            mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[flag]),
+        ))
+    };
     let unknown = with(MARKER).expect_err("an unknown option");
     with("noatime").expect("publish");
     let other = with(MARKER).expect_err("published otherwise");

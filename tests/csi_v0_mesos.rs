@@ -1,5 +1,6 @@
-//! What Mesos 1.5 asks of a plugin through CSI 0.1, from its start to the end of a volume, in its order and with its paths. Its agent
-//! restarts plugins at any moment, and asks again what it does not know the answer to.
+//! What Mesos 1.5 asks of a plugin through CSI 0.1, from its start to the end of a volume, in its order and
+//! with its paths. Its agent restarts plugins at any moment, and asks again what it does not know the answer
+//! to.
 
 mod support;
 
@@ -13,8 +14,8 @@ use support::machine::is_mounted;
 use support::v0::*;
 use support::{Daemon, Scratch, Setup};
 
-/// The environment of the plugin's container: what the resource provider's configuration says, and what the agent adds. The daemon's
-/// directories are those of the test.
+/// The environment of the plugin's container: what the resource provider's configuration says, and what the
+/// agent adds. The daemon's directories are those of the test.
 fn environment(scratch: Scratch, endpoint: &str) -> Setup {
     let text = include_str!("../packaging/mesos/local.json");
     let configuration: Value = serde_json::from_str(text).expect("the configuration is JSON");
@@ -97,13 +98,18 @@ impl Agent {
     }
 
     fn versions(&mut self) -> Told {
-        let told = self.client.get_supported_versions(&wire::GetSupportedVersionsRequest::default()).expect("versions");
+        let told = self
+            .client
+            .get_supported_versions(&wire::GetSupportedVersionsRequest::default())
+            .expect("versions");
         assert!(told.supported_versions.contains(&version()), "{told:?}");
         format!("{told:?}")
     }
 
     fn info(&mut self) -> Told {
-        let info = self.client.get_plugin_info(&wire::GetPluginInfoRequest { version: version(), ..Default::default() });
+        let info = self
+            .client
+            .get_plugin_info(&wire::GetPluginInfoRequest { version: version(), ..Default::default() });
         format!("{:?}", info.expect("info"))
     }
 
@@ -118,7 +124,10 @@ impl Agent {
         let told = self.client.controller_get_capabilities(&request).expect("capabilities");
         // Without these two it offers no storage.
         for needed in [Type::LIST_VOLUMES, Type::GET_CAPACITY] {
-            assert!(told.capabilities.iter().any(|capability| capability.rpc().type_.unwrap() == needed), "{needed:?}");
+            assert!(
+                told.capabilities.iter().any(|capability| capability.rpc().type_.unwrap() == needed),
+                "{needed:?}"
+            );
         }
         format!("{told:?}")
     }
@@ -155,7 +164,10 @@ impl Agent {
 
     fn create(&mut self) -> Told {
         let exact = range(mib(320), mib(320));
-        let request = wire::CreateVolumeRequest { capacity_range: exact, ..volume_as("6f3c9a11-disk", 0, mount("xfs")) };
+        let request = wire::CreateVolumeRequest {
+            capacity_range: exact,
+            ..volume_as("6f3c9a11-disk", 0, mount("xfs"))
+        };
         self.volume = self.client.create(&request).expect("create");
         assert_eq!(self.volume.capacity_bytes, mib(320));
         format!("{:?}", self.volume)
@@ -163,7 +175,10 @@ impl Agent {
 
     fn validate(&mut self) -> Told {
         let volume_attributes = self.volume.attributes.clone();
-        let request = wire::ValidateVolumeCapabilitiesRequest { volume_attributes, ..validate(&self.volume.id, &[mount("xfs")]) };
+        let request = wire::ValidateVolumeCapabilitiesRequest {
+            volume_attributes,
+            ..validate(&self.volume.id, &[mount("xfs")])
+        };
         let told = self.client.validate_volume_capabilities(&request).expect("validate");
         assert!(told.supported, "{told:?}");
         format!("{told:?}")
@@ -173,7 +188,8 @@ impl Agent {
         let volume_attributes = self.volume.attributes.clone();
         let request = publish_to(&self.volume.id, &self.node, mount("xfs"));
         let request = wire::ControllerPublishVolumeRequest { volume_attributes, ..request };
-        self.publish_volume_info = self.client.controller_publish_volume(&request).expect("publish").publish_volume_info;
+        self.publish_volume_info =
+            self.client.controller_publish_volume(&request).expect("publish").publish_volume_info;
         format!("{:?}", self.publish_volume_info)
     }
 
@@ -193,20 +209,25 @@ impl Agent {
         String::new()
     }
 
-    /// It is not mounted any more, and still there: the agent removes it with all that is in it, and gives up if there is nothing.
+    /// It is not mounted any more, and still there: the agent removes it with all that is in it, and gives up
+    /// if there is nothing.
     fn node_unpublish(&mut self) -> Told {
         let target = self.target();
         if !target.exists() {
             fs::create_dir_all(&target).expect("as if the agent had not come to remove it");
         }
-        self.client.node_unpublish_volume(&unpublish(&self.volume.id, &self.target_text())).expect("unpublish");
+        self.client
+            .node_unpublish_volume(&unpublish(&self.volume.id, &self.target_text()))
+            .expect("unpublish");
         assert!(!is_mounted(&target));
         fs::remove_dir(&target).expect("it is there, and empty");
         String::new()
     }
 
     fn controller_unpublish(&mut self) -> Told {
-        self.client.controller_unpublish_volume(&unpublish_from(&self.volume.id, &self.node)).expect("take back");
+        self.client
+            .controller_unpublish_volume(&unpublish_from(&self.volume.id, &self.node))
+            .expect("take back");
         String::new()
     }
 

@@ -1,4 +1,5 @@
-//! CSI 0.1 on the node, with real mounts on the local backend. The tests name the sections whose MUSTs they look at.
+//! CSI 0.1 on the node, with real mounts on the local backend. The tests name the sections whose MUSTs they
+//! look at.
 
 mod support;
 
@@ -63,7 +64,8 @@ impl Volume {
     }
 }
 
-/// "NodePublishVolume", "NodeUnpublishVolume": idempotent, and the one undoes the other. The target is the orchestrator's.
+/// "NodePublishVolume", "NodeUnpublishVolume": idempotent, and the one undoes the other. The target is the
+/// orchestrator's.
 #[test]
 fn a_file_system_is_published_and_taken_back() {
     for fs_type in ["", "ext4"] {
@@ -135,7 +137,8 @@ fn a_second_publishing_is_what_the_table_says() {
         volume.send(&same).expect("the same again");
         for other in &others {
             refused(volume.send(other), Code::ALREADY_EXISTS, &[&volume.id]);
-            let elsewhere = wire::NodePublishVolumeRequest { target_path: volume.daemon.text("t2"), ..other.clone() };
+            let elsewhere =
+                wire::NodePublishVolumeRequest { target_path: volume.daemon.text("t2"), ..other.clone() };
             refused(volume.send(&elsewhere), Code::FAILED_PRECONDITION, &["t1"]);
         }
         refused(volume.send(&volume.request("t2")), Code::FAILED_PRECONDITION, &["t1"]);
@@ -149,7 +152,8 @@ fn a_second_publishing_is_what_the_table_says() {
     volume.daemon.assert_node_is_clean();
 }
 
-/// "NodePublishVolume": published read-only, nothing can be written, neither to a file system nor to a device.
+/// "NodePublishVolume": published read-only, nothing can be written, neither to a file system nor to a
+/// device.
 #[test]
 fn what_is_published_read_only_is_read_only() {
     for (capability, at) in [(mount("ext4"), "target"), (block(), "device")] {
@@ -163,7 +167,10 @@ fn what_is_published_read_only_is_read_only() {
         refused(volume.publish(at), Code::ALREADY_EXISTS, &[&volume.id]);
         let file = if at == "device" { at } else { "target/file" };
         let refusal = fs::write(volume.daemon.path(file), "data").expect_err("it is read-only").kind();
-        assert!(matches!(refusal, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied), "{refusal:?}");
+        assert!(
+            matches!(refusal, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied),
+            "{refusal:?}"
+        );
         volume.unpublish(at).expect("unpublish");
         volume.publish(at).expect("publish for writing");
         volume.unpublish(at).expect("unpublish");
@@ -175,14 +182,19 @@ fn what_is_published_read_only_is_read_only() {
 #[test]
 fn what_the_controller_says_reaches_the_node() {
     let volume = Volume::new(block());
-    let request = wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&volume.id, "node-1", block()) };
-    let publish_volume_info = volume.client.controller_publish_volume(&request).expect("publish").publish_volume_info;
-    volume.send(&wire::NodePublishVolumeRequest { publish_volume_info, ..volume.request("device") }).expect("publish");
+    let request =
+        wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&volume.id, "node-1", block()) };
+    let publish_volume_info =
+        volume.client.controller_publish_volume(&request).expect("publish").publish_volume_info;
+    volume
+        .send(&wire::NodePublishVolumeRequest { publish_volume_info, ..volume.request("device") })
+        .expect("publish");
     fs::write(volume.daemon.path("device"), "data").expect_err("the device is read-only");
     volume.unpublish("device").expect("unpublish");
 }
 
-/// "NodePublishVolume Errors", "NodeUnpublishVolume Errors": 5 for a volume that does not exist, whether it never did or no more.
+/// "NodePublishVolume Errors", "NodeUnpublishVolume Errors": 5 for a volume that does not exist, whether it
+/// never did or no more.
 #[test]
 fn absent_volumes_are_not_found() {
     let it = Subject::local();
@@ -201,11 +213,16 @@ fn absent_volumes_are_not_found() {
 fn a_failed_publishing_leaves_nothing() {
     let volume = Volume::new(mount("ext4"));
     let flags = mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["nobody_knows_this"]);
-    let request = wire::NodePublishVolumeRequest { volume_capability: Some(flags).into(), ..volume.request("target") };
+    let request =
+        wire::NodePublishVolumeRequest { volume_capability: Some(flags).into(), ..volume.request("target") };
     refused(volume.send(&request), Code::INVALID_ARGUMENT, &[&volume.id]);
     volume.daemon.assert_node_is_clean();
     fs::write(volume.daemon.path("file"), "").expect("a file");
-    refused(volume.client.node_publish_volume(&volume.request("file")), Code::FAILED_PRECONDITION, &["is no directory"]);
+    refused(
+        volume.client.node_publish_volume(&volume.request("file")),
+        Code::FAILED_PRECONDITION,
+        &["is no directory"],
+    );
     volume.daemon.assert_node_is_clean();
     assert!(volume.daemon.path("target").is_dir() && volume.daemon.path("file").is_file());
     volume.client.delete_volume(&delete(&volume.id)).expect("nobody uses it");
@@ -224,18 +241,25 @@ fn broken_off() -> Volume {
     mkfs.release();
     volume.daemon.await_leftovers();
     volume.restart();
-    assert_eq!((loops_below(&volume.daemon.local_dir()).len(), is_mounted(&volume.daemon.path("broken"))), (1, false));
+    assert_eq!(
+        (loops_below(&volume.daemon.local_dir()).len(), is_mounted(&volume.daemon.path("broken"))),
+        (1, false)
+    );
     volume
 }
 
-/// "NodePublishVolume": "If this RPC failed, or the CO does not know if it failed or not, it MAY choose to call NodePublishVolume
-/// again, or choose to call NodeUnpublishVolume." It may also do neither: where nothing was ever mounted nothing is in the way.
+/// "NodePublishVolume": "If this RPC failed, or the CO does not know if it failed or not, it MAY choose to
+/// call NodePublishVolume again, or choose to call NodeUnpublishVolume." It may also do neither: where
+/// nothing was ever mounted nothing is in the way.
 #[test]
 fn a_publishing_that_was_broken_off_keeps_nobody_from_another() {
     for (at, flag) in [("elsewhere", "noatime"), ("broken", "nodiratime")] {
         let volume = broken_off();
         let capability = mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[flag]);
-        let request = wire::NodePublishVolumeRequest { volume_capability: Some(capability).into(), ..volume.request(at) };
+        let request = wire::NodePublishVolumeRequest {
+            volume_capability: Some(capability).into(),
+            ..volume.request(at)
+        };
         volume.send(&request).expect("publish in another way");
         assert!(mount_at(&volume.daemon.path(at)).expect("a mount").options.contains(flag));
         volume.unpublish(at).expect("unpublish");
@@ -288,7 +312,8 @@ fn each_protocol_takes_back_its_own() {
     fs::write(volume.daemon.path("target/file"), "data").expect("write");
     assert_eq!(fs::read_to_string(volume.daemon.path("stage/file")).expect("read"), "data");
     // The only target, as 0.1 means it; v1 is lenient unless 0.1 has one.
-    let publish = || v1.node_publish_volume(&requests::publish(&volume.id, &staging, &target, requests::mount("ext4")));
+    let publish =
+        || v1.node_publish_volume(&requests::publish(&volume.id, &staging, &target, requests::mount("ext4")));
     refused(publish(), Code::FAILED_PRECONDITION, &["target"]);
     volume.unpublish("target").expect("unpublish");
     assert!(is_mounted(&volume.daemon.path("stage")), "that is v1's");
@@ -309,7 +334,9 @@ fn each_protocol_takes_back_its_own() {
 fn no_path_is_both_a_stage_and_a_target() {
     let volume = Volume::new(mount("ext4"));
     let v1 = volume.daemon.client();
-    let stage = |at: &str| v1.node_stage_volume(&requests::stage(&volume.id, &volume.daemon.text(at), requests::mount("ext4")));
+    let stage = |at: &str| {
+        v1.node_stage_volume(&requests::stage(&volume.id, &volume.daemon.text(at), requests::mount("ext4")))
+    };
     stage("stage").expect("stage");
     for at in ["stage", "stage/below"] {
         refused(volume.publish(at), Code::FAILED_PRECONDITION, &["is staged at", &volume.daemon.text(at)]);
@@ -320,7 +347,8 @@ fn no_path_is_both_a_stage_and_a_target() {
     for at in ["target", "target/below"] {
         refused(stage(at), Code::FAILED_PRECONDITION, &["is published at", &volume.daemon.text(at)]);
     }
-    v1.node_unstage_volume(&requests::unstage(&volume.id, &volume.daemon.text("target"))).expect("it is no stage");
+    v1.node_unstage_volume(&requests::unstage(&volume.id, &volume.daemon.text("target")))
+        .expect("it is no stage");
     assert!(is_mounted(&volume.daemon.path("target")));
     v1.node_unstage_volume(&requests::unstage(&volume.id, &volume.daemon.text("stage"))).expect("unstage");
     volume.unpublish("target").expect("unpublish");

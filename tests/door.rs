@@ -25,7 +25,8 @@ fn every_form_of_the_endpoint_works() {
     }
 }
 
-/// Clients disagree about the authority of a unix socket: gRPC's libraries send "localhost", the path, or the path escaped.
+/// Clients disagree about the authority of a unix socket: gRPC's libraries send "localhost", the path, or the
+/// path escaped.
 #[test]
 fn any_authority_is_accepted() {
     let daemon = Daemon::start();
@@ -88,7 +89,8 @@ fn a_server_that_is_alive_keeps_its_socket() {
     UnixStream::connect(&path).expect("it still answers");
 }
 
-/// A second daemon in the same place but for one directory refuses to start and says why; the first serves on.
+/// A second daemon in the same place but for one directory refuses to start and says why; the first serves
+/// on.
 fn second_is_refused(differing: &[&str], says: &str) {
     let daemon = Daemon::start();
     let before = daemon.client().create(&volume("one")).expect("create");
@@ -122,17 +124,31 @@ fn one_controller_a_directory_of_volumes() {
 fn what_is_not_offered_says_so() {
     let daemon = Daemon::start();
     let client = daemon.client();
-    refused(client.group_controller_get_capabilities(&Default::default()), Code::UNIMPLEMENTED, &["not offered"]);
+    refused(
+        client.group_controller_get_capabilities(&Default::default()),
+        Code::UNIMPLEMENTED,
+        &["not offered"],
+    );
     refused(client.create_volume_group_snapshot(&Default::default()), Code::UNIMPLEMENTED, &["not offered"]);
     refused(client.delete_volume_group_snapshot(&Default::default()), Code::UNIMPLEMENTED, &["not offered"]);
     refused(client.get_volume_group_snapshot(&Default::default()), Code::UNIMPLEMENTED, &["not offered"]);
-    for method in ["/csi.v1.SnapshotMetadata/GetMetadataAllocated", "/csi.v1.Controller/Nothing", "/no.Service/Nothing", "/"] {
+    for method in [
+        "/csi.v1.SnapshotMetadata/GetMetadataAllocated",
+        "/csi.v1.Controller/Nothing",
+        "/no.Service/Nothing",
+        "/",
+    ] {
         refused(raw::call(&client.channel, method, Vec::new()), Code::UNIMPLEMENTED, &[]);
     }
     let lines = daemon.log.await_lines("/csi.v1.SnapshotMetadata/GetMetadataAllocated", 1);
-    assert!(lines[0].contains(" UNIMPLEMENTED ") && lines[0].contains(" ms"), "streams have their line, too: {lines:?}");
-    let capabilities = client.get_plugin_capabilities(&Default::default()).expect("capabilities").capabilities;
-    let services: Vec<i32> = capabilities.iter().filter(|it| it.has_service()).map(|it| it.service().type_.value()).collect();
+    assert!(
+        lines[0].contains(" UNIMPLEMENTED ") && lines[0].contains(" ms"),
+        "streams have their line, too: {lines:?}"
+    );
+    let capabilities =
+        client.get_plugin_capabilities(&Default::default()).expect("capabilities").capabilities;
+    let services: Vec<i32> =
+        capabilities.iter().filter(|it| it.has_service()).map(|it| it.service().type_.value()).collect();
     assert_eq!(services, [1, 2], "controller and accessibility constraints");
     assert!(capabilities.iter().any(|it| it.has_volume_expansion()));
 }
@@ -146,8 +162,10 @@ fn each_service_can_be_served_alone() {
     assert_eq!(node.client().node_get_info(&Default::default()).expect("a node").node_id, "node-1");
     refused(node.client().create(&volume("one")), Code::UNIMPLEMENTED, &[]);
     let claims = |daemon: &Daemon| {
-        let reply =
-            daemon.client().get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default()).expect("capabilities");
+        let reply = daemon
+            .client()
+            .get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default())
+            .expect("capabilities");
         reply.capabilities.iter().any(|it| it.service().type_.value() == 1)
     };
     assert!(claims(&controller) && claims(&node), "all copies of a plugin claim the same");
@@ -171,7 +189,8 @@ fn controller_and_node_may_be_two_daemons() {
     drop(node);
 }
 
-/// Waits until the daemon has no more descriptors and threads than these. Probes, each of which lets gRPC get on, pace it.
+/// Waits until the daemon has no more descriptors and threads than these. Probes, each of which lets gRPC get
+/// on, pace it.
 #[track_caller]
 fn await_at_most(daemon: &Daemon, client: &Client, descriptors: usize, threads: usize) {
     let end = std::time::Instant::now() + PATIENCE;
@@ -216,7 +235,11 @@ fn no_reply_is_lost() {
             });
         }
     });
-    assert_eq!(daemon.log.await_lines("/csi.v1.Controller/ControllerGetVolume", 5000).len(), 5000, "one line an rpc");
+    assert_eq!(
+        daemon.log.await_lines("/csi.v1.Controller/ControllerGetVolume", 5000).len(),
+        5000,
+        "one line an rpc"
+    );
 }
 
 #[test]

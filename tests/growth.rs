@@ -57,7 +57,8 @@ fn a_block_volume_grows_while_it_is_used() {
     volume.retire(&["device"], &["stage"]);
 }
 
-/// Whether this process may grow a mounted ext4: CAP_SYS_RESOURCE is bit 24 of the capabilities (capabilities(7)).
+/// Whether this process may grow a mounted ext4: CAP_SYS_RESOURCE is bit 24 of the capabilities
+/// (capabilities(7)).
 fn may_grow_ext4() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("our status");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("capabilities");
@@ -119,7 +120,10 @@ fn a_clone_larger_than_its_source_is_grown_at_stage() {
         source.stage("stage").expect("stage");
         fs::write(source.path("stage/file"), "data").expect("write");
         source.unstage("stage").expect("unstage");
-        let copy = TestVolume::make(&daemon, from_volume(volume_as("copy", 2 * mib * MIB, mount(fs_type)), &source.id));
+        let copy = TestVolume::make(
+            &daemon,
+            from_volume(volume_as("copy", 2 * mib * MIB, mount(fs_type)), &source.id),
+        );
         source.stage("stage").expect("stage the source");
         copy.stage("copy").expect("stage the copy beside it");
         assert!(size_at(&copy, "copy") > mib * MIB * 3 / 2, "{fs_type}");

@@ -15,7 +15,8 @@ fn a_hundred_thousand_entries_take_less_than_40_mb() {
     // In no order, each entry rewritten once: as it grows in real life, with snapshots on the way.
     for block in 0..2 * ENTRIES / 500 {
         let key = |n: usize| format!("{:060}", (block * 500 + n) * 7919 % ENTRIES);
-        let changes: Vec<_> = (0..500).map(|n| Change::put(Table::Node, key(n), vec![n as u8; 110 + n % 20])).collect();
+        let changes: Vec<_> =
+            (0..500).map(|n| Change::put(Table::Node, key(n), vec![n as u8; 110 + n % 20])).collect();
         journal.write(&changes).unwrap();
     }
     drop(journal);

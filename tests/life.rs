@@ -36,7 +36,8 @@ fn an_idle_daemon_ends_at_once_and_in_order() {
 }
 
 /// A daemon that was told to end while it stages a volume whose formatter hangs.
-fn stopping_with_a_call_under_way() -> (Daemon, Hanging, thread::JoinHandle<Answer<NodeStageVolumeResponse>>, String) {
+fn stopping_with_a_call_under_way()
+-> (Daemon, Hanging, thread::JoinHandle<Answer<NodeStageVolumeResponse>>, String) {
     let (daemon, stub, id) = with_stuck_volume();
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));
     let client = daemon.client();
@@ -63,7 +64,8 @@ fn calls_under_way_are_finished_before_the_end() {
 #[test]
 fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
     let (mut daemon, stub, id) = with_stuck_volume();
-    let (request, behind) = (stage(&id, &daemon.text("stage"), mount("ext4")), unstage(&id, &daemon.text("stage")));
+    let (request, behind) =
+        (stage(&id, &daemon.text("stage"), mount("ext4")), unstage(&id, &daemon.text("stage")));
     let (client, other) = (daemon.client(), daemon.client());
     let under_way = thread::spawn(move || client.node_stage_volume(&request));
     stub.await_start();
@@ -72,11 +74,17 @@ fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
     refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &["mkfs.ext4", "stopping"]);
     refused(parked.join().expect("the client"), Code::UNAVAILABLE, &[]);
     let lines = daemon.log.lines_with("/csi.v1.Node/NodeStageVolume");
-    assert!(lines.len() == 1 && lines[0].contains("mkfs.ext4") && lines[0].contains("cephlet is stopping"), "{lines:?}");
+    assert!(
+        lines.len() == 1 && lines[0].contains("mkfs.ext4") && lines[0].contains("cephlet is stopping"),
+        "{lines:?}"
+    );
     // A formatting is not killed; this one ends without having touched the device.
     drop(stub);
     daemon.restart();
-    daemon.client().node_stage_volume(&stage(&id, &daemon.text("stage"), mount("ext4"))).expect("the same again");
+    daemon
+        .client()
+        .node_stage_volume(&stage(&id, &daemon.text("stage"), mount("ext4")))
+        .expect("the same again");
     daemon.client().node_unstage_volume(&unstage(&id, &daemon.text("stage"))).expect("unstage");
     daemon.assert_node_is_clean();
 }
@@ -113,8 +121,10 @@ fn every_mistake_of_the_configuration_is_told_at_once() {
     let setup = wrong.iter().fold(Setup::new(), |setup, (key, value)| setup.set(key, value));
     let (code, said) = setup.fail();
     assert_ne!(code, 0);
-    let missing: Vec<_> =
-        wrong.iter().filter(|(key, value)| !said.contains(key) || !(said.contains(value) || value == &"8")).collect();
+    let missing: Vec<_> = wrong
+        .iter()
+        .filter(|(key, value)| !said.contains(key) || !(said.contains(value) || value == &"8"))
+        .collect();
     assert!(missing.is_empty(), "{missing:?} are missing in\n{said}");
     assert!(!exists(&setup.scratch.path("state")), "nothing was made");
 }

@@ -12,7 +12,9 @@ use support::{Code, Daemon, MIB, refused};
 
 /// Creates volumes with these names; gives their IDs.
 fn create(client: &Client, names: impl Iterator<Item = usize>) -> BTreeSet<String> {
-    names.map(|name| client.create(&volume_as(&format!("v{name}"), MIB, block())).expect("create").volume_id).collect()
+    names
+        .map(|name| client.create(&volume_as(&format!("v{name}"), MIB, block())).expect("create").volume_id)
+        .collect()
 }
 
 fn ids(reply: &wire::ListVolumesResponse) -> Vec<String> {
@@ -84,8 +86,14 @@ fn pages_survive_what_comes_and_goes_between_them() {
     }
     assert!(told.iter().all(|id| !later.contains(id)), "told twice");
     let stayed = made.iter().filter(|id| !told.contains(id) && **id != coming);
-    assert!(stayed.clone().all(|id| later.iter().filter(|it| *it == id).count() == 1), "left out or told twice");
-    assert!(later.iter().all(|id| new.contains(id) || stayed.clone().any(|it| it == id)), "told though it is gone");
+    assert!(
+        stayed.clone().all(|id| later.iter().filter(|it| *it == id).count() == 1),
+        "left out or told twice"
+    );
+    assert!(
+        later.iter().all(|id| new.contains(id) || stayed.clone().any(|it| it == id)),
+        "told though it is gone"
+    );
 }
 
 #[test]
@@ -142,7 +150,8 @@ fn snapshots_are_listed_by_source_and_by_id() {
     for size in 0..6 {
         let told = snapshots(&client, &snapshot_page(size, "")).expect("all");
         assert_eq!(told.len(), 4, "{size}");
-        let of = wire::ListSnapshotsRequest { source_volume_id: volumes[0].clone(), ..snapshot_page(size, "") };
+        let of =
+            wire::ListSnapshotsRequest { source_volume_id: volumes[0].clone(), ..snapshot_page(size, "") };
         let told = snapshots(&client, &of).expect("of the first");
         assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), of_first, "{size}");
     }
@@ -168,13 +177,18 @@ fn capacity_counts_what_is_promised() {
     let capacity = |request: &wire::GetCapacityRequest| client.get_capacity(request).expect("capacity");
     let before = capacity(&Default::default());
     assert!(before.available_capacity > 30 * MIB && before.available_capacity < 64 * MIB, "{before:?}");
-    assert!(before.maximum_volume_size.value <= before.available_capacity + MIB && before.minimum_volume_size.value > 0);
+    assert!(
+        before.maximum_volume_size.value <= before.available_capacity + MIB
+            && before.minimum_volume_size.value > 0
+    );
     client.create(&volume_as("sparse", 16 * MIB, block())).expect("create");
     let after = capacity(&Default::default());
     let promised = before.available_capacity - after.available_capacity;
     assert!((16 * MIB..17 * MIB).contains(&promised), "{promised}");
-    let elsewhere = wire::Topology { segments: map(&[("org.cephlet.csi/node", "node-2")]), ..Default::default() };
-    let elsewhere = wire::GetCapacityRequest { accessible_topology: MessageField::some(elsewhere), ..Default::default() };
+    let elsewhere =
+        wire::Topology { segments: map(&[("org.cephlet.csi/node", "node-2")]), ..Default::default() };
+    let elsewhere =
+        wire::GetCapacityRequest { accessible_topology: MessageField::some(elsewhere), ..Default::default() };
     assert_eq!(capacity(&elsewhere).available_capacity, 0);
     let shared = mount_as("ext4", AccessModeOf::MULTI_NODE_MULTI_WRITER, &[]);
     let shared = wire::GetCapacityRequest { volume_capabilities: vec![shared], ..Default::default() };
@@ -187,14 +201,18 @@ fn capacity_counts_what_is_promised() {
 fn what_is_offered_is_what_works() {
     let daemon = Daemon::start();
     let client = daemon.client();
-    let controller = client.controller_get_capabilities(&Default::default()).expect("controller").capabilities;
+    let controller =
+        client.controller_get_capabilities(&Default::default()).expect("controller").capabilities;
     let controller: BTreeSet<i32> = controller.iter().map(|it| it.rpc().type_.value()).collect();
     assert_eq!(controller, (1..=15).collect());
     let node = client.node_get_capabilities(&Default::default()).expect("node").capabilities;
     let node: BTreeSet<i32> = node.iter().map(|it| it.rpc().type_.value()).collect();
     assert_eq!(node, (1..=5).collect());
     let info = client.get_plugin_info(&Default::default()).expect("info");
-    assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("org.cephlet.csi", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        (info.name.as_str(), info.vendor_version.as_str()),
+        ("org.cephlet.csi", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 #[test]

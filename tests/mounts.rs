@@ -67,7 +67,8 @@ fn no_file_system_type_means_ext4() {
 #[test]
 fn a_volume_may_have_several_targets() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_MULTI_WRITER, &[]));
+    let volume =
+        TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_MULTI_WRITER, &[]));
     volume.stage("stage").expect("stage");
     let targets = ["a", "b", "c"];
     targets.iter().for_each(|target| volume.publish("stage", target).expect("publish"));
@@ -83,7 +84,8 @@ fn a_volume_may_have_several_targets() {
 #[test]
 fn single_writers_have_one_target() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_SINGLE_WRITER, &[]));
+    let volume =
+        TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_SINGLE_WRITER, &[]));
     volume.stage("stage").expect("stage");
     volume.publish("stage", "a").expect("publish");
     volume.publish("stage", "a").expect("the same again");
@@ -107,7 +109,8 @@ fn a_second_target_of_a_single_node_is_a_matter_of_configuration() {
 #[test]
 fn nothing_is_written_through_a_read_only_target() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_MULTI_WRITER, &[]));
+    let volume =
+        TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_MULTI_WRITER, &[]));
     volume.stage("stage").expect("stage");
     volume.publish("stage", "rw").expect("publish");
     for _ in 0..2 {
@@ -155,7 +158,8 @@ fn a_volume_may_be_staged_at_several_paths() {
 #[test]
 fn other_mount_options_are_refused_and_leave_nothing() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["noatime"]));
+    let volume =
+        TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["noatime"]));
     volume.stage("s1").expect("stage");
     let options = mount_at(&volume.path("s1")).expect("mounted").options;
     assert!(options.split(',').any(|option| option == "noatime"), "{options}");
@@ -168,7 +172,8 @@ fn other_mount_options_are_refused_and_leave_nothing() {
 #[test]
 fn an_option_the_kernel_does_not_know_leaves_nothing() {
     let daemon = Daemon::start();
-    let volume = TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["nosuchoption"]));
+    let volume =
+        TestVolume::create(&daemon, "one", 32, mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["nosuchoption"]));
     refused(volume.stage("stage"), Code::INVALID_ARGUMENT, &[&volume.id, "options"]);
     daemon.assert_node_is_clean();
     volume.stage_as("stage", mount("ext4")).expect("without it");
@@ -201,7 +206,11 @@ fn a_block_device_is_not_read_only_at_one_path_alone() {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 8, block());
     volume.stage("stage").expect("stage");
-    refused(volume.publish_read_only("stage", "device"), Code::FAILED_PRECONDITION, &[&volume.id, "reader-only"]);
+    refused(
+        volume.publish_read_only("stage", "device"),
+        Code::FAILED_PRECONDITION,
+        &[&volume.id, "reader-only"],
+    );
     assert!(!exists(&volume.path("device")));
     refused(volume.publish_as("stage", "other", mount("ext4")), Code::FAILED_PRECONDITION, &["block device"]);
     volume.retire(&[], &["stage"]);
@@ -214,7 +223,10 @@ fn readers_of_a_block_volume_only_read() {
     let volume = TestVolume::create(&daemon, "one", 8, block_as(Mode::SINGLE_NODE_READER_ONLY));
     volume.stage("stage").expect("stage");
     volume.publish("stage", "device").expect("publish");
-    assert!(fs::write(volume.path("device"), "x").is_err(), "the device must refuse, a read-only bind of its node does not");
+    assert!(
+        fs::write(volume.path("device"), "x").is_err(),
+        "the device must refuse, a read-only bind of its node does not"
+    );
     refused(volume.stage_as("other", block()), Code::FAILED_PRECONDITION, &["read-only"]);
     volume.retire(&["device"], &["stage"]);
     daemon.assert_node_is_clean();
@@ -228,7 +240,11 @@ fn unstaging_keeps_what_is_published() {
     volume.unstage("stage").expect("unstage while it is published");
     assert!(!is_mounted(&volume.path("stage")));
     assert_eq!(fs::read_to_string(volume.path("target/file")).expect("still there"), "data");
-    refused(volume.client.delete_volume(&delete(&volume.id)), Code::FAILED_PRECONDITION, &[&daemon.text("target")]);
+    refused(
+        volume.client.delete_volume(&delete(&volume.id)),
+        Code::FAILED_PRECONDITION,
+        &[&daemon.text("target")],
+    );
     volume.unpublish("target").expect("the last one cleans up");
     daemon.assert_node_is_clean();
     volume.client.delete_volume(&delete(&volume.id)).expect("delete");
@@ -304,7 +320,11 @@ fn unknown_volumes_and_paths() {
     volume.unpublish("never").expect("never published");
     let (client, at, absent) = (&volume.client, daemon.text("x"), "local:node-1:::csi-vol-no:1");
     refused(client.node_stage_volume(&stage(absent, &at, mount("ext4"))), Code::NOT_FOUND, &[absent]);
-    refused(client.node_publish_volume(&publish(absent, &at, &daemon.text("y"), mount("ext4"))), Code::NOT_FOUND, &[absent]);
+    refused(
+        client.node_publish_volume(&publish(absent, &at, &daemon.text("y"), mount("ext4"))),
+        Code::NOT_FOUND,
+        &[absent],
+    );
     refused(client.node_get_volume_stats(&stats(absent, &at)), Code::NOT_FOUND, &[absent]);
     refused(client.node_expand_volume(&node_expand(absent, &at)), Code::NOT_FOUND, &[absent]);
     refused(volume.stats("x"), Code::NOT_FOUND, &[&at]);

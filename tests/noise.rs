@@ -1,4 +1,5 @@
-//! Random bytes as messages to every method: a clear code, no panic, nothing changed. Seeded, so that a failure comes again.
+//! Random bytes as messages to every method: a clear code, no panic, nothing changed. Seeded, so that a
+//! failure comes again.
 
 mod support;
 
@@ -55,7 +56,11 @@ fn is_clear(daemon: &Daemon, channel: &grpcio::Channel, method: &'static str, me
     if let Err(error) = raw::call(channel, method, message) {
         // A damaged ID may name another node.
         let elsewhere = error.code == Code::UNAVAILABLE && error.message.starts_with("Unknown node");
-        assert!(elsewhere || CLEAR.contains(&error.code), "{method}, {what}: {error:?}\n{}", daemon.log.text());
+        assert!(
+            elsewhere || CLEAR.contains(&error.code),
+            "{method}, {what}: {error:?}\n{}",
+            daemon.log.text()
+        );
         assert!(!error.message.is_empty(), "{method}, {what}");
     }
 }
@@ -89,8 +94,14 @@ fn damaged_requests_are_refused_in_order() {
     let range = node_expand(id, &at);
     let requests: [(&'static str, Vec<u8>); 14] = [
         ("/csi.v1.Controller/DeleteVolume", delete(id).write_to_bytes().expect("encodes")),
-        ("/csi.v1.Controller/ControllerPublishVolume", publish_to(id, "node-1").write_to_bytes().expect("encodes")),
-        ("/csi.v1.Controller/ValidateVolumeCapabilities", validate(id, mount("xfs")).write_to_bytes().expect("encodes")),
+        (
+            "/csi.v1.Controller/ControllerPublishVolume",
+            publish_to(id, "node-1").write_to_bytes().expect("encodes"),
+        ),
+        (
+            "/csi.v1.Controller/ValidateVolumeCapabilities",
+            validate(id, mount("xfs")).write_to_bytes().expect("encodes"),
+        ),
         ("/csi.v1.Controller/CreateSnapshot", snapshot("snap", id).write_to_bytes().expect("encodes")),
         ("/csi.v1.Controller/ControllerExpandVolume", expand(id, 1 << 40).write_to_bytes().expect("encodes")),
         ("/csi.v1.Controller/ListVolumes", page(3, "local/csi-vol-00").write_to_bytes().expect("encodes")),
@@ -98,9 +109,15 @@ fn damaged_requests_are_refused_in_order() {
         ("/csi.v1.Node/NodePublishVolume", publish(id, &at, &at, block()).write_to_bytes().expect("encodes")),
         ("/csi.v1.Node/NodeExpandVolume", range.write_to_bytes().expect("encodes")),
         ("/csi.Controller/DeleteVolume", v0::delete(id).write_to_bytes().expect("encodes")),
-        ("/csi.Controller/ControllerUnpublishVolume", v0::unpublish_from(id, "node-1").write_to_bytes().expect("encodes")),
+        (
+            "/csi.Controller/ControllerUnpublishVolume",
+            v0::unpublish_from(id, "node-1").write_to_bytes().expect("encodes"),
+        ),
         ("/csi.Controller/ListVolumes", v0::page(3, "local/csi-vol-00").write_to_bytes().expect("encodes")),
-        ("/csi.Node/NodePublishVolume", v0::publish(id, &at, v0::mount("xfs")).write_to_bytes().expect("encodes")),
+        (
+            "/csi.Node/NodePublishVolume",
+            v0::publish(id, &at, v0::mount("xfs")).write_to_bytes().expect("encodes"),
+        ),
         ("/csi.Node/NodeUnpublishVolume", v0::unpublish(id, &at).write_to_bytes().expect("encodes")),
     ];
     for (index, (method, message)) in requests.iter().enumerate() {
@@ -118,10 +135,17 @@ fn damaged_requests_are_refused_in_order() {
 fn damaged_creations_make_nothing_but_what_they_say() {
     let daemon = Daemon::start();
     let channel = daemon.client().channel;
-    let message = from_volume(volume("one"), "local:node-1:::csi-vol-no:1").write_to_bytes().expect("encodes");
+    let message =
+        from_volume(volume("one"), "local:node-1:::csi-vol-no:1").write_to_bytes().expect("encodes");
     for seed in 0..500 {
         let mut noise = Noise { seed, count: 0 };
-        is_clear(&daemon, &channel, "/csi.v1.Controller/CreateVolume", noise.damage(&message), &format!("seed {seed}"));
+        is_clear(
+            &daemon,
+            &channel,
+            "/csi.v1.Controller/CreateVolume",
+            noise.damage(&message),
+            &format!("seed {seed}"),
+        );
     }
     let listed = daemon.client().list_volumes(&page(0, "")).expect("list").entries.len();
     assert_eq!(support::machine::images(&daemon.local_dir()).len(), listed, "something half made");

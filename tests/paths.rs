@@ -94,7 +94,11 @@ fn links_are_not_bound_over() {
         }
         volume.stage("stage").expect("stage");
         for (link, _) in links {
-            refused(volume.publish("stage", link), Code::FAILED_PRECONDITION, &["symbolic link", &daemon.text(link)]);
+            refused(
+                volume.publish("stage", link),
+                Code::FAILED_PRECONDITION,
+                &["symbolic link", &daemon.text(link)],
+            );
             volume.unpublish(link).expect("it was never published");
             assert!(exists(&volume.path(link)), "it is not ours to remove");
         }
@@ -109,7 +113,10 @@ fn a_target_of_the_wrong_sort_is_refused() {
     let daemon = Daemon::start();
     fs::write(daemon.path("file"), "theirs").expect("a file");
     daemon.scratch().dir("directory");
-    let (one, two) = (TestVolume::create(&daemon, "one", 32, mount("ext4")), TestVolume::create(&daemon, "two", 8, block()));
+    let (one, two) = (
+        TestVolume::create(&daemon, "one", 32, mount("ext4")),
+        TestVolume::create(&daemon, "two", 8, block()),
+    );
     refused(one.stage("file"), Code::FAILED_PRECONDITION, &["no directory", &daemon.text("file")]);
     one.stage("s1").expect("stage");
     two.stage("s2").expect("stage");
@@ -137,7 +144,11 @@ fn a_target_lies_apart_from_the_staging_path() {
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     volume.stage("stage").expect("stage");
     for target in ["stage", "stage/", "stage/below"] {
-        refused(volume.publish_read_only("stage", target), Code::INVALID_ARGUMENT, &["target_path", &daemon.text("stage")]);
+        refused(
+            volume.publish_read_only("stage", target),
+            Code::INVALID_ARGUMENT,
+            &["target_path", &daemon.text("stage")],
+        );
     }
     assert!(!exists(&volume.path("stage/below")));
     volume.publish("stage", "stage-2").expect("a name that only begins alike");

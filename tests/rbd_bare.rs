@@ -1,6 +1,7 @@
 //! A node that has nothing of Ceph but the kernel: no tool, no library. The controller is another machine's.
 //!
-//! For `tests/vm/run --prepare`: the first run is on the host and makes the volumes, the second in the VM uses them.
+//! For `tests/vm/run --prepare`: the first run is on the host and makes the volumes, the second in the VM
+//! uses them.
 
 mod support;
 
@@ -42,7 +43,10 @@ fn prepare(out: &Path) {
 
 fn serve(told: &str) {
     for name in ["rbd", "rados", "ceph", "rbd-nbd"] {
-        assert!(!["/usr/bin", "/usr/sbin"].iter().any(|place| Path::new(place).join(name).exists()), "{name} is here");
+        assert!(
+            !["/usr/bin", "/usr/sbin"].iter().any(|place| Path::new(place).join(name).exists()),
+            "{name} is here"
+        );
     }
     let daemon = Setup::new().on(cluster(), "cephlet-node").set("CEPHLET_SERVICES", "node").start();
     let volumes: Vec<Value> = from_str(told).expect("JSON");
@@ -54,7 +58,8 @@ fn serve(told: &str) {
 
 fn use_volume(daemon: &Daemon, volume: &Value, capability: &wire::VolumeCapability) {
     let id = volume["id"].as_str().expect("an ID");
-    let told: HashMap<String, String> = serde_json::from_value(volume["told"].clone()).expect("a publish context");
+    let told: HashMap<String, String> =
+        serde_json::from_value(volume["told"].clone()).expect("a publish context");
     let (client, staging, target) = (daemon.client(), daemon.text("stage"), daemon.text("target"));
     for round in 0..2 {
         let mut staged = stage(id, &staging, capability.clone());

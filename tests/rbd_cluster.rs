@@ -69,8 +69,9 @@ fn a_cluster_ends_with_its_owner() {
     let parent = tempfile::tempdir().expect("a directory");
     let dir = parent.path().join("ceph");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster");
-    let owner =
-        Command::new("bash").args(["-c", r#""$0" up "$1"; cat "$1"/run/*.pid >&2; kill -9 $$"#, script, text(&dir)]).output();
+    let owner = Command::new("bash")
+        .args(["-c", r#""$0" up "$1"; cat "$1"/run/*.pid >&2; kill -9 $$"#, script, text(&dir)])
+        .output();
     let daemons = String::from_utf8(owner.expect("bash").stderr).expect("process IDs");
     assert_eq!(daemons.lines().count(), 4, "{daemons}");
     let deadline = Instant::now() + PATIENCE;

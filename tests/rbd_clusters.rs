@@ -34,7 +34,8 @@ fn listed(client: &Client) -> Vec<String> {
     ids
 }
 
-/// A probe is answered within 100 ms, whatever the cluster does. A machine that has too much to do delays some of them.
+/// A probe is answered within 100 ms, whatever the cluster does. A machine that has too much to do delays
+/// some of them.
 #[track_caller]
 fn assert_quick(client: &Client) {
     let mut took: Vec<Duration> = (0..5)
@@ -53,11 +54,13 @@ fn one_hangs(client: &Client, monitors: &str) {
     std::thread::scope(|scope| {
         // More calls than workers; all about volumes of the cluster that hangs.
         let requests = (0..12).map(|number| volume_in(&format!("stuck-{number}"), "other"));
-        let stuck: Vec<_> = requests.map(|request| scope.spawn(move || client.create(&request).map(drop))).collect();
+        let stuck: Vec<_> =
+            requests.map(|request| scope.spawn(move || client.create(&request).map(drop))).collect();
         let listing = scope.spawn(|| client.list_volumes(&page(0, "")).map(drop));
         for number in 0..10 {
             assert_quick(client);
-            let made = client.create(&volume_in(&format!("well-{number}"), "one")).expect("the other cluster works");
+            let made =
+                client.create(&volume_in(&format!("well-{number}"), "one")).expect("the other cluster works");
             client.delete_volume(&delete(&made.volume_id)).expect("delete");
         }
         assert!(stuck.iter().any(|it| !it.is_finished()), "nobody waited for the cluster that hangs");
@@ -76,7 +79,8 @@ fn two_clusters_and_one_that_hangs() {
     let other = Cluster::start();
     let daemon = start(&[entry("one", cluster(), "cephlet"), entry("other", &other, "cephlet")].concat());
     let client = daemon.client();
-    let [one, two] = ["one", "other"].map(|name| client.create(&volume_in("twin", name)).expect("create").volume_id);
+    let [one, two] =
+        ["one", "other"].map(|name| client.create(&volume_in("twin", name)).expect("create").volume_id);
     assert!(one.starts_with("rbd:one:second::") && two.starts_with("rbd:other:second::"), "{one} {two}");
     assert_eq!(support::object_of(&one), support::object_of(&two));
     assert!(other.rbd(&["ls", "second"]).contains(support::object_of(&two)));
@@ -102,7 +106,12 @@ fn a_call_ends_with_its_own_deadline() {
     let daemon = start(&entry("slow", &own, "cephlet"));
     let _paused = own.pause("osd");
     let bytes = volume_in("late", "slow").write_to_bytes().expect("encodes");
-    let answer = call_within(&daemon.client().channel, "/csi.v1.Controller/CreateVolume", bytes, Duration::from_secs(2));
+    let answer = call_within(
+        &daemon.client().channel,
+        "/csi.v1.Controller/CreateVolume",
+        bytes,
+        Duration::from_secs(2),
+    );
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
     assert_quick(&daemon.client());
 }
@@ -126,11 +135,16 @@ fn a_broken_file_keeps_the_old_clusters() {
 
 #[test]
 fn an_entry_that_is_wrong_disables_that_cluster_only() {
-    let wrong = "[cluster.wrong]\nmonitors = \"127.0.0.1:1\"\nuser = \"cephlet\"\nkey_file = \"/nonexistent/key\"\n";
+    let wrong =
+        "[cluster.wrong]\nmonitors = \"127.0.0.1:1\"\nuser = \"cephlet\"\nkey_file = \"/nonexistent/key\"\n";
     let daemon = start(&[&entry("main", cluster(), "cephlet"), wrong].concat());
     let client = daemon.client();
     client.create(&volume_in("well", "main")).expect("create");
-    refused(client.create(&volume_in("x", "wrong")), Code::FAILED_PRECONDITION, &["\"wrong\"", "/nonexistent/key"]);
+    refused(
+        client.create(&volume_in("x", "wrong")),
+        Code::FAILED_PRECONDITION,
+        &["\"wrong\"", "/nonexistent/key"],
+    );
     assert!(client.is_ready());
 }
 
@@ -147,13 +161,18 @@ fn a_cluster_without_credentials_serves_those_who_bring_some() {
     refused(client.delete_volume(&delete(&id)), Code::UNAUTHENTICATED, &parts);
     let expand = wire::ControllerExpandVolumeRequest { secrets: secrets.clone(), ..expand(&id, 16 * MIB) };
     assert_eq!(client.controller_expand_volume(&expand).expect("expand").capacity_bytes, 16 * MIB);
-    let publish = wire::ControllerPublishVolumeRequest { secrets: secrets.clone(), ..publish_to(&id, "node-1") };
+    let publish =
+        wire::ControllerPublishVolumeRequest { secrets: secrets.clone(), ..publish_to(&id, "node-1") };
     client.controller_publish_volume(&publish).expect("publish");
-    let back = wire::ControllerUnpublishVolumeRequest { secrets: secrets.clone(), ..unpublish_from(&id, "node-1") };
+    let back =
+        wire::ControllerUnpublishVolumeRequest { secrets: secrets.clone(), ..unpublish_from(&id, "node-1") };
     client.controller_unpublish_volume(&back).expect("unpublish");
     let take = wire::CreateSnapshotRequest { secrets: secrets.clone(), ..snapshot("tenants", &id) };
     let taken = client.create_snapshot(&take).expect("snapshot").snapshot.snapshot_id.clone();
-    let copy = wire::CreateVolumeRequest { secrets: secrets.clone(), ..from_snapshot(volume_in("copy", "main"), &taken) };
+    let copy = wire::CreateVolumeRequest {
+        secrets: secrets.clone(),
+        ..from_snapshot(volume_in("copy", "main"), &taken)
+    };
     let copy = wire::CreateVolumeRequest { capacity_range: range(16 * MIB, 0), ..copy };
     let copy = client.create(&copy).expect("copy").volume_id;
     let drop_snapshot = wire::DeleteSnapshotRequest { secrets: secrets.clone(), ..delete_snapshot(&taken) };

@@ -1,4 +1,5 @@
-//! Two controllers of one cluster, each with a state directory of its own, asked for the same at the same moment.
+//! Two controllers of one cluster, each with a state directory of its own, asked for the same at the same
+//! moment.
 
 mod support;
 
@@ -86,9 +87,13 @@ fn the_same_fifty_names_are_fifty_images() {
 fn one_single_writer_at_most() {
     let two = Two::start();
     for round in 0..10 {
-        let id = two.clients()[0].create(&two.corner.volume(&format!("writer-{round}"), 8)).expect("create").volume_id;
-        let publish =
-            |number: usize, client: &Client| client.controller_publish_volume(&publish_to(&id, &format!("node-{number}")));
+        let id = two.clients()[0]
+            .create(&two.corner.volume(&format!("writer-{round}"), 8))
+            .expect("create")
+            .volume_id;
+        let publish = |number: usize, client: &Client| {
+            client.controller_publish_volume(&publish_to(&id, &format!("node-{number}")))
+        };
         let answers = two.race(publish);
         let winners = answers.iter().filter(|answer| answer.is_ok()).count();
         assert!(winners <= 1, "{answers:?}");
@@ -104,8 +109,12 @@ fn one_single_writer_at_most() {
 fn the_same_publication_through_both_is_one() {
     let two = Two::start();
     for round in 0..5 {
-        let id = two.clients()[0].create(&two.corner.volume(&format!("same-{round}"), 8)).expect("create").volume_id;
-        let publish = |_: usize, client: &Client| client.controller_publish_volume(&publish_to(&id, "node-1"));
+        let id = two.clients()[0]
+            .create(&two.corner.volume(&format!("same-{round}"), 8))
+            .expect("create")
+            .volume_id;
+        let publish =
+            |_: usize, client: &Client| client.controller_publish_volume(&publish_to(&id, "node-1"));
         for answer in two.race(publish) {
             answer.unwrap_or_else(|error| panic!("{error:?}"));
         }
@@ -133,7 +142,9 @@ fn creation_and_deletion_lose_no_image() {
         let made = answers.iter().flatten().flatten().next();
         // An acknowledged volume of another incarnation than the deleted one is there.
         if let Some(made) = made.filter(|made| made.volume_id != id) {
-            two.clients()[0].controller_get_volume(&get(&made.volume_id)).expect("an acknowledged volume is there");
+            two.clients()[0]
+                .controller_get_volume(&get(&made.volume_id))
+                .expect("an acknowledged volume is there");
         }
     }
     let last = two.settle(|| two.clients()[0].create(&request)).volume_id;
@@ -146,7 +157,10 @@ fn creation_and_deletion_lose_no_image() {
 fn both_may_delete() {
     let two = Two::start();
     for round in 0..6 {
-        let id = two.clients()[0].create(&two.corner.volume(&format!("both-{round}"), 8)).expect("create").volume_id;
+        let id = two.clients()[0]
+            .create(&two.corner.volume(&format!("both-{round}"), 8))
+            .expect("create")
+            .volume_id;
         for answer in two.race(|_, client| client.delete_volume(&delete(&id))) {
             answer.unwrap_or_else(|error| panic!("{error:?}"));
         }
@@ -158,7 +172,10 @@ fn both_may_delete() {
 fn a_volume_is_published_or_deleted() {
     let two = Two::start();
     for round in 0..8 {
-        let id = two.clients()[0].create(&two.corner.volume(&format!("either-{round}"), 8)).expect("create").volume_id;
+        let id = two.clients()[0]
+            .create(&two.corner.volume(&format!("either-{round}"), 8))
+            .expect("create")
+            .volume_id;
         let act = |number: usize, client: &Client| match number {
             0 => client.delete_volume(&delete(&id)).map(drop),
             _ => client.controller_publish_volume(&publish_to(&id, "node-1")).map(drop),
@@ -176,16 +193,19 @@ fn a_volume_is_published_or_deleted() {
 #[test]
 fn a_name_of_a_snapshot_has_one_owner() {
     let two = Two::start();
-    let ids = ["one", "other"].map(|name| two.clients()[0].create(&two.corner.volume(name, 8)).expect("create").volume_id);
+    let ids = ["one", "other"]
+        .map(|name| two.clients()[0].create(&two.corner.volume(name, 8)).expect("create").volume_id);
     for round in 0..5 {
         let name = format!("contested-{round}");
         let answers = two.race(|number, client| client.create_snapshot(&snapshot(&name, &ids[number])));
-        let taken: Vec<_> = answers.iter().flatten().map(|reply| reply.snapshot.snapshot_id.clone()).collect();
+        let taken: Vec<_> =
+            answers.iter().flatten().map(|reply| reply.snapshot.snapshot_id.clone()).collect();
         assert!(taken.len() <= 1, "{answers:?}");
         for failure in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             assert!(failure.code == Code::ALREADY_EXISTS || is_passing(&failure.code), "{failure:?}");
         }
-        let same = two.race(|_, client| client.create_snapshot(&snapshot(&format!("shared-{round}"), &ids[0])));
+        let same =
+            two.race(|_, client| client.create_snapshot(&snapshot(&format!("shared-{round}"), &ids[0])));
         let same = same.map(|answer| answer.expect("snapshot").snapshot.into_option().expect("a snapshot"));
         assert_eq!(same[0], same[1]);
         for id in taken.iter().chain([&same[0].snapshot_id]) {

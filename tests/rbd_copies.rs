@@ -27,7 +27,11 @@ fn a_snapshot_is_taken_once() {
     let id = with_content(&corner, &daemon.client(), "one");
     let first = take(&daemon.client(), "taken-once", &id);
     assert_eq!((first.size_bytes, &first.source_volume_id, first.ready_to_use), (8 * MIB, &id, true));
-    let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("now").as_secs().cast_signed();
+    let age = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("now")
+        .as_secs()
+        .cast_signed();
     assert!((0..60).contains(&(age - first.creation_time.seconds)), "{first:?}");
     assert!(first.snapshot_id.len() <= 128, "{}", first.snapshot_id);
     for _ in 0..2 {
@@ -50,7 +54,8 @@ fn a_name_is_for_one_snapshot_only() {
     let corner = Corner::new();
     let mut daemon = corner.start();
     let client = daemon.client();
-    let [one, other] = ["one", "other"].map(|name| client.create(&corner.volume(name, 8)).expect("create").volume_id);
+    let [one, other] =
+        ["one", "other"].map(|name| client.create(&corner.volume(name, 8)).expect("create").volume_id);
     let first = take(&client, "claimed", &one);
     for _ in 0..2 {
         let parts = ["claimed", object_of(&one), "another name"];
@@ -90,12 +95,24 @@ fn a_volume_from_a_snapshot_has_the_content_of_that_moment() {
         daemon.restart();
     }
     let larger = daemon.client().create(&from_snapshot(corner.volume("larger", 12), &taken)).expect("larger");
-    assert_eq!((larger.capacity_bytes, &corner.info(&larger.volume_id)["size"]), (12 * MIB, &(12 * MIB).into()));
-    let limited = wire::CreateVolumeRequest { capacity_range: range(0, 4 * MIB), ..corner.volume("small", 0) };
-    refused(daemon.client().create(&from_snapshot(limited, &taken)), Code::OUT_OF_RANGE, &["source", "limit_bytes"]);
+    assert_eq!(
+        (larger.capacity_bytes, &corner.info(&larger.volume_id)["size"]),
+        (12 * MIB, &(12 * MIB).into())
+    );
+    let limited =
+        wire::CreateVolumeRequest { capacity_range: range(0, 4 * MIB), ..corner.volume("small", 0) };
+    refused(
+        daemon.client().create(&from_snapshot(limited, &taken)),
+        Code::OUT_OF_RANGE,
+        &["source", "limit_bytes"],
+    );
     let gone = format!("{}0", &taken[..taken.len() - 1]);
     let absent = if gone == taken { taken.replace('@', "@f") } else { gone };
-    refused(daemon.client().create(&from_snapshot(corner.volume("x", 8), &absent)), Code::NOT_FOUND, &["source"]);
+    refused(
+        daemon.client().create(&from_snapshot(corner.volume("x", 8), &absent)),
+        Code::NOT_FOUND,
+        &["source"],
+    );
     assert_eq!(corner.images().len(), 3);
 }
 
@@ -114,12 +131,20 @@ fn a_copy_of_a_volume_is_one_of_its_own() {
     assert_eq!((copy.capacity_bytes, &copy.content_source), (16 * MIB, &request.volume_content_source));
     assert_eq!(client.create(&request).expect("again"), copy);
     corner.poke(&id, 0, b"later");
-    corner.cluster.rbd(&["resize", "--no-progress", "--allow-shrink", "--size", "8M", &corner.spec(&copy.volume_id)]);
+    corner.cluster.rbd(&[
+        "resize",
+        "--no-progress",
+        "--allow-shrink",
+        "--size",
+        "8M",
+        &corner.spec(&copy.volume_id),
+    ]);
     assert_eq!(corner.checksum(&copy.volume_id), before);
     // Not the limits, but the file system is taken over; no snapshot is left on the source.
     let metadata = corner.json(&["image-meta", "ls", &corner.spec(&copy.volume_id)]);
     assert!(metadata.get("conf_rbd_qos_iops_limit").is_none(), "{metadata}");
-    let verdict = client.validate_volume_capabilities(&validate(&copy.volume_id, mount("ext4"))).expect("validate");
+    let verdict =
+        client.validate_volume_capabilities(&validate(&copy.volume_id, mount("ext4"))).expect("validate");
     assert!(verdict.confirmed.is_none() && verdict.message.contains("xfs"), "{}", verdict.message);
     assert_eq!(corner.json(&["snap", "ls", &corner.spec(&id)]).as_array().map(Vec::len), Some(0));
     client.delete_volume(&delete(&id)).expect("the source goes first");
@@ -137,7 +162,10 @@ fn every_order_of_deletion_leaves_nothing() {
         let id = with_content(&corner, &client, &format!("v{number}"));
         let before = corner.checksum(&id);
         let taken = take(&client, &format!("order-{number}"), &id).snapshot_id;
-        let copy = client.create(&from_snapshot(corner.volume(&format!("c{number}"), 8), &taken)).expect("copy").volume_id;
+        let copy = client
+            .create(&from_snapshot(corner.volume(&format!("c{number}"), 8), &taken))
+            .expect("copy")
+            .volume_id;
         let mut left = "vsc".to_string();
         for what in order.chars() {
             match what {
@@ -152,9 +180,16 @@ fn every_order_of_deletion_leaves_nothing() {
             }
             let found = client.get_snapshot(&get_snapshot(&taken));
             assert_eq!(found.is_ok(), left.contains('s'), "{what} of {order}: {found:?}");
-            assert!(found.is_err() || found.is_ok_and(|found| found.snapshot.source_volume_id == id), "{what} of {order}");
+            assert!(
+                found.is_err() || found.is_ok_and(|found| found.snapshot.source_volume_id == id),
+                "{what} of {order}"
+            );
             let listed = client.list_volumes(&page(0, "")).expect("list").entries;
-            assert_eq!(listed.len(), left.chars().filter(|it| *it != 's').count(), "{what} of {order}: {listed:?}");
+            assert_eq!(
+                listed.len(),
+                left.chars().filter(|it| *it != 's').count(),
+                "{what} of {order}: {listed:?}"
+            );
         }
         corner.await_empty();
     }
@@ -178,7 +213,10 @@ fn a_snapshot_outlives_its_volume_and_is_copied_still() {
     let late = client.create(&from_snapshot(corner.volume("late", 8), &taken)).expect("copy").volume_id;
     assert_eq!(corner.checksum(&late), before);
     let listed = client.list_snapshots(&snapshot_page(0, "")).expect("list").entries;
-    assert_eq!(listed.iter().map(|it| it.snapshot.source_volume_id.as_str()).collect::<Vec<_>>(), [id.as_str()]);
+    assert_eq!(
+        listed.iter().map(|it| it.snapshot.source_volume_id.as_str()).collect::<Vec<_>>(),
+        [id.as_str()]
+    );
     client.delete_snapshot(&delete_snapshot(&taken)).expect("delete");
     [late, again].iter().for_each(|id| drop(client.delete_volume(&delete(id)).expect("delete")));
     corner.await_empty();
@@ -210,7 +248,8 @@ fn snapshots_are_listed_by_source_and_by_id() {
     let corner = Corner::new();
     let mut daemon = corner.start();
     let client = daemon.client();
-    let [one, other] = ["one", "other"].map(|name| client.create(&corner.volume(name, 8)).expect("create").volume_id);
+    let [one, other] =
+        ["one", "other"].map(|name| client.create(&corner.volume(name, 8)).expect("create").volume_id);
     let mut of_one: Vec<wire::Snapshot> = ["l-a", "l-b", "l-c"].map(|name| take(&client, name, &one)).into();
     of_one.sort_by(|a, b| a.snapshot_id.cmp(&b.snapshot_id));
     let of_other = take(&client, "l-d", &other);
@@ -219,7 +258,9 @@ fn snapshots_are_listed_by_source_and_by_id() {
             let (mut request, mut all) = (request, Vec::new());
             loop {
                 let reply = daemon.client().list_snapshots(&request).expect("a page");
-                all.extend(reply.entries.into_iter().map(|entry| entry.snapshot.into_option().expect("a snapshot")));
+                all.extend(
+                    reply.entries.into_iter().map(|entry| entry.snapshot.into_option().expect("a snapshot")),
+                );
                 request.starting_token = reply.next_token;
                 if request.starting_token.is_empty() {
                     return all;
@@ -231,7 +272,8 @@ fn snapshots_are_listed_by_source_and_by_id() {
             let of = wire::ListSnapshotsRequest { source_volume_id: one.clone(), ..snapshot_page(size, "") };
             assert_eq!(list(of), of_one, "{size}");
         }
-        let by_id = |id: &str| wire::ListSnapshotsRequest { snapshot_id: id.to_string(), ..Default::default() };
+        let by_id =
+            |id: &str| wire::ListSnapshotsRequest { snapshot_id: id.to_string(), ..Default::default() };
         assert_eq!(list(by_id(&of_other.snapshot_id)), std::slice::from_ref(&of_other));
         assert!(list(by_id("x")).is_empty() && list(by_id(&format!("{}x", of_other.snapshot_id))).is_empty());
         daemon.restart();

@@ -10,7 +10,9 @@ use support::requests::*;
 use support::{Client, Code, Corner, Daemon, MIB, Setup, await_that, cluster, refused};
 
 fn create(corner: &Corner, client: &Client, names: std::ops::Range<usize>) -> BTreeSet<String> {
-    names.map(|name| client.create(&corner.volume(&format!("v{name}"), 8)).expect("create").volume_id).collect()
+    names
+        .map(|name| client.create(&corner.volume(&format!("v{name}"), 8)).expect("create").volume_id)
+        .collect()
 }
 
 fn ids(reply: &wire::ListVolumesResponse) -> Vec<String> {
@@ -53,17 +55,28 @@ fn a_list_says_what_the_creation_said() {
     let corner = Corner::new();
     let mut daemon = corner.start();
     let client = daemon.client();
-    let source = client.create(&corner.volume_with("source", 8, &[("csi.storage.k8s.io/fstype", "xfs")])).expect("create");
-    let taken = client.create_snapshot(&snapshot("list-of", &source.volume_id)).expect("snapshot").snapshot.snapshot_id.clone();
+    let source = client
+        .create(&corner.volume_with("source", 8, &[("csi.storage.k8s.io/fstype", "xfs")]))
+        .expect("create");
+    let taken = client
+        .create_snapshot(&snapshot("list-of", &source.volume_id))
+        .expect("snapshot")
+        .snapshot
+        .snapshot_id
+        .clone();
     let copy = client.create(&from_snapshot(corner.volume("copy", 8), &taken)).expect("copy");
     for _ in 0..2 {
         let listed = daemon.client().list_volumes(&page(0, "")).expect("list").entries;
         assert_eq!(listed.len(), 2);
         for made in [&source, &copy] {
-            let entry = listed.iter().find(|entry| entry.volume.volume_id == made.volume_id).expect("it is listed");
+            let entry =
+                listed.iter().find(|entry| entry.volume.volume_id == made.volume_id).expect("it is listed");
             assert_eq!(entry.volume.as_ref(), Some(made));
             let condition = &entry.status.volume_condition;
-            assert!(!condition.abnormal && condition.message.contains("ControllerGetVolume"), "{condition:?}");
+            assert!(
+                !condition.abnormal && condition.message.contains("ControllerGetVolume"),
+                "{condition:?}"
+            );
             let got = daemon.client().controller_get_volume(&get(&made.volume_id)).expect("get");
             assert_eq!(got.volume.as_ref(), Some(made));
         }
@@ -88,7 +101,10 @@ fn pages_survive_what_comes_and_goes_between_them() {
     let later = rest(&daemon, &first.next_token);
     assert!(told.iter().all(|id| !later.contains(id)), "told twice");
     let stayed: Vec<&String> = made.iter().filter(|id| !told.contains(id) && **id != coming).collect();
-    assert!(stayed.iter().all(|id| later.iter().filter(|it| it == id).count() == 1), "left out or told twice");
+    assert!(
+        stayed.iter().all(|id| later.iter().filter(|it| it == id).count() == 1),
+        "left out or told twice"
+    );
     assert!(later.iter().all(|id| new.contains(id) || stayed.contains(&id)), "told though it is gone");
     for token in ["x", "local/", "0"] {
         refused(client.list_volumes(&page(2, token)), Code::ABORTED, &["starting_token"]);
@@ -98,9 +114,11 @@ fn pages_survive_what_comes_and_goes_between_them() {
 #[test]
 fn nodes_are_not_promised_in_lists_that_do_not_tell_them() {
     let daemon = Corner::new().start();
-    let offered = daemon.client().controller_get_capabilities(&Default::default()).expect("capabilities").capabilities;
+    let offered =
+        daemon.client().controller_get_capabilities(&Default::default()).expect("capabilities").capabilities;
     let rpcs: Vec<i32> = offered.iter().map(|it| it.rpc().type_.value()).collect();
-    let [condition, nodes] = [Type::VOLUME_CONDITION, Type::LIST_VOLUMES_PUBLISHED_NODES].map(|rpc| rpc as i32);
+    let [condition, nodes] =
+        [Type::VOLUME_CONDITION, Type::LIST_VOLUMES_PUBLISHED_NODES].map(|rpc| rpc as i32);
     assert!(rpcs.contains(&condition) && !rpcs.contains(&nodes), "{rpcs:?}");
 }
 
@@ -131,7 +149,10 @@ fn with_quota(daemon: &Daemon, pool: &str, bytes: &str) -> String {
     cluster.ceph(&["osd", "pool", "create", pool]);
     cluster.rbd(&["pool", "init", pool]);
     cluster.ceph(&["osd", "pool", "set-quota", pool, "max_bytes", bytes]);
-    let request = wire::CreateVolumeRequest { parameters: map(&[("pool", pool)]), ..volume_as(pool, 64 * MIB, block()) };
+    let request = wire::CreateVolumeRequest {
+        parameters: map(&[("pool", pool)]),
+        ..volume_as(pool, 64 * MIB, block())
+    };
     daemon.client().create(&request).expect("create").volume_id
 }
 
@@ -151,9 +172,19 @@ fn a_quota_counts_and_a_full_pool_shows() {
     assert!((15 * MIB..=16 * MIB).contains(&before), "{before}");
     assert!(room(&client, "rbd") > 1 << 30);
     let object = id.split(':').nth(4).expect("the object");
-    cluster.rbd(&["bench", "--io-type", "write", "--io-size", "1M", "--io-total", "20M", &format!("small/{object}")]);
-    let said =
-        await_that("the full pool shows", || trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into()));
+    cluster.rbd(&[
+        "bench",
+        "--io-type",
+        "write",
+        "--io-size",
+        "1M",
+        "--io-total",
+        "20M",
+        &format!("small/{object}"),
+    ]);
+    let said = await_that("the full pool shows", || {
+        trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into())
+    });
     assert!(said.contains("\"small\"") && said.contains("quota"), "{said}");
     assert_eq!(room(&client, "small"), 0);
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
@@ -171,8 +202,10 @@ fn a_quota_counts_and_a_full_pool_shows() {
 fn full_pool_refuses(client: &Client, id: &str) {
     std::thread::scope(|scope| {
         let made = scope.spawn(|| {
-            let request =
-                wire::CreateVolumeRequest { parameters: map(&[("pool", "small")]), ..volume_as("more", 8 * MIB, block()) };
+            let request = wire::CreateVolumeRequest {
+                parameters: map(&[("pool", "small")]),
+                ..volume_as("more", 8 * MIB, block())
+            };
             client.create(&request).map(drop)
         });
         let deleted = scope.spawn(|| client.delete_volume(&delete(id)).map(drop));

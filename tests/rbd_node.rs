@@ -1,6 +1,8 @@
-//! RBD volumes on a node, with the kernel's own driver: mapped, mounted, grown, copied, given back, whatever dies in between.
+//! RBD volumes on a node, with the kernel's own driver: mapped, mounted, grown, copied, given back, whatever
+//! dies in between.
 //!
-//! For the VM of `tests/vm/run`, which runs it as `cargo test` would; elsewhere there is no such driver, and every test fails.
+//! For the VM of `tests/vm/run`, which runs it as `cargo test` would; elsewhere there is no such driver, and
+//! every test fails.
 
 mod support;
 

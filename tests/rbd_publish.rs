@@ -27,7 +27,11 @@ impl Wanted {
         Self { corner, daemon, client, id }
     }
 
-    fn publish(&self, node: &str, capability: wire::VolumeCapability) -> Answer<wire::ControllerPublishVolumeResponse> {
+    fn publish(
+        &self,
+        node: &str,
+        capability: wire::VolumeCapability,
+    ) -> Answer<wire::ControllerPublishVolumeResponse> {
         self.client.controller_publish_volume(&request(&self.id, node, capability))
     }
 
@@ -41,7 +45,10 @@ impl Wanted {
 }
 
 fn request(id: &str, node: &str, capability: wire::VolumeCapability) -> wire::ControllerPublishVolumeRequest {
-    wire::ControllerPublishVolumeRequest { volume_capability: MessageField::some(capability), ..publish_to(id, node) }
+    wire::ControllerPublishVolumeRequest {
+        volume_capability: MessageField::some(capability),
+        ..publish_to(id, node)
+    }
 }
 
 #[test]
@@ -50,11 +57,22 @@ fn a_single_writer_is_alone() {
     let first = wanted.publish("node-1", mount("ext4")).expect("publish");
     for _ in 0..2 {
         assert_eq!(wanted.publish("node-1", mount("ext4")).expect("again"), first);
-        let said = refused(wanted.publish("node-2", mount("ext4")), Code::FAILED_PRECONDITION, &["\"node-1\"", &wanted.id]);
+        let said = refused(
+            wanted.publish("node-2", mount("ext4")),
+            Code::FAILED_PRECONDITION,
+            &["\"node-1\"", &wanted.id],
+        );
         assert!(said.contains("unpublish"), "{said}");
-        refused(wanted.publish("node-2", block_as(Mode::MULTI_NODE_READER_ONLY)), Code::FAILED_PRECONDITION, &["\"node-1\""]);
+        refused(
+            wanted.publish("node-2", block_as(Mode::MULTI_NODE_READER_ONLY)),
+            Code::FAILED_PRECONDITION,
+            &["\"node-1\""],
+        );
         refused(wanted.publish("node-1", block()), Code::ALREADY_EXISTS, &[&wanted.id]);
-        let read_only = wire::ControllerPublishVolumeRequest { readonly: true, ..request(&wanted.id, "node-1", mount("ext4")) };
+        let read_only = wire::ControllerPublishVolumeRequest {
+            readonly: true,
+            ..request(&wanted.id, "node-1", mount("ext4"))
+        };
         refused(wanted.client.controller_publish_volume(&read_only), Code::ALREADY_EXISTS, &[&wanted.id]);
         assert_eq!(wanted.nodes(), ["node-1"]);
         wanted.daemon.restart();
@@ -102,7 +120,10 @@ fn one_writes_and_others_read() {
     let mode = Mode::MULTI_NODE_SINGLE_WRITER;
     wanted.publish("node-1", block_as(mode)).expect("the writer");
     let reader = |node: &str| {
-        let request = wire::ControllerPublishVolumeRequest { readonly: true, ..request(&wanted.id, node, block_as(mode)) };
+        let request = wire::ControllerPublishVolumeRequest {
+            readonly: true,
+            ..request(&wanted.id, node, block_as(mode))
+        };
         wanted.client.controller_publish_volume(&request)
     };
     reader("node-2").expect("a reader");
@@ -118,7 +139,11 @@ fn a_client_that_asked_nobody_is_in_the_way() {
     let open = wanted.corner.hold_open(&wanted.id);
     refused(wanted.publish("node-1", block()), Code::FAILED_PRECONDITION, &[open.address(), &wanted.id]);
     assert!(wanted.nodes().is_empty());
-    refused(wanted.client.delete_volume(&delete(&wanted.id)), Code::FAILED_PRECONDITION, &[open.address(), &wanted.id]);
+    refused(
+        wanted.client.delete_volume(&delete(&wanted.id)),
+        Code::FAILED_PRECONDITION,
+        &[open.address(), &wanted.id],
+    );
     // Those who share it anyway are not bothered.
     wanted.publish("node-1", block_as(Mode::MULTI_NODE_MULTI_WRITER)).expect("publish");
     wanted.unpublish("node-1");
@@ -149,7 +174,11 @@ fn a_published_volume_is_not_deleted() {
     let wanted = Wanted::new();
     wanted.publish("node-1", block()).expect("publish");
     for _ in 0..2 {
-        let said = refused(wanted.client.delete_volume(&delete(&wanted.id)), Code::FAILED_PRECONDITION, &["\"node-1\""]);
+        let said = refused(
+            wanted.client.delete_volume(&delete(&wanted.id)),
+            Code::FAILED_PRECONDITION,
+            &["\"node-1\""],
+        );
         assert!(said.contains(&wanted.id), "{said}");
     }
     wanted.unpublish("node-1");
@@ -167,7 +196,8 @@ fn what_is_used_may_grow_and_be_copied() {
     let client = &wanted.client;
     client.controller_expand_volume(&expand(&wanted.id, 16 * MIB)).expect("expand");
     client.controller_modify_volume(&modify(&wanted.id, &[("iops", "100")])).expect("modify");
-    let taken = client.create_snapshot(&snapshot("used", &wanted.id)).expect("snapshot").snapshot.snapshot_id.clone();
+    let taken =
+        client.create_snapshot(&snapshot("used", &wanted.id)).expect("snapshot").snapshot.snapshot_id.clone();
     client.create(&from_snapshot(wanted.corner.volume("copy", 16), &taken)).expect("copy");
     client.create(&from_volume(wanted.corner.volume("clone", 16), &wanted.id)).expect("clone");
     assert_eq!(wanted.nodes(), ["node-1"]);
@@ -180,14 +210,23 @@ fn nodes_that_never_were_are_not_found() {
         refused(wanted.publish(node, block()), Code::NOT_FOUND, &[]);
     }
     let absent = format!("rbd:main:rbd:{}:none:10ab", wanted.corner.namespace);
-    refused(wanted.client.controller_publish_volume(&request(&absent, "node-1", block())), Code::NOT_FOUND, &[&absent]);
-    refused(wanted.client.controller_publish_volume(&request("x", "node-1", block())), Code::NOT_FOUND, &["x"]);
+    refused(
+        wanted.client.controller_publish_volume(&request(&absent, "node-1", block())),
+        Code::NOT_FOUND,
+        &[&absent],
+    );
+    refused(
+        wanted.client.controller_publish_volume(&request("x", "node-1", block())),
+        Code::NOT_FOUND,
+        &["x"],
+    );
     assert!(wanted.corner.objects().iter().all(|name| !name.contains("10ab")), "a lock on nothing is left");
 }
 
 #[test]
 fn a_lock_of_rbd_itself_is_none_of_ours() {
-    // As `rbd bench` takes it while it writes: librbd's exclusive lock lies on the same object under another name.
+    // As `rbd bench` takes it while it writes: librbd's exclusive lock lies on the same object under another
+    // name.
     let cluster = cluster();
     let daemon = Setup::new().on(cluster, "cephlet").start();
     let client = daemon.client();

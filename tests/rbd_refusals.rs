@@ -25,7 +25,8 @@ fn volume_at(name: &str, parameters: &[(&str, &str)]) -> wire::CreateVolumeReque
     wire::CreateVolumeRequest { parameters: map(parameters), ..volume_as(name, 8 * MIB, block()) }
 }
 
-/// Every call that asks the cluster about this volume and has an answer with an error for one who may not ask.
+/// Every call that asks the cluster about this volume and has an answer with an error for one who may not
+/// ask.
 fn every_call(client: &Client, id: &str) -> Vec<(&'static str, Answer<()>)> {
     vec![
         ("create", client.create(&volume_at("refused", &[])).map(drop)),
@@ -75,7 +76,11 @@ fn an_unknown_user_is_refused() {
 #[test]
 fn a_key_that_is_none_disables_the_cluster() {
     let daemon = with_key("cephlet", "AQDQ8UNl-cut-short");
-    let said = refused(daemon.client().create(&volume_at("x", &[])), Code::FAILED_PRECONDITION, &["\"ceph\"", "base64"]);
+    let said = refused(
+        daemon.client().create(&volume_at("x", &[])),
+        Code::FAILED_PRECONDITION,
+        &["\"ceph\"", "base64"],
+    );
     assert!(said.contains(&daemon.text("keyring")) && !said.contains("cut-short"), "{said}");
     let probe = daemon.client().probe(&wire::ProbeRequest::default());
     assert!(!daemon.log.text().contains("cut-short"), "{probe:?}");
@@ -92,10 +97,19 @@ fn wrong_secrets_are_refused_and_right_ones_help() {
     };
     let said = refused(with(&[("userID", "cephlet")]), Code::INVALID_ARGUMENT, &["userKey"]);
     assert!(said.contains("\"ceph\""), "{said}");
-    refused(with(&[("userID", "cephlet"), ("userKey", "no key")]), Code::INVALID_ARGUMENT, &["userKey", "base64"]);
-    refused(with(&[("userID", "cephlet"), ("userKey", &cluster.key("admin"))]), Code::UNAUTHENTICATED, &["the secret userKey"]);
+    refused(
+        with(&[("userID", "cephlet"), ("userKey", "no key")]),
+        Code::INVALID_ARGUMENT,
+        &["userKey", "base64"],
+    );
+    refused(
+        with(&[("userID", "cephlet"), ("userKey", &cluster.key("admin"))]),
+        Code::UNAUTHENTICATED,
+        &["the secret userKey"],
+    );
     refused(with(&[("userID", "nobody"), ("userKey", WRONG_KEY)]), Code::UNAUTHENTICATED, &["client.nobody"]);
-    with(&[("userID", "client.cephlet"), ("userKey", &cluster.key("cephlet"))]).expect("secrets win over the cluster's own key");
+    with(&[("userID", "client.cephlet"), ("userKey", &cluster.key("cephlet"))])
+        .expect("secrets win over the cluster's own key");
 }
 
 #[test]
@@ -169,8 +183,17 @@ fn a_cluster_that_is_gone_is_told_with_its_monitors() {
         let known = scope.spawn(|| client.controller_get_volume(&get(&made)));
         let failure = client.create(&volume_at("x", &[])).expect_err("it is gone");
         assert!(matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED), "{failure:?}");
-        assert!(failure.message.contains("\"ceph\"") && failure.message.contains(&own.mon_host()), "{failure:?}");
-        let status = known.join().expect("a client").expect("what is known is told").status.into_option().expect("a status");
+        assert!(
+            failure.message.contains("\"ceph\"") && failure.message.contains(&own.mon_host()),
+            "{failure:?}"
+        );
+        let status = known
+            .join()
+            .expect("a client")
+            .expect("what is known is told")
+            .status
+            .into_option()
+            .expect("a status");
         let condition = status.volume_condition.into_option().expect("a condition");
         assert!(condition.abnormal && condition.message.contains("cannot be reached"), "{condition:?}");
     });

@@ -48,15 +48,22 @@ fn live(corner: &Corner, client: &Client, name: &str, secrets: &std::collections
     let create = |name: &str, source: Option<&str>| {
         let request = corner.volume(name, 8);
         let request = source.map_or(request.clone(), |source| from_snapshot(request, source));
-        client.create(&wire::CreateVolumeRequest { secrets: secrets.clone(), ..request }).expect("create").volume_id
+        client
+            .create(&wire::CreateVolumeRequest { secrets: secrets.clone(), ..request })
+            .expect("create")
+            .volume_id
     };
     let id = create(name, None);
-    let take = wire::CreateSnapshotRequest { secrets: secrets.clone(), ..snapshot(&format!("secret-{name}"), &id) };
+    let take =
+        wire::CreateSnapshotRequest { secrets: secrets.clone(), ..snapshot(&format!("secret-{name}"), &id) };
     let taken = client.create_snapshot(&take).expect("snapshot").snapshot.snapshot_id.clone();
     let copy = create(&format!("{name}-copy"), Some(&taken));
-    let publish = wire::ControllerPublishVolumeRequest { secrets: secrets.clone(), ..publish_to(&id, "node-1") };
+    let publish =
+        wire::ControllerPublishVolumeRequest { secrets: secrets.clone(), ..publish_to(&id, "node-1") };
     client.controller_publish_volume(&publish).expect("publish");
-    client.controller_publish_volume(&wire::ControllerPublishVolumeRequest { readonly: true, ..publish }).expect_err("otherwise");
+    client
+        .controller_publish_volume(&wire::ControllerPublishVolumeRequest { readonly: true, ..publish })
+        .expect_err("otherwise");
     client.controller_get_volume(&get(&id)).expect("get");
     client.list_volumes(&page(0, "")).expect("list");
     let back = wire::ControllerUnpublishVolumeRequest { secrets: secrets.clone(), ..unpublish_from(&id, "") };
@@ -64,7 +71,9 @@ fn live(corner: &Corner, client: &Client, name: &str, secrets: &std::collections
     let grow = wire::ControllerExpandVolumeRequest { secrets: secrets.clone(), ..expand(&id, 16 * MIB) };
     client.controller_expand_volume(&grow).expect("expand");
     for id in [&id, &copy] {
-        client.delete_volume(&wire::DeleteVolumeRequest { secrets: secrets.clone(), ..delete(id) }).expect("delete");
+        client
+            .delete_volume(&wire::DeleteVolumeRequest { secrets: secrets.clone(), ..delete(id) })
+            .expect("delete");
     }
     let drop_it = wire::DeleteSnapshotRequest { secrets: secrets.clone(), ..delete_snapshot(&taken) };
     client.delete_snapshot(&drop_it).expect("delete the snapshot");
@@ -88,7 +97,8 @@ fn fail(corner: &Corner, client: &Client, cluster: &Cluster) -> Vec<String> {
 #[test]
 fn a_key_is_nowhere() {
     let (cluster, corner) = (cluster(), Corner::new());
-    let keys: Vec<String> = ["admin", "cephlet"].map(|user| cluster.key(user).trim_end_matches('=').to_string()).into();
+    let keys: Vec<String> =
+        ["admin", "cephlet"].map(|user| cluster.key(user).trim_end_matches('=').to_string()).into();
     let scanner = Scanner::new(&keys);
     let setup = corner.setup().set("CEPHLET_LOG", "trace");
     let mut daemon = setup.start();

@@ -21,7 +21,8 @@ fn a_volume_with_snapshots_is_not_deleted() {
     let it = Subject::rbd();
     let id = it.create("one").id;
     let v1 = it.daemon.client();
-    let taken = v1.create_snapshot(&requests::snapshot("s", &id)).expect("snapshot").snapshot.snapshot_id.clone();
+    let taken =
+        v1.create_snapshot(&requests::snapshot("s", &id)).expect("snapshot").snapshot.snapshot_id.clone();
     for _ in 0..2 {
         refused(it.client.delete_volume(&delete(&id)), Code::FAILED_PRECONDITION, &["csi-snap-", &id]);
     }
@@ -34,28 +35,39 @@ fn a_volume_with_snapshots_is_not_deleted() {
     it.client.delete_volume(&delete(&id)).expect("and then it is gone here, too");
 }
 
-/// A deletion that a crash interrupted is finished on the terms it was asked on: a volume that 0.1 was to delete is not hidden behind
-/// a snapshot, one that v1 was to delete is.
+/// A deletion that a crash interrupted is finished on the terms it was asked on: a volume that 0.1 was to
+/// delete is not hidden behind a snapshot, one that v1 was to delete is.
 #[test]
 fn an_interrupted_deletion_goes_on_as_it_was_asked() {
     let mut it = Subject::rbd();
     for (operation, stays) in [("ReleaseVolume", true), ("DeleteVolume", false)] {
         let id = it.create(operation).id;
         let v1 = it.daemon.client();
-        let taken = v1.create_snapshot(&requests::snapshot(operation, &id)).expect("snapshot").snapshot.snapshot_id.clone();
+        let taken = v1
+            .create_snapshot(&requests::snapshot(operation, &id))
+            .expect("snapshot")
+            .snapshot
+            .snapshot_id
+            .clone();
         assert!(it.daemon.terminate().success());
         let disk = RealDisk::open(&it.daemon.path("state/journal")).expect("open the journal's directory");
         let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
-        journal.write(&[Change::put(Table::Intents, format!("{operation} {id}"), Vec::new())]).expect("write the intent");
+        journal
+            .write(&[Change::put(Table::Intents, format!("{operation} {id}"), Vec::new())])
+            .expect("write the intent");
         drop(journal);
         it.daemon.restart();
         it.client = Client::of(&it.daemon);
         let listed = || it.client.list().iter().any(|volume| volume.id == id);
         if stays {
-            it.daemon.log.await_lines(&format!("{operation} of {id} was interrupted and cannot be finished"), 1);
+            it.daemon
+                .log
+                .await_lines(&format!("{operation} of {id} was interrupted and cannot be finished"), 1);
             assert!(listed());
         } else {
-            await_that("the volume is deleted", || if listed() { Err("it is there".to_string()) } else { Ok(()) });
+            await_that("the volume is deleted", || {
+                if listed() { Err("it is there".to_string()) } else { Ok(()) }
+            });
         }
         it.daemon.client().delete_snapshot(&requests::delete_snapshot(&taken)).expect("delete the snapshot");
         it.client.delete_volume(&delete(&id)).expect("delete");
@@ -72,7 +84,11 @@ fn probes_tell_what_is_missing() {
     let bare = corner.setup();
     let no_tools = bare.scratch.dir("no-tools").display().to_string();
     let bare = bare.set("CEPHLET_TOOL_PATH", no_tools).start();
-    refused(Client::of(&bare).controller_probe(&on_controller), Code::FAILED_PRECONDITION, &["rbd was not found"]);
+    refused(
+        Client::of(&bare).controller_probe(&on_controller),
+        Code::FAILED_PRECONDITION,
+        &["rbd was not found"],
+    );
     assert!(bare.client().is_ready(), "as v1 has it, the plugin can work");
     let weak = corner.setup().under(&["/usr/bin/setpriv", "--bounding-set=-sys_admin"]).start();
     refused(Client::of(&weak).node_probe(&on_node), Code::FAILED_PRECONDITION, &["CAP_SYS_ADMIN"]);
@@ -84,7 +100,9 @@ fn probes_tell_what_is_missing() {
 fn a_volume_of_one_node_is_not_given_to_another() {
     let it = Subject::rbd();
     let id = it.create("one").id;
-    let publish = |node: &str, mode| it.client.controller_publish_volume(&publish_to(&id, node, block_as(mode))).map(drop);
+    let publish = |node: &str, mode| {
+        it.client.controller_publish_volume(&publish_to(&id, node, block_as(mode))).map(drop)
+    };
     publish("node-1", Mode::SINGLE_NODE_WRITER).expect("publish");
     for mode in [Mode::SINGLE_NODE_WRITER, Mode::MULTI_NODE_READER_ONLY] {
         refused(publish("node-2", mode), Code::FAILED_PRECONDITION, &["\"node-1\""]);
@@ -93,7 +111,15 @@ fn a_volume_of_one_node_is_not_given_to_another() {
     it.client.controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back");
     publish("node-2", Mode::MULTI_NODE_MULTI_WRITER).expect("publish");
     publish("node-3", Mode::MULTI_NODE_MULTI_WRITER).expect("publish to several");
-    let nodes = || it.daemon.client().controller_get_volume(&requests::get(&id)).expect("get").status.published_node_ids.clone();
+    let nodes = || {
+        it.daemon
+            .client()
+            .controller_get_volume(&requests::get(&id))
+            .expect("get")
+            .status
+            .published_node_ids
+            .clone()
+    };
     assert_eq!(nodes(), ["node-2", "node-3"]);
     it.client.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("take back from one");
     assert_eq!(nodes(), ["node-3"]);
@@ -102,8 +128,13 @@ fn a_volume_of_one_node_is_not_given_to_another() {
     assert!(nodes().is_empty());
 }
 
-/// The requests that have "user_credentials", each with these, in the order of a volume's life; but for NodeUnpublishVolume.
-fn with_credentials(it: &Subject, id: &str, credentials: &HashMap<String, String>) -> Vec<(&'static str, Answer<()>)> {
+/// The requests that have "user_credentials", each with these, in the order of a volume's life; but for
+/// NodeUnpublishVolume.
+fn with_credentials(
+    it: &Subject,
+    id: &str,
+    credentials: &HashMap<String, String>,
+) -> Vec<(&'static str, Answer<()>)> {
     macro_rules! ask {
         ($($rpc:ident: $request:expr,)*) => {
             vec![$((stringify!($rpc), {
@@ -122,39 +153,55 @@ fn with_credentials(it: &Subject, id: &str, credentials: &HashMap<String, String
     }
 }
 
-/// "user_credentials": in every message that has them they are what the cluster is asked with, also where the daemon has a key of
-/// its own; without any a cluster that has no key is not asked at all.
+/// "user_credentials": in every message that has them they are what the cluster is asked with, also where the
+/// daemon has a key of its own; without any a cluster that has no key is not asked at all.
 #[test]
 fn credentials_reach_the_cluster_in_every_message() {
     let keyed = Subject::rbd();
     let mut it = Subject::rbd_without_key();
-    let key =
-        |user: &str, of: &str| map(&[("userID", user), ("userKey", &it.corner.as_ref().expect("a corner").cluster.key(of))]);
+    let key = |user: &str, of: &str| {
+        map(&[("userID", user), ("userKey", &it.corner.as_ref().expect("a corner").cluster.key(of))])
+    };
     let (good, wrong) = (key("cephlet", "cephlet"), key("cephlet", "admin"));
-    let id =
-        it.client.create(&wire::CreateVolumeRequest { user_credentials: good.clone(), ..it.volume("one") }).expect("create").id;
-    for (subject, credentials, says) in [(&it, &HashMap::new(), "userKey"), (&it, &wrong, "cephlet"), (&keyed, &wrong, "cephlet")]
+    let id = it
+        .client
+        .create(&wire::CreateVolumeRequest { user_credentials: good.clone(), ..it.volume("one") })
+        .expect("create")
+        .id;
+    for (subject, credentials, says) in
+        [(&it, &HashMap::new(), "userKey"), (&it, &wrong, "cephlet"), (&keyed, &wrong, "cephlet")]
     {
         let id = if std::ptr::eq(subject, &it) { id.clone() } else { keyed.create("one").id };
         for (rpc, answer) in with_credentials(subject, &id, credentials) {
             let refusal = answer.expect_err(rpc);
-            assert!(refusal.code == Code::UNAUTHENTICATED && refusal.message.contains(says), "{rpc}: {refusal:?}");
+            assert!(
+                refusal.code == Code::UNAUTHENTICATED && refusal.message.contains(says),
+                "{rpc}: {refusal:?}"
+            );
         }
     }
-    for half in
-        [map(&[("userID", "cephlet")]), map(&[("userKey", &good["userKey"])]), map(&[("userID", "a b"), ("userKey", "?")])]
-    {
+    for half in [
+        map(&[("userID", "cephlet")]),
+        map(&[("userKey", &good["userKey"])]),
+        map(&[("userID", "a b"), ("userKey", "?")]),
+    ] {
         for (rpc, answer) in with_credentials(&it, &id, &half) {
             let refusal = answer.expect_err(rpc);
-            assert!(refusal.code == Code::INVALID_ARGUMENT && refusal.message.contains("user"), "{rpc}: {refusal:?}");
+            assert!(
+                refusal.code == Code::INVALID_ARGUMENT && refusal.message.contains("user"),
+                "{rpc}: {refusal:?}"
+            );
         }
     }
     for (rpc, answer) in with_credentials(&it, &id, &good) {
-        // The node may lack the driver. What it took for itself before that it has given back, or the deletion would be refused.
+        // The node may lack the driver. What it took for itself before that it has given back, or the
+        // deletion would be refused.
         assert!(answer.is_ok() || rpc == "node_publish_volume", "{rpc}: {answer:?}");
     }
-    let gone =
-        |user_credentials| wire::NodeUnpublishVolumeRequest { user_credentials, ..unpublish(&id, &it.daemon.text("device")) };
+    let gone = |user_credentials| wire::NodeUnpublishVolumeRequest {
+        user_credentials,
+        ..unpublish(&id, &it.daemon.text("device"))
+    };
     refused(it.client.node_unpublish_volume(&gone(good)), Code::NOT_FOUND, &[&id]);
     it.client.node_unpublish_volume(&gone(HashMap::new())).expect("nobody knows, and here it is not");
     it.corner.take().expect("a corner").await_empty();
@@ -165,7 +212,8 @@ fn programs(it: &Subject, method: &str) -> Vec<String> {
     let line = it.daemon.log.await_lines(&format!("{method} "), 1).remove(0);
     let number = line.split_whitespace().nth(2).expect("the call's number").to_string();
     let ended = it.daemon.log.lines_with(&format!("call {number}: `"));
-    let programs = ended.iter().filter(|line| line.contains("` took ")).filter_map(|line| line.split('`').nth(1));
+    let programs =
+        ended.iter().filter(|line| line.contains("` took ")).filter_map(|line| line.split('`').nth(1));
     programs.map(|command| command.split(' ').next().unwrap_or_default().to_string()).collect()
 }
 
@@ -179,7 +227,11 @@ fn a_creation_starts_as_many_programs_as_through_v1() {
     v1.create(&corner.volume("one", 8)).expect("create");
     let through_v1 = programs(&it, "/csi.v1.Controller/CreateVolume");
     let other = Subject::rbd();
-    other.daemon.client().create(&other.corner.as_ref().expect("a corner").volume("zero", 8)).expect("create");
+    other
+        .daemon
+        .client()
+        .create(&other.corner.as_ref().expect("a corner").volume("zero", 8))
+        .expect("create");
     other.create("one");
     assert!(!through_v1.is_empty());
     assert_eq!(programs(&other, "/csi.Controller/CreateVolume"), through_v1);

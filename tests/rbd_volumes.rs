@@ -31,7 +31,8 @@ fn sizes_are_exact() {
     let corner = Corner::new();
     let daemon = corner.start();
     let create = |name: &str, required, limit| {
-        let request = wire::CreateVolumeRequest { capacity_range: range(required, limit), ..corner.volume(name, 0) };
+        let request =
+            wire::CreateVolumeRequest { capacity_range: range(required, limit), ..corner.volume(name, 0) };
         daemon.client().create(&request).map(|made| {
             assert_eq!(corner.info(&made.volume_id)["size"], made.capacity_bytes, "{name}");
             made.capacity_bytes
@@ -71,12 +72,16 @@ fn parameters_shape_the_image() {
     let info = corner.info(&made.volume_id);
     assert_eq!((&info["data_pool"], &info["object_size"]), (&"data".into(), &MIB.into()), "{info}");
     assert_eq!((&info["stripe_unit"], &info["stripe_count"]), (&(64 << 10).into(), &4.into()), "{info}");
-    let features: Vec<&str> = info["features"].as_array().expect("features").iter().filter_map(|it| it.as_str()).collect();
+    let features: Vec<&str> =
+        info["features"].as_array().expect("features").iter().filter_map(|it| it.as_str()).collect();
     assert_eq!(features, ["layering", "striping", "exclusive-lock", "data-pool"]);
     assert_eq!(limit(&corner, &made.volume_id, "iops_limit"), "500");
     assert_eq!(limit(&corner, &made.volume_id, "read_bps_limit"), "1048576");
     assert_eq!(daemon.client().create(&request).expect("again"), made);
-    let verdict = daemon.client().validate_volume_capabilities(&validate(&made.volume_id, mount("ext4"))).expect("validate");
+    let verdict = daemon
+        .client()
+        .validate_volume_capabilities(&validate(&made.volume_id, mount("ext4")))
+        .expect("validate");
     assert!(verdict.confirmed.is_none() && verdict.message.contains("xfs"), "{}", verdict.message);
     daemon.client().delete_volume(&delete(&made.volume_id)).expect("delete");
     corner.await_empty();
@@ -85,15 +90,25 @@ fn parameters_shape_the_image() {
 /// A limit of an image, as `rbd` has it; empty if there is none.
 fn limit(corner: &Corner, id: &str, name: &str) -> String {
     let all = corner.json(&["config", "image", "ls", &corner.spec(id)]);
-    let found = all.as_array().expect("settings").iter().find(|it| it["name"] == format!("rbd_qos_{name}")).expect("it is known");
-    if found["source"] == "image" { found["value"].as_str().unwrap_or_default().to_string() } else { String::new() }
+    let found = all
+        .as_array()
+        .expect("settings")
+        .iter()
+        .find(|it| it["name"] == format!("rbd_qos_{name}"))
+        .expect("it is known");
+    if found["source"] == "image" {
+        found["value"].as_str().unwrap_or_default().to_string()
+    } else {
+        String::new()
+    }
 }
 
 #[test]
 fn parameters_that_cannot_be_are_refused_and_make_nothing() {
     let corner = Corner::new();
     let daemon = corner.start();
-    let create = |parameters: &[(&str, &str)]| daemon.client().create(&corner.volume_with("one", 8, parameters));
+    let create =
+        |parameters: &[(&str, &str)]| daemon.client().create(&corner.volume_with("one", 8, parameters));
     refused(create(&[("dataPol", "data")]), Code::INVALID_ARGUMENT, &["did you mean \"dataPool\"?"]);
     refused(create(&[("dataPool", "absent")]), Code::INVALID_ARGUMENT, &["absent", "ceph osd pool create"]);
     refused(create(&[("imageFeatures", "exclusive-lock")]), Code::INVALID_ARGUMENT, &["layering"]);
@@ -113,11 +128,17 @@ fn the_same_name_with_other_properties_is_refused() {
         refused(client.create(&corner.volume("one", 64)), Code::ALREADY_EXISTS, &["one", "bytes"]);
         let other = corner.volume_with("one", 32, &[("objectSize", "1M")]);
         refused(client.create(&other), Code::ALREADY_EXISTS, &["objectSize", "not set", "1M"]);
-        let limited = wire::CreateVolumeRequest { mutable_parameters: map(&[("iops", "5")]), ..corner.volume("one", 32) };
+        let limited = wire::CreateVolumeRequest {
+            mutable_parameters: map(&[("iops", "5")]),
+            ..corner.volume("one", 32)
+        };
         refused(client.create(&limited), Code::ALREADY_EXISTS, &["iops"]);
         let source = from_volume(corner.volume("one", 32), &made.volume_id);
         refused(client.create(&source), Code::ALREADY_EXISTS, &["source"]);
-        let fits = wire::CreateVolumeRequest { capacity_range: range(16 * MIB, 64 * MIB), ..corner.volume("one", 0) };
+        let fits = wire::CreateVolumeRequest {
+            capacity_range: range(16 * MIB, 64 * MIB),
+            ..corner.volume("one", 0)
+        };
         assert_eq!(client.create(&fits).expect("a compatible size"), made);
         // What the cluster itself knows is asked then.
         daemon.restart();
@@ -134,7 +155,11 @@ fn deletion_is_final_and_spares_a_newer_volume() {
         daemon.client().delete_volume(&delete(&first.volume_id)).expect("delete");
     }
     corner.await_empty();
-    refused(daemon.client().controller_get_volume(&get(&first.volume_id)), Code::NOT_FOUND, &[&first.volume_id]);
+    refused(
+        daemon.client().controller_get_volume(&get(&first.volume_id)),
+        Code::NOT_FOUND,
+        &[&first.volume_id],
+    );
     let second = daemon.client().create(&corner.volume("one", 8)).expect("create again");
     assert_ne!(first.volume_id, second.volume_id);
     daemon.client().delete_volume(&delete(&first.volume_id)).expect("the first is gone");
@@ -143,7 +168,10 @@ fn deletion_is_final_and_spares_a_newer_volume() {
     assert_eq!(daemon.client().create(&corner.volume("one", 8)).expect("the second is there"), second);
     let absent = format!("rbd:main:rbd:{}:csi-vol-none", corner.namespace);
     for foreign in ["x", "local:node-1:::x:1", &absent, &format!("{absent}:10ab")] {
-        daemon.client().delete_volume(&delete(foreign)).unwrap_or_else(|error| panic!("{foreign}: {error:?}"));
+        daemon
+            .client()
+            .delete_volume(&delete(foreign))
+            .unwrap_or_else(|error| panic!("{foreign}: {error:?}"));
     }
     daemon.client().delete_volume(&delete(&second.volume_id)).expect("delete");
     corner.await_empty();
@@ -169,7 +197,8 @@ fn a_killed_creation_is_healed() {
     let made = daemon.client().create(&corner.volume("one", 8)).expect("create");
     let object = object_of(&made.volume_id).to_string();
     daemon.client().delete_volume(&delete(&made.volume_id)).expect("delete");
-    // What a killed `rbd create` leaves: a name without an image. `create` says "exists" then, and `info` "no such".
+    // What a killed `rbd create` leaves: a name without an image. `create` says "exists" then, and `info` "no
+    // such".
     let half = format!("rbd_id.{object}");
     let name_only = || {
         corner.cluster.rados(&["--pool", "rbd", "--namespace", &corner.namespace, "create", &half]);
@@ -195,9 +224,13 @@ fn a_volume_grows_and_never_shrinks() {
         let reply = client.controller_expand_volume(&expand(&id, 48 * MIB)).expect("expand");
         assert!(reply.capacity_bytes == 48 * MIB && reply.node_expansion_required);
     }
-    assert_eq!(client.controller_expand_volume(&expand(&id, 16 * MIB)).expect("large enough").capacity_bytes, 48 * MIB);
+    assert_eq!(
+        client.controller_expand_volume(&expand(&id, 16 * MIB)).expect("large enough").capacity_bytes,
+        48 * MIB
+    );
     let within = |required, limit| {
-        let request = wire::ControllerExpandVolumeRequest { capacity_range: range(required, limit), ..expand(&id, 0) };
+        let request =
+            wire::ControllerExpandVolumeRequest { capacity_range: range(required, limit), ..expand(&id, 0) };
         client.controller_expand_volume(&request)
     };
     refused(within(0, 40 * MIB), Code::OUT_OF_RANGE, &["smaller"]);
@@ -216,14 +249,30 @@ fn limits_are_changed_while_a_volume_is_used() {
     let daemon = corner.start();
     let client = daemon.client();
     let id = client.create(&corner.volume("one", 8)).expect("create").volume_id;
-    client.controller_modify_volume(&modify(&id, &[("iops", "100"), ("writeBps", "2097152")])).expect("modify");
-    assert_eq!((limit(&corner, &id, "iops_limit").as_str(), limit(&corner, &id, "write_bps_limit").as_str()), ("100", "2097152"));
+    client
+        .controller_modify_volume(&modify(&id, &[("iops", "100"), ("writeBps", "2097152")]))
+        .expect("modify");
+    assert_eq!(
+        (limit(&corner, &id, "iops_limit").as_str(), limit(&corner, &id, "write_bps_limit").as_str()),
+        ("100", "2097152")
+    );
     for _ in 0..2 {
         client.controller_modify_volume(&modify(&id, &[("iops", "0")])).expect("no limit any more");
     }
-    assert_eq!((limit(&corner, &id, "iops_limit").as_str(), limit(&corner, &id, "write_bps_limit").as_str()), ("", "2097152"));
-    refused(client.controller_modify_volume(&modify(&id, &[("iop", "5")])), Code::INVALID_ARGUMENT, &["did you mean \"iops\"?"]);
-    refused(client.controller_modify_volume(&modify(&id, &[("iops", "-5")])), Code::INVALID_ARGUMENT, &["iops"]);
+    assert_eq!(
+        (limit(&corner, &id, "iops_limit").as_str(), limit(&corner, &id, "write_bps_limit").as_str()),
+        ("", "2097152")
+    );
+    refused(
+        client.controller_modify_volume(&modify(&id, &[("iop", "5")])),
+        Code::INVALID_ARGUMENT,
+        &["did you mean \"iops\"?"],
+    );
+    refused(
+        client.controller_modify_volume(&modify(&id, &[("iops", "-5")])),
+        Code::INVALID_ARGUMENT,
+        &["iops"],
+    );
     client.controller_modify_volume(&modify(&id, &[])).expect("nothing to change");
     let absent = format!("rbd:main:rbd:{}:none", corner.namespace);
     refused(client.controller_modify_volume(&modify(&absent, &[("iops", "5")])), Code::NOT_FOUND, &[&absent]);
@@ -235,7 +284,9 @@ fn what_a_volume_can_be_used_for_is_told() {
     let corner = Corner::new();
     let daemon = corner.start();
     let id = daemon.client().create(&corner.volume("one", 8)).expect("create").volume_id;
-    let verdict = |capability| daemon.client().validate_volume_capabilities(&validate(&id, capability)).expect("validate");
+    let verdict = |capability| {
+        daemon.client().validate_volume_capabilities(&validate(&id, capability)).expect("validate")
+    };
     for good in [mount("ext4"), mount(""), block(), block_as(Mode::MULTI_NODE_MULTI_WRITER)] {
         assert_eq!(verdict(good.clone()).confirmed.volume_capabilities, [good]);
     }
@@ -259,10 +310,17 @@ fn an_image_that_was_there_is_taken_in() {
     cluster.rbd(&["create", "--size", "16M", "rbd/web-disk"]);
     let id = "rbd:ceph:rbd::web-disk";
     let found = client.controller_get_volume(&get(id)).expect("get");
-    assert_eq!((found.volume.capacity_bytes, found.volume.volume_id.split(':').nth(4)), (16 * MIB, Some("web-disk")));
+    assert_eq!(
+        (found.volume.capacity_bytes, found.volume.volume_id.split(':').nth(4)),
+        (16 * MIB, Some("web-disk"))
+    );
     client.controller_publish_volume(&publish_to(id, "node-1")).expect("publish");
-    assert_eq!(client.controller_expand_volume(&expand(id, 24 * MIB)).expect("expand").capacity_bytes, 24 * MIB);
-    let taken = client.create_snapshot(&snapshot("of-web-disk", id)).expect("snapshot").snapshot.snapshot_id.clone();
+    assert_eq!(
+        client.controller_expand_volume(&expand(id, 24 * MIB)).expect("expand").capacity_bytes,
+        24 * MIB
+    );
+    let taken =
+        client.create_snapshot(&snapshot("of-web-disk", id)).expect("snapshot").snapshot.snapshot_id.clone();
     client.delete_snapshot(&delete_snapshot(&taken)).expect("delete the snapshot");
     client.controller_unpublish_volume(&unpublish_from(id, "node-1")).expect("unpublish");
     let verdict = client.validate_volume_capabilities(&validate(id, block())).expect("validate");

@@ -1,4 +1,5 @@
-//! The daemon ends, by force or in order: volumes stay mounted, go on working, and can be taken back afterwards.
+//! The daemon ends, by force or in order: volumes stay mounted, go on working, and can be taken back
+//! afterwards.
 
 mod support;
 
@@ -61,10 +62,16 @@ fn repeated_calls_after_a_restart_find_things_done() {
     daemon.restart();
     let (staging, target) = (daemon.text("stage"), daemon.text("target"));
     daemon.client().node_stage_volume(&stage(&id, &staging, mount("ext4"))).expect("stage again");
-    daemon.client().node_publish_volume(&publish(&id, &staging, &target, mount("ext4"))).expect("publish again");
+    daemon
+        .client()
+        .node_publish_volume(&publish(&id, &staging, &target, mount("ext4")))
+        .expect("publish again");
     run("umount", &[text(&daemon.path("target"))]);
     assert!(!is_mounted(&daemon.path("target")), "it was mounted once");
-    daemon.client().node_publish_volume(&publish(&id, &staging, &target, mount("ext4"))).expect("publish what was lost");
+    daemon
+        .client()
+        .node_publish_volume(&publish(&id, &staging, &target, mount("ext4")))
+        .expect("publish what was lost");
     assert_eq!(fs::read_to_string(daemon.path("target/file")).expect("read"), "data");
     take_back(&daemon, &id);
 }
@@ -102,8 +109,11 @@ fn a_damaged_journal_is_not_built_upon() {
     use_volume(&daemon);
     daemon.kill9();
     let journal = run("find", &[&daemon.text("state"), "-type", "f", "-size", "+64c"]);
-    let segment =
-        journal.lines().find(|path| !path.contains("/local/") && !path.ends_with("lock")).expect("a segment").to_string();
+    let segment = journal
+        .lines()
+        .find(|path| !path.contains("/local/") && !path.ends_with("lock"))
+        .expect("a segment")
+        .to_string();
     let mut bytes = fs::read(&segment).expect("read it");
     let middle = bytes.len() / 4;
     bytes[middle] ^= 0xff;

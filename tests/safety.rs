@@ -134,7 +134,9 @@ fn a_full_disk_leaves_nothing_half_made() {
     assert_eq!(small.image().metadata().expect("the image").len(), 8 << 20);
     small.retire(&[], &[]);
     assert!(images(&local).is_empty());
-    client.create(&wire::CreateVolumeRequest { capacity_range: range(8 * MIB, 0), ..full }).expect("what fits is made");
+    client
+        .create(&wire::CreateVolumeRequest { capacity_range: range(8 * MIB, 0), ..full })
+        .expect("what fits is made");
 }
 
 #[test]
@@ -146,7 +148,11 @@ fn a_copy_that_does_not_fit_leaves_nothing() {
     poke(&volume.image(), 0, &vec![9; 18 << 20]);
     let before = picture(&local);
     refused(volume.client.create_snapshot(&snapshot("snap", &volume.id)), Code::RESOURCE_EXHAUSTED, &[]);
-    refused(volume.client.create(&from_volume(volume_as("copy", 18 * MIB, block()), &volume.id)), Code::RESOURCE_EXHAUSTED, &[]);
+    refused(
+        volume.client.create(&from_volume(volume_as("copy", 18 * MIB, block()), &volume.id)),
+        Code::RESOURCE_EXHAUSTED,
+        &[],
+    );
     assert_eq!(picture(&local), before);
     daemon.assert_well();
 }

@@ -26,15 +26,27 @@ macro_rules! fails {
     }};
 }
 
-/// Every rpc that takes secrets, with them: once for a volume that is there, once for one that is not. Gives how many failed.
+/// Every rpc that takes secrets, with them: once for a volume that is there, once for one that is not. Gives
+/// how many failed.
 fn tell_secrets(daemon: &Daemon) -> usize {
     let client = daemon.client();
-    let made = client.create(&wire::CreateVolumeRequest { secrets: secrets(), ..volume("one") }).expect("create").volume_id;
-    let taken = client.create_snapshot(&wire::CreateSnapshotRequest { secrets: secrets(), ..snapshot("s", &made) });
+    let made = client
+        .create(&wire::CreateVolumeRequest { secrets: secrets(), ..volume("one") })
+        .expect("create")
+        .volume_id;
+    let taken =
+        client.create_snapshot(&wire::CreateSnapshotRequest { secrets: secrets(), ..snapshot("s", &made) });
     let taken = taken.expect("snapshot").snapshot.snapshot_id.clone();
-    let volumes = [("local:node-1:::csi-vol-00:11", "local:node-1:::11@0011223344556677"), (made.as_str(), taken.as_str())];
+    let volumes = [
+        ("local:node-1:::csi-vol-00:11", "local:node-1:::11@0011223344556677"),
+        (made.as_str(), taken.as_str()),
+    ];
     let tell = |(id, snapshot_id)| {
-        [ask_the_controller(&client, id, snapshot_id), ask_the_node(daemon, &client, id), take_away(&client, id, snapshot_id)]
+        [
+            ask_the_controller(&client, id, snapshot_id),
+            ask_the_node(daemon, &client, id),
+            take_away(&client, id, snapshot_id),
+        ]
     };
     volumes.into_iter().flat_map(tell).flatten().filter(|failed| *failed).count()
 }
@@ -101,7 +113,8 @@ fn mount_flags_count_as_secrets() {
     let client = daemon.client();
     let id = client.create(&volume("one")).expect("create").volume_id;
     let flags = mount_as("ext4", AccessModeOf::SINGLE_NODE_WRITER, &[MARKER]);
-    let answer = client.node_stage_volume(&stage(&id, &daemon.text("stage"), flags)).expect_err("an unknown option");
+    let answer =
+        client.node_stage_volume(&stage(&id, &daemon.text("stage"), flags)).expect_err("an unknown option");
     assert!(!answer.message.contains(MARKER), "{}", answer.message);
     let lines = daemon.log.lines_with(MARKER);
     assert!(lines.is_empty(), "{lines:?}");
@@ -139,7 +152,10 @@ fn topology_and_contexts_need_no_secrets() {
     // Other secrets are still the same request: they say who asks, not what is asked.
     let other = wire::CreateVolumeRequest { secrets: map(&[(KEY, "another")]), ..request };
     assert_eq!(daemon.client().create(&other).expect("again"), first);
-    assert_eq!(MessageField::some(first), daemon.client().list_volumes(&page(0, "")).expect("list").entries[0].volume);
+    assert_eq!(
+        MessageField::some(first),
+        daemon.client().list_volumes(&page(0, "")).expect("list").entries[0].volume
+    );
 }
 
 #[test]
@@ -149,10 +165,18 @@ fn a_volume_given_out_in_another_way_is_refused_without_its_flags() {
     let id = client.create(&volume("one")).expect("create").volume_id;
     let as_with = |flag: &str| {
         let capability = mount_as("ext4", AccessModeOf::SINGLE_NODE_WRITER, &[flag]);
-        wire::ControllerPublishVolumeRequest { volume_capability: Some(capability).into(), ..publish_to(&id, "node-1") }
+        wire::ControllerPublishVolumeRequest {
+            volume_capability: Some(capability).into(),
+            ..publish_to(&id, "node-1")
+        }
     };
     client.controller_publish_volume(&as_with(MARKER)).expect("publish");
-    let answer = client.controller_publish_volume(&as_with("noatime")).expect_err("it is published otherwise");
-    assert!(answer.message.contains("1 mount flags") && !answer.message.contains(MARKER), "{}", answer.message);
+    let answer =
+        client.controller_publish_volume(&as_with("noatime")).expect_err("it is published otherwise");
+    assert!(
+        answer.message.contains("1 mount flags") && !answer.message.contains(MARKER),
+        "{}",
+        answer.message
+    );
     assert!(daemon.log.lines_with(MARKER).is_empty());
 }

@@ -43,7 +43,9 @@ fn read(file: &str) -> String {
 /// The directives of the unit with all their values.
 fn directives() -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::<String, Vec<String>>::new();
-    for line in read("cephlet.service").lines().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty()) {
+    for line in
+        read("cephlet.service").lines().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty())
+    {
         let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("{line:?} is no directive"));
         found.entry(name.to_string()).or_default().push(value.to_string());
     }
@@ -71,15 +73,19 @@ fn systemd_accepts_the_unit() {
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
     let verified = verified.expect("systemd-analyze: install Debian's package systemd");
     // Warnings, too: systemd passes over what it does not know with a warning only.
-    let said =
-        String::from_utf8_lossy(&verified.stderr).lines().filter(|line| line.contains("cephlet")).collect::<Vec<_>>().join("\n");
+    let said = String::from_utf8_lossy(&verified.stderr)
+        .lines()
+        .filter(|line| line.contains("cephlet"))
+        .collect::<Vec<_>>()
+        .join("\n");
     assert!(verified.status.success() && said.is_empty(), "{said}");
 }
 
 #[test]
 fn nothing_hides_the_daemons_mounts_from_the_host() {
     for name in directives().keys() {
-        let hides = FORBIDDEN.contains(&name.as_str()) || FORBIDDEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        let hides = FORBIDDEN.contains(&name.as_str())
+            || FORBIDDEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         assert!(!hides, "{name} makes a mount namespace");
     }
 }
@@ -105,8 +111,13 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
         assert!(directives["DeviceAllow"].iter().any(|allowed| allowed == device), "{device}");
     }
     // systemd passes over a device that is missing when the unit starts.
-    for (order, module) in ["Wants", "After"].iter().flat_map(|order| ["loop", "rbd", "nbd"].map(|module| (*order, module))) {
-        assert!(directives[order].join(" ").contains(&format!("modprobe@{module}.service")), "{order} {module}");
+    for (order, module) in
+        ["Wants", "After"].iter().flat_map(|order| ["loop", "rbd", "nbd"].map(|module| (*order, module)))
+    {
+        assert!(
+            directives[order].join(" ").contains(&format!("modprobe@{module}.service")),
+            "{order} {module}"
+        );
     }
     let calls = directives["SystemCallFilter"].join(" ");
     assert!(calls.contains("@mount") && calls.contains("@system-service"), "{calls}");
@@ -115,11 +126,15 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
 #[test]
 fn the_environment_file_has_every_variable_once_and_no_other() {
     let names: Vec<_> = variables().into_iter().map(|(name, _)| name).collect();
-    let known: Vec<_> = VARIABLES.iter().map(|variable| variable.name).filter(|name| *name != "CEPHLET_CRASH_AT").collect();
+    let known: Vec<_> =
+        VARIABLES.iter().map(|variable| variable.name).filter(|name| *name != "CEPHLET_CRASH_AT").collect();
     assert_eq!(names, known, "in the order of `cephlet config`");
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
-    let set: Vec<_> =
-        read("cephlet.env").lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_string).collect();
+    let set: Vec<_> = read("cephlet.env")
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(str::to_string)
+        .collect();
     assert!(set.is_empty(), "nothing is changed by installing the file: {set:?}");
 }
 
@@ -139,10 +154,14 @@ fn the_environment_file_shows_the_defaults() {
     ];
     let unit = || unit.iter().map(|(name, value)| (name.into(), value.into()));
     let bare = Config::from_variables(Role::Daemon, unit()).unwrap();
-    let set = Config::from_variables(Role::Daemon, unit().chain(shown.iter().map(|(name, value)| (name.into(), value.into()))))
-        .unwrap();
-    let values =
-        |config: &Config| config.describe().iter().map(|setting| (setting.name, setting.value.clone())).collect::<Vec<_>>();
+    let set = Config::from_variables(
+        Role::Daemon,
+        unit().chain(shown.iter().map(|(name, value)| (name.into(), value.into()))),
+    )
+    .unwrap();
+    let values = |config: &Config| {
+        config.describe().iter().map(|setting| (setting.name, setting.value.clone())).collect::<Vec<_>>()
+    };
     assert_eq!(values(&set), values(&bare));
 }
 
@@ -155,7 +174,10 @@ fn the_binary_accepts_the_environment_of_the_unit() {
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let text = String::from_utf8(shown.stdout).unwrap();
     for (name, _) in variables() {
-        assert!(text.lines().any(|line| line.split_whitespace().next() == Some(&name)), "{name} is not shown by cephlet config");
+        assert!(
+            text.lines().any(|line| line.split_whitespace().next() == Some(&name)),
+            "{name} is not shown by cephlet config"
+        );
     }
     let refused = Command::new(BINARY).arg("config").env_clear().output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "RestartPreventExitStatus= of the unit relies on it");

@@ -15,7 +15,11 @@ fn a_volume_is_made_once() {
     let request = volume("one");
     let made = client.create(&request).expect("create");
     assert_eq!(made.capacity_bytes, 32 * MIB);
-    assert!(made.volume_id.starts_with("local:node-1:::csi-vol-") && made.volume_id.len() <= 128, "{}", made.volume_id);
+    assert!(
+        made.volume_id.starts_with("local:node-1:::csi-vol-") && made.volume_id.len() <= 128,
+        "{}",
+        made.volume_id
+    );
     assert_eq!(client.create(&request).expect("create again"), made);
     let files = images(&daemon.local_dir());
     assert_eq!(files.len(), 1, "{files:?}");
@@ -38,7 +42,8 @@ fn the_answer_survives_a_restart() {
 fn a_volume_says_where_it_is_reachable() {
     let daemon = Daemon::start();
     let made = daemon.client().create(&volume("here")).expect("create");
-    let info = daemon.client().node_get_info(&wire::NodeGetInfoRequest::default()).expect("the node's topology");
+    let info =
+        daemon.client().node_get_info(&wire::NodeGetInfoRequest::default()).expect("the node's topology");
     assert_eq!(info.node_id, "node-1");
     assert_eq!(made.accessible_topology, [info.accessible_topology.into_option().expect("a topology")]);
 }
@@ -47,7 +52,8 @@ fn a_volume_says_where_it_is_reachable() {
 fn a_volume_elsewhere_is_refused() {
     let daemon = Daemon::start();
     let mut request = volume("there");
-    let elsewhere = wire::Topology { segments: map(&[("org.cephlet.csi/node", "node-2")]), ..Default::default() };
+    let elsewhere =
+        wire::Topology { segments: map(&[("org.cephlet.csi/node", "node-2")]), ..Default::default() };
     let requirement = wire::TopologyRequirement { requisite: vec![elsewhere.clone()], ..Default::default() };
     request.accessibility_requirements = MessageField::some(requirement);
     refused(daemon.client().create(&request), Code::RESOURCE_EXHAUSTED, &["node-1"]);
@@ -121,11 +127,19 @@ fn a_volume_has_room_from_the_start_if_asked() {
 #[test]
 fn parameters_of_sidecars_choose_the_file_system() {
     let daemon = Daemon::start();
-    let parameters = map(&[("csi.storage.k8s.io/fstype", "xfs"), ("csi.storage.k8s.io/pvc/name", "claim"), ("backend", "local")]);
+    let parameters = map(&[
+        ("csi.storage.k8s.io/fstype", "xfs"),
+        ("csi.storage.k8s.io/pvc/name", "claim"),
+        ("backend", "local"),
+    ]);
     let request = wire::CreateVolumeRequest { parameters, ..volume_as("fs", 320 * MIB, mount("")) };
     let made = daemon.client().create(&request).expect("create");
-    let verdict =
-        |capability| daemon.client().validate_volume_capabilities(&validate(&made.volume_id, capability)).expect("validate");
+    let verdict = |capability| {
+        daemon
+            .client()
+            .validate_volume_capabilities(&validate(&made.volume_id, capability))
+            .expect("validate")
+    };
     assert!(verdict(mount("xfs")).confirmed.is_some());
     let refusal = verdict(mount("ext4"));
     assert!(refusal.confirmed.is_none() && refusal.message.contains("xfs"), "{}", refusal.message);
@@ -180,13 +194,18 @@ fn a_volume_is_given_to_its_node_only() {
     let client = &volume.client;
     let first = client.controller_publish_volume(&publish_to(&volume.id, "node-1")).expect("publish");
     assert_eq!(client.controller_publish_volume(&publish_to(&volume.id, "node-1")).expect("again"), first);
-    refused(client.controller_publish_volume(&publish_to(&volume.id, "node-2")), Code::NOT_FOUND, &["node-2"]);
+    refused(
+        client.controller_publish_volume(&publish_to(&volume.id, "node-2")),
+        Code::NOT_FOUND,
+        &["node-2"],
+    );
     refused(
         client.controller_publish_volume(&publish_to("local:node-1:::no:1", "node-1")),
         Code::NOT_FOUND,
         &["local:node-1:::no:1"],
     );
-    let read_only = wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&volume.id, "node-1") };
+    let read_only =
+        wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&volume.id, "node-1") };
     refused(client.controller_publish_volume(&read_only), Code::ALREADY_EXISTS, &[&volume.id]);
     let status = client.controller_get_volume(&get(&volume.id)).expect("get").status;
     assert_eq!(status.published_node_ids, ["node-1"]);
@@ -211,7 +230,11 @@ fn a_staged_volume_is_not_deleted() {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     volume.stage("stage").expect("stage");
-    refused(volume.client.delete_volume(&delete(&volume.id)), Code::FAILED_PRECONDITION, &[&daemon.text("stage")]);
+    refused(
+        volume.client.delete_volume(&delete(&volume.id)),
+        Code::FAILED_PRECONDITION,
+        &[&daemon.text("stage")],
+    );
     volume.retire(&[], &["stage"]);
 }
 
@@ -224,10 +247,13 @@ fn a_volume_grows_and_never_shrinks() {
     }
     assert_eq!(volume.expand(16 * MIB).expect("large enough"), 48 * MIB);
     assert_eq!(volume.image().metadata().expect("the image").len(), 48 << 20);
-    let request = wire::ControllerExpandVolumeRequest { capacity_range: range(0, 40 * MIB), ..expand(&volume.id, 0) };
+    let request =
+        wire::ControllerExpandVolumeRequest { capacity_range: range(0, 40 * MIB), ..expand(&volume.id, 0) };
     refused(volume.client.controller_expand_volume(&request), Code::OUT_OF_RANGE, &["shrinks"]);
-    let exact =
-        wire::ControllerExpandVolumeRequest { capacity_range: range(48 * MIB + 1, 48 * MIB + 2), ..expand(&volume.id, 0) };
+    let exact = wire::ControllerExpandVolumeRequest {
+        capacity_range: range(48 * MIB + 1, 48 * MIB + 2),
+        ..expand(&volume.id, 0)
+    };
     refused(volume.client.controller_expand_volume(&exact), Code::OUT_OF_RANGE, &["limit_bytes"]);
     refused(
         volume.client.controller_expand_volume(&expand("local:node-1:::no:1", MIB)),
@@ -252,7 +278,9 @@ fn what_a_volume_can_be_used_for_is_told() {
     use wire::volume_capability::access_mode::Mode;
     let daemon = Daemon::start();
     let made = TestVolume::create(&daemon, "one", 32, mount("ext4"));
-    let verdict = |capability| made.client.validate_volume_capabilities(&validate(&made.id, capability)).expect("validate");
+    let verdict = |capability| {
+        made.client.validate_volume_capabilities(&validate(&made.id, capability)).expect("validate")
+    };
     for good in [
         mount("ext4"),
         mount_as("", Mode::SINGLE_NODE_READER_ONLY, &["noatime"]),
@@ -262,12 +290,18 @@ fn what_a_volume_can_be_used_for_is_told() {
         let confirmed = verdict(good.clone()).confirmed;
         assert_eq!(confirmed.volume_capabilities, [good]);
     }
-    for bad in [mount("vfat"), mount_as("ext4", Mode::MULTI_NODE_MULTI_WRITER, &[]), block_as(Mode::MULTI_NODE_READER_ONLY)] {
+    for bad in [
+        mount("vfat"),
+        mount_as("ext4", Mode::MULTI_NODE_MULTI_WRITER, &[]),
+        block_as(Mode::MULTI_NODE_READER_ONLY),
+    ] {
         let verdict = verdict(bad);
         assert!(verdict.confirmed.is_none() && !verdict.message.is_empty());
     }
-    let other =
-        wire::ValidateVolumeCapabilitiesRequest { volume_context: map(&[("a", "b")]), ..validate(&made.id, mount("ext4")) };
+    let other = wire::ValidateVolumeCapabilitiesRequest {
+        volume_context: map(&[("a", "b")]),
+        ..validate(&made.id, mount("ext4"))
+    };
     let verdict = made.client.validate_volume_capabilities(&other).expect("validate");
     assert!(verdict.confirmed.is_none() && verdict.message.contains("volume_context"), "{}", verdict.message);
     let absent = validate("local:node-1:::no:1", mount("ext4"));
@@ -278,8 +312,13 @@ fn what_a_volume_can_be_used_for_is_told() {
 fn modes_that_one_node_cannot_serve_are_refused() {
     use wire::volume_capability::access_mode::Mode;
     let daemon = Daemon::start();
-    for mode in [Mode::MULTI_NODE_READER_ONLY, Mode::MULTI_NODE_SINGLE_WRITER, Mode::MULTI_NODE_MULTI_WRITER] {
-        refused(daemon.client().create(&volume_as("m", MIB, mount_as("ext4", mode, &[]))), Code::INVALID_ARGUMENT, &["mode"]);
+    for mode in [Mode::MULTI_NODE_READER_ONLY, Mode::MULTI_NODE_SINGLE_WRITER, Mode::MULTI_NODE_MULTI_WRITER]
+    {
+        refused(
+            daemon.client().create(&volume_as("m", MIB, mount_as("ext4", mode, &[]))),
+            Code::INVALID_ARGUMENT,
+            &["mode"],
+        );
     }
     assert!(images(&daemon.local_dir()).is_empty());
 }
@@ -288,9 +327,17 @@ fn modes_that_one_node_cannot_serve_are_refused() {
 fn there_is_nothing_to_modify() {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
-    refused(volume.client.controller_modify_volume(&modify(&volume.id, &[("iops", "5")])), Code::INVALID_ARGUMENT, &["iops"]);
+    refused(
+        volume.client.controller_modify_volume(&modify(&volume.id, &[("iops", "5")])),
+        Code::INVALID_ARGUMENT,
+        &["iops"],
+    );
     volume.client.controller_modify_volume(&modify(&volume.id, &[])).expect("nothing to change");
-    refused(volume.client.controller_modify_volume(&modify("local:node-1:::no:1", &[("iops", "5")])), Code::NOT_FOUND, &[]);
+    refused(
+        volume.client.controller_modify_volume(&modify("local:node-1:::no:1", &[("iops", "5")])),
+        Code::NOT_FOUND,
+        &[],
+    );
 }
 
 #[test]
@@ -300,7 +347,8 @@ fn an_image_put_there_by_hand_is_a_volume() {
     std::fs::create_dir(&directory).expect("a directory");
     support::scratch::make_file(&directory.join("image"), 32 * MIB);
     let client = daemon.client();
-    let found = client.controller_get_volume(&get("local:node-1:::web-disk")).expect("found without incarnation");
+    let found =
+        client.controller_get_volume(&get("local:node-1:::web-disk")).expect("found without incarnation");
     assert_eq!(found.volume.capacity_bytes, 32 * MIB);
     let (stage_at, id) = (daemon.text("stage"), "local:node-1:::web-disk");
     client.node_stage_volume(&stage(id, &stage_at, mount("ext4"))).expect("stage");

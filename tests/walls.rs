@@ -1,5 +1,5 @@
-//! The walls between the rooms: what only one module may do, who may know whom, and how large a file or a function may get.
-//! Nothing else would notice a wall that was broken through.
+//! The walls between the rooms: what only one module may do, who may know whom, and how large a file or a
+//! function may get. Nothing else would notice a wall that was broken through.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,8 @@ fn product() -> Vec<Line> {
 /// The lines of one file up to its tests, which end every file that has them.
 fn lines(file: &str, text: &str) -> Vec<Line> {
     let all: Vec<&str> = text.lines().collect();
-    let is_tests = |at: usize| all[at].starts_with("mod tests {") || all[at].starts_with("pub(super) mod tests {");
+    let is_tests =
+        |at: usize| all[at].starts_with("mod tests {") || all[at].starts_with("pub(super) mod tests {");
     let end = (0..all.len()).find(|at| is_tests(*at)).unwrap_or(all.len());
     let code = |line: &str| line.split("//").next().unwrap_or_default().to_string();
     (0..end).map(|at| Line { file: file.to_string(), number: at + 1, code: code(all[at]) }).collect()
@@ -65,15 +66,21 @@ fn lines(file: &str, text: &str) -> Vec<Line> {
 
 /// Whether `code` has `word` with no letter, digit or underscore on either side.
 fn has_word(code: &str, word: &str) -> bool {
-    let inside = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
-    code.match_indices(word)
-        .any(|(at, _)| !inside(code[..at].chars().next_back()) && !inside(code[at + word.len()..].chars().next()))
+    let inside =
+        |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+    code.match_indices(word).any(|(at, _)| {
+        !inside(code[..at].chars().next_back()) && !inside(code[at + word.len()..].chars().next())
+    })
 }
 
 /// The places outside `rooms` (files, or directories that end in `/`) where the code has one of these words.
 fn outside(rooms: &[&str], words: &[&str]) -> Vec<String> {
-    let at_home = |file: &str| rooms.iter().any(|room| file == *room || (room.ends_with('/') && file.starts_with(room)));
-    let strays = product().into_iter().filter(|line| !at_home(&line.file) && words.iter().any(|word| has_word(&line.code, word)));
+    let at_home = |file: &str| {
+        rooms.iter().any(|room| file == *room || (room.ends_with('/') && file.starts_with(room)))
+    };
+    let strays = product()
+        .into_iter()
+        .filter(|line| !at_home(&line.file) && words.iter().any(|word| has_word(&line.code, word)));
     strays.map(|line| line.place()).collect()
 }
 
@@ -93,7 +100,10 @@ fn only_sys_is_unsafe() {
 #[test]
 fn only_exec_starts_processes() {
     // sys/process.rs prepares a child between fork and exec, which takes unsafe code.
-    only(&["src/exec/", "src/sys/process.rs"], &["Command::new", "process::Command", "fork", "execve", "posix_spawn"]);
+    only(
+        &["src/exec/", "src/sys/process.rs"],
+        &["Command::new", "process::Command", "fork", "execve", "posix_spawn"],
+    );
 }
 
 #[test]
@@ -138,7 +148,8 @@ fn layers_know_only_what_is_below_them() {
     let product = product();
     let knows = |layer: &str, above: &[&str]| -> Vec<String> {
         let mine = product.iter().filter(|line| line.file.starts_with(&format!("src/{layer}/")));
-        let breaks = mine.filter(|line| above.iter().any(|module| has_word(&line.code, &format!("crate::{module}"))));
+        let breaks =
+            mine.filter(|line| above.iter().any(|module| has_word(&line.code, &format!("crate::{module}"))));
         breaks.map(Line::place).collect()
     };
     let strays: Vec<String> = layers.iter().flat_map(|(layer, above)| knows(layer, above)).collect();
@@ -168,13 +179,15 @@ fn files_fit_into_a_head() {
     assert!(long.is_empty(), "longer than {LONGEST_FILE} lines:\n{}", long.join("\n"));
 }
 
-/// The functions of a file, as rustfmt lays them out: from the line that has `fn` to the brace that closes in the same column.
+/// The functions of a file, as rustfmt lays them out: from the line that has `fn` to the brace that closes in
+/// the same column.
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let column = |line: &str| line.len() - line.trim_start().len();
     let all: Vec<&str> = text.lines().collect();
     let qualifiers = ["pub", "async", "const", "unsafe", "extern"];
     let is_start = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| qualifiers.iter().any(|it| word.starts_with(it)));
+        let mut words =
+            line.split_whitespace().skip_while(|word| qualifiers.iter().any(|it| word.starts_with(it)));
         words.next() == Some("fn")
     };
     let starts = (0..all.len()).filter(|at| is_start(all[*at]));
@@ -197,7 +210,10 @@ fn functions_fit_onto_a_page() {
         let found = functions(&text);
         seen += found.len();
         long.extend(
-            found.iter().filter(|(_, lines)| *lines > LONGEST_FUNCTION).map(|(at, lines)| format!("{file}:{at}: {lines} lines")),
+            found
+                .iter()
+                .filter(|(_, lines)| *lines > LONGEST_FUNCTION)
+                .map(|(at, lines)| format!("{file}:{at}: {lines} lines")),
         );
     }
     assert!(seen > 500, "only {seen} functions were found");
@@ -209,8 +225,13 @@ fn functions_fit_onto_a_page() {
 fn a_breach_is_seen() {
     assert!(has_word("unsafe { x }", "unsafe") && has_word("std::env::var(\"X\")", "env::var"));
     assert!(!has_word("unsafely()", "unsafe") && !has_word("env::vars()", "env::var"));
-    let text = "fn a() {\n    unsafe {}\n}\n// unsafe\nmod tests {\n    fn b() {\n        unsafe {}\n    }\n}\n";
+    let text =
+        "fn a() {\n    unsafe {}\n}\n// unsafe\nmod tests {\n    fn b() {\n        unsafe {}\n    }\n}\n";
     let code: Vec<String> = lines("x.rs", text).into_iter().map(|line| line.code).collect();
-    assert_eq!(code.iter().filter(|code| has_word(code, "unsafe")).count(), 1, "neither comments nor tests count");
+    assert_eq!(
+        code.iter().filter(|code| has_word(code, "unsafe")).count(),
+        1,
+        "neither comments nor tests count"
+    );
     assert_eq!(functions(text), [(1, 3), (6, 3)]);
 }

@@ -1,4 +1,5 @@
-//! The wire, to the number: the compiled descriptors are compared with tables of every rpc, field and enum value.
+//! The wire, to the number: the compiled descriptors are compared with tables of every rpc, field and enum
+//! value.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +9,8 @@ use protobuf::Message;
 use protobuf::UnknownValueRef;
 use protobuf::descriptor::field_descriptor_proto::{Label, Type};
 use protobuf::descriptor::{
-    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet, ServiceDescriptorProto,
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet,
+    ServiceDescriptorProto,
 };
 
 /// The mark of secrets, an extension of FieldOptions.
@@ -37,15 +39,33 @@ fn compiled(package: &str) -> Rows {
 fn add_service(rows: &mut Rows, file: &FileDescriptorProto, service: &ServiceDescriptorProto) {
     for method in &service.method {
         let stream = |streaming| if streaming { "stream " } else { "" };
-        let (input, output) = (method.input_type().trim_start_matches('.'), method.output_type().trim_start_matches('.'));
-        let types = format!("{}{input} -> {}{output}", stream(method.client_streaming()), stream(method.server_streaming()));
-        rows.insert(row("rpc", &format!("{}.{}", file.package(), service.name()), "-", method.name(), &types, "-", "-"));
+        let (input, output) =
+            (method.input_type().trim_start_matches('.'), method.output_type().trim_start_matches('.'));
+        let types = format!(
+            "{}{input} -> {}{output}",
+            stream(method.client_streaming()),
+            stream(method.server_streaming())
+        );
+        rows.insert(row(
+            "rpc",
+            &format!("{}.{}", file.package(), service.name()),
+            "-",
+            method.name(),
+            &types,
+            "-",
+            "-",
+        ));
     }
 }
 
 fn add_enum(rows: &mut Rows, scope: &str, found: &EnumDescriptorProto) {
     let scope = format!("{scope}.{}", found.name());
-    rows.extend(found.value.iter().map(|value| row("enum", &scope, &value.number().to_string(), value.name(), "-", "-", "-")));
+    rows.extend(
+        found
+            .value
+            .iter()
+            .map(|value| row("enum", &scope, &value.number().to_string(), value.name(), "-", "-", "-")),
+    );
 }
 
 fn add_message(rows: &mut Rows, scope: &str, message: &DescriptorProto) {
@@ -70,8 +90,10 @@ fn is_secret(field: &FieldDescriptorProto) -> bool {
 fn type_of(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
     let repeated = field.label() == Label::LABEL_REPEATED;
     let name = base_type(field);
-    let entry =
-        message.nested_type.iter().find(|nested| nested.options.map_entry() && name.ends_with(&format!(".{}", nested.name())));
+    let entry = message
+        .nested_type
+        .iter()
+        .find(|nested| nested.options.map_entry() && name.ends_with(&format!(".{}", nested.name())));
     match entry {
         Some(entry) => format!("map<{},{}>", base_type(&entry.field[0]), base_type(&entry.field[1])),
         None if repeated => format!("repeated {name}"),
@@ -120,10 +142,16 @@ fn csi_0_1_is_the_published_interface() {
 fn every_rpc_has_its_messages() {
     let set = FileDescriptorSet::parse_from_bytes(DESCRIPTORS).unwrap();
     for file in &set.file {
-        let messages: BTreeSet<_> =
-            file.message_type.iter().map(|message| format!(".{}.{}", file.package(), message.name())).collect();
+        let messages: BTreeSet<_> = file
+            .message_type
+            .iter()
+            .map(|message| format!(".{}.{}", file.package(), message.name()))
+            .collect();
         for method in file.service.iter().flat_map(|service| &service.method) {
-            assert!(messages.contains(method.input_type()) && messages.contains(method.output_type()), "{method}");
+            assert!(
+                messages.contains(method.input_type()) && messages.contains(method.output_type()),
+                "{method}"
+            );
         }
     }
 }

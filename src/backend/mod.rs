@@ -1,7 +1,8 @@
 //! What a storage backend must be able to do, in one trait that knows no protocol and no kind of storage.
 //!
-//! The caller holds the lock of every object it names and has checked the request; the backend knows where its objects live,
-//! answers the same request the same way after a crash at any step, and never leaves a half-made object under a final name.
+//! The caller holds the lock of every object it names and has checked the request; the backend knows where
+//! its objects live, answers the same request the same way after a crash at any step, and never leaves a
+//! half-made object under a final name.
 
 pub mod ceph;
 pub mod local;
@@ -114,7 +115,8 @@ pub enum SnapshotFilter {
 pub struct Part<T> {
     /// The entries, in the order of their keys.
     pub entries: Vec<T>,
-    /// The key after which the next part begins; None at the end. Entries that come and go meanwhile change nothing else.
+    /// The key after which the next part begins; None at the end. Entries that come and go meanwhile change
+    /// nothing else.
     pub next: Option<String>,
 }
 
@@ -140,12 +142,12 @@ pub struct Publication {
     pub read_only: bool,
 }
 
-/// Writes down that something is about to be changed; without it nothing may be. A repeated request that changes nothing costs
-/// the journal nothing.
+/// Writes down that something is about to be changed; without it nothing may be. A repeated request that
+/// changes nothing costs the journal nothing.
 pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
 
-/// The same for a volume that the caller may have named without its incarnation: gets the ID with it, where the volume has one.
-/// It may refuse, and then nothing is changed.
+/// The same for a volume that the caller may have named without its incarnation: gets the ID with it, where
+/// the volume has one. It may refuse, and then nothing is changed.
 pub type BeginWith<'a> = &'a dyn Fn(&VolumeId) -> Result<()>;
 
 /// A volume that is to go.
@@ -186,7 +188,8 @@ pub struct Device {
     pub path: PathBuf,
     /// Nothing can be written through it.
     pub read_only: bool,
-    /// A file whose holes are known to be zeros on the device, if there is one: a blank device is then known as such at once.
+    /// A file whose holes are known to be zeros on the device, if there is one: a blank device is then known
+    /// as such at once.
     pub sparse_file: Option<PathBuf>,
 }
 
@@ -198,7 +201,8 @@ pub trait Backend: Send + Sync {
     /// Why nothing can work at all, if so. Asked by every Probe: answers from memory.
     fn ready(&self) -> Result<()>;
 
-    /// Why volumes can neither be made nor be given to nodes here, if so. Looks at this machine alone, not at the storage.
+    /// Why volumes can neither be made nor be given to nodes here, if so. Looks at this machine alone, not at
+    /// the storage.
     fn can_manage(&self) -> Result<()> {
         self.ready()
     }
@@ -209,7 +213,8 @@ pub trait Backend: Send + Sync {
     /// The topology segments of this node; None where volumes are reachable from everywhere.
     fn topology(&self) -> Option<Map>;
 
-    /// Where a volume with these parameters would live. Refuses unknown parameters and unreachable topologies; touches nothing.
+    /// Where a volume with these parameters would live. Refuses unknown parameters and unreachable
+    /// topologies; touches nothing.
     fn placement(&self, parameters: &Map, mutable: &Map, topology: &TopologyRequirement) -> Result<Place>;
 
     /// Whether an ID of this backend could be one of this set-up's objects; others do not exist.
@@ -228,14 +233,16 @@ pub trait Backend: Send + Sync {
     /// Why a volume cannot be used like this, if so.
     fn supports(&self, capability: &Capability) -> Result<()>;
 
-    /// Makes the volume, or finds the one made by the same request. `begin` is called before the first change.
+    /// Makes the volume, or finds the one made by the same request. `begin` is called before the first
+    /// change.
     fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume>;
 
-    /// Deletes a volume that nobody uses. `begin` is called with the ID as it is meant, before the first change.
+    /// Deletes a volume that nobody uses. `begin` is called with the ID as it is meant, before the first
+    /// change.
     ///
     /// # Errors
-    /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots would keep, if they may not
-    /// outlive it: it stays as it was.
+    /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots
+    /// would keep, if they may not outlive it: it stays as it was.
     fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted>;
 
     /// Looks a volume up, by object and incarnation.
@@ -264,12 +271,25 @@ pub trait Backend: Send + Sync {
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()>;
 
     /// Records that a node may use the volume, if it is there; gives what that node needs to know.
-    fn publish(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map>;
+    fn publish(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        publication: &Publication,
+        secrets: &Secrets,
+    ) -> Result<Map>;
 
     /// Takes the volume back from a node, or from all.
-    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<Unpublished>;
+    fn unpublish(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: Option<&str>,
+        secrets: &Secrets,
+    ) -> Result<Unpublished>;
 
-    /// Takes the snapshot, or finds the one taken by the same request. `begin` is called before the first change.
+    /// Takes the snapshot, or finds the one taken by the same request. `begin` is called before the first
+    /// change.
     fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot>;
 
     /// Deletes a snapshot that nobody uses.
@@ -279,20 +299,28 @@ pub trait Backend: Send + Sync {
     fn find_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>>;
 
     /// Up to `limit` snapshots (0: all) whose keys follow `after`.
-    fn list_snapshots(&self, call: &Call, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>>;
+    fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<Part<Snapshot>>;
 
     /// Attaches the volume to this node, or finds the device it is attached as.
     fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device>;
 
-    /// The device the volume is attached as, asked of the kernel: also when its place is none of this set-up any more.
+    /// The device the volume is attached as, asked of the kernel: also when its place is none of this set-up
+    /// any more.
     fn attached(&self, id: &VolumeId) -> Result<Option<Device>>;
 
-    /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was attached without the
-    /// controller, so that [`Backend::attach`] did the controller's part: it is undone, as who the request's secrets say, unless its
-    /// place is none of this set-up any more.
+    /// Detaches the volume from this node; one that is not attached is detached. `alone` says that it was
+    /// attached without the controller, so that [`Backend::attach`] did the controller's part: it is undone,
+    /// as who the request's secrets say, unless its place is none of this set-up any more.
     fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()>;
 
-    /// Lets the device follow the volume's size. One that does so by itself is waited for, until it has `least` bytes.
+    /// Lets the device follow the volume's size. One that does so by itself is waited for, until it has
+    /// `least` bytes.
     fn refresh(&self, call: &Call, id: &VolumeId, device: &Device, least: u64) -> Result<()>;
 
     /// What the kernel tells to be wrong with the attached volume's device, without any I/O.
@@ -300,7 +328,8 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
-    /// Cleans up after a crash; called once, before anything else and only by the copy that serves the controller.
+    /// Cleans up after a crash; called once, before anything else and only by the copy that serves the
+    /// controller.
     fn recover(&self) -> Result<()>;
 }
 
@@ -345,20 +374,26 @@ impl Backends {
         let known = || self.0.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ");
         match (parameters.get("backend"), self.0.as_slice()) {
             (None, [only]) => Ok(only),
-            (None, _) => Err(Error::invalid(format!("the parameter 'backend' is missing: set it to one of {}", known()))),
-            (Some(name), all) => all
-                .iter()
-                .find(|backend| backend.name() == name)
-                .ok_or_else(|| Error::invalid(format!("the parameter 'backend' is {name:?}: allowed are {}", known()))),
+            (None, _) => Err(Error::invalid(format!(
+                "the parameter 'backend' is missing: set it to one of {}",
+                known()
+            ))),
+            (Some(name), all) => all.iter().find(|backend| backend.name() == name).ok_or_else(|| {
+                Error::invalid(format!("the parameter 'backend' is {name:?}: allowed are {}", known()))
+            }),
         }
     }
 
     /// The node whose controller serves objects at `place`, if that is another than this.
     pub fn home(&self, place: &Place) -> Option<String> {
-        self.0.iter().filter(|backend| backend.name() == place.backend).find_map(|backend| backend.home(place))
+        self.0
+            .iter()
+            .filter(|backend| backend.name() == place.backend)
+            .find_map(|backend| backend.home(place))
     }
 
-    /// The backend for what is in use on this node: of the kind of `place`, be that place one of this set-up still or not.
+    /// The backend for what is in use on this node: of the kind of `place`, be that place one of this set-up
+    /// still or not.
     pub fn of_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
         self.0.iter().find(|backend| backend.name() == place.backend)
     }

@@ -1,4 +1,5 @@
-//! How a request is written down beside the object it made, so that whoever is asked again gives the same answer. JSON.
+//! How a request is written down beside the object it made, so that whoever is asked again gives the same
+//! answer. JSON.
 
 use std::fmt;
 
@@ -74,7 +75,9 @@ impl From<&Capability> for Use {
     fn from(capability: &Capability) -> Self {
         let mount = match &capability.access {
             Access::Block => None,
-            Access::Mount { fs_type, flags } => Some(Mount { fs_type: fs_type.clone(), flags: flags.clone() }),
+            Access::Mount { fs_type, flags } => {
+                Some(Mount { fs_type: fs_type.clone(), flags: flags.clone() })
+            }
         };
         Self { mount, mode: capability.mode }
     }
@@ -130,13 +133,16 @@ impl Asked {
         self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
     }
 
-    /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is the same request.
-    /// Another range is no difference as long as the volume satisfies it.
+    /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is
+    /// the same request. Another range is no difference as long as the volume satisfies it.
     pub fn difference(&self, new: &NewVolume, size: u64) -> Option<String> {
         let source = new.source.as_ref().map(|(source, _)| Origin::from(source));
         let same_range = SizeRange { required: self.required, limit: self.limit } == new.size;
         if self.name != new.name {
-            return Some(format!("it was made by a request named {:?}, not {:?}: choose another name", self.name, new.name));
+            return Some(format!(
+                "it was made by a request named {:?}, not {:?}: choose another name",
+                self.name, new.name
+            ));
         }
         if self.source != source {
             return Some(format!("its source is {:?}, not {source:?}", self.source));
@@ -144,11 +150,16 @@ impl Asked {
         if let Some(difference) = map_difference("parameter", &self.parameters, &new.parameters) {
             return Some(difference);
         }
-        if let Some(difference) = map_difference("mutable parameter", &self.mutable_parameters, &new.mutable_parameters) {
+        if let Some(difference) =
+            map_difference("mutable parameter", &self.mutable_parameters, &new.mutable_parameters)
+        {
             return Some(difference);
         }
         (!same_range && !new.size.admits(size)).then(|| {
-            format!("it has {size} bytes, which is not within {} to {} (0 is no limit)", new.size.required, new.size.limit)
+            format!(
+                "it has {size} bytes, which is not within {} to {} (0 is no limit)",
+                new.size.required, new.size.limit
+            )
         })
     }
 }
@@ -161,7 +172,8 @@ fn map_difference(what: &str, was: &Map, is: &Map) -> Option<String> {
 
 /// The bytes of a record.
 pub fn to_bytes(record: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(record).map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
+    serde_json::to_vec(record)
+        .map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
 }
 
 /// A record from its bytes, or what is wrong with them.
@@ -173,7 +185,9 @@ pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let damaged = |error| format!("is damaged: {error}");
     let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
     if version != VERSION {
-        return Err(format!("has version {version}, this release knows {VERSION} only: install the release that wrote it"));
+        return Err(format!(
+            "has version {version}, this release knows {VERSION} only: install the release that wrote it"
+        ));
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }

@@ -6,10 +6,12 @@ use crate::cli::{identity, publish, snapshot, volume};
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
 const BLOCK: Opt = flag("block", "as a block device instead of a file system");
-const FILE_SYSTEM: Opt = option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
+const FILE_SYSTEM: Opt =
+    option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
 const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
 
-const SIZES: &str = "Sizes are bytes, or a number with K, M, G, T or P: powers of 1024 (10G and 10Gi are both 10 GiB).";
+const SIZES: &str =
+    "Sizes are bytes, or a number with K, M, G, T or P: powers of 1024 (10G and 10Gi are both 10 GiB).";
 
 const MODES: &str = "\
 Access modes: single-node-writer, single-node-reader-only, multi-node-reader-only, multi-node-single-writer,
@@ -68,7 +70,8 @@ pub static COMMANDS: &[Command] = &[
         "info",
         "show who the daemon is and what it offers",
         &[],
-        "name, version, node_id or null, topology {}, plugin [], controller [], node [] (capabilities by their CSI names)",
+        "name, version, node_id or null, topology {}, plugin [], controller [], node [] (capabilities by \
+         their CSI names)",
         Action::Ask(identity::info),
     ),
     Command {
@@ -85,7 +88,11 @@ pub static COMMANDS: &[Command] = &[
         about: "make a volume and print its ID",
         words: &["NAME"],
         options: &[
-            option("size", "SIZE", "at least this large (default: as its source, else what the storage gives)"),
+            option(
+                "size",
+                "SIZE",
+                "at least this large (default: as its source, else what the storage gives)",
+            ),
             option("limit", "SIZE", "at most this large"),
             FILE_SYSTEM,
             BLOCK,
@@ -96,7 +103,11 @@ pub static COMMANDS: &[Command] = &[
             option("from-volume", "ID", "begin as a copy of this volume"),
             SECRETS,
         ],
-        notes: &[SIZES, MODES, "The same name with the same settings is the same volume: a repeated create prints the same ID."],
+        notes: &[
+            SIZES,
+            MODES,
+            "The same name with the same settings is the same volume: a repeated create prints the same ID.",
+        ],
         json: VOLUME,
         action: Action::Ask(volume::create),
     },
@@ -117,10 +128,18 @@ pub static COMMANDS: &[Command] = &[
         options: &[
             option("size", "SIZE", "at least this large; required"),
             option("limit", "SIZE", "at most this large"),
-            option("path", "PATH", "where it is published on this node (default: where this program published it)"),
+            option(
+                "path",
+                "PATH",
+                "where it is published on this node (default: where this program published it)",
+            ),
             SECRETS,
         ],
-        notes: &[SIZES, "Where the volume is published nowhere here, device and file system follow when it is staged next."],
+        notes: &[
+            SIZES,
+            "Where the volume is published nowhere here, device and file system follow when it is staged \
+             next.",
+        ],
         json: "id, size_bytes, expanded_at (the path where the node has followed) or null",
         action: Action::Ask(volume::expand),
     },
@@ -129,7 +148,9 @@ pub static COMMANDS: &[Command] = &[
         about: "change settings of a volume, also while it is used",
         words: &["ID"],
         options: &[MUTABLE, SECRETS],
-        notes: &["For RBD these are limits: iops, readIops, writeIops, bps, readBps, writeBps; 0 takes one away."],
+        notes: &[
+            "For RBD these are limits: iops, readIops, writeIops, bps, readBps, writeBps; 0 takes one away.",
+        ],
         json: "id",
         action: Action::Ask(volume::modify),
     },
@@ -146,8 +167,10 @@ pub static COMMANDS: &[Command] = &[
             SECRETS,
         ],
         notes: &[
-            "Controller publish, node stage and node publish in one step; a step that fails takes back those before it.\n\
-             With --block, PATH becomes a device file. A volume may be published at several paths, if its mode allows it.",
+            "Controller publish, node stage and node publish in one step; a step that fails takes back those \
+             before it.\n\
+             With --block, PATH becomes a device file. A volume may be published at several paths, if its \
+             mode allows it.",
             MODES,
         ],
         json: "id, node_id, staging_path, target_path",
@@ -158,8 +181,11 @@ pub static COMMANDS: &[Command] = &[
         about: "unmount a volume from a path and, if that was the last, detach it",
         words: &["ID", "PATH"],
         options: &[flag("detach", "take it back from this node even without a record of giving it"), SECRETS],
-        notes: &["The record of what was published does not outlive a boot; after one, --detach takes back what remained.\n\
-                  It is not for a volume that an orchestrator has published here."],
+        notes: &[
+            "The record of what was published does not outlive a boot; after one, --detach takes back what \
+             remained.\n\
+                  It is not for a volume that an orchestrator has published here.",
+        ],
         json: "id, target_path, detached (whether the node gave the volume back)",
         action: Action::Ask(publish::unpublish),
     },

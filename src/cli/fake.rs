@@ -44,7 +44,8 @@ impl Fake {
     /// The last request of `rpc`.
     pub fn request<Q: Message>(&self, rpc: &str) -> Q {
         let asked = self.asked.lock();
-        let (_, bytes) = asked.iter().rfind(|(asked, _)| *asked == rpc).unwrap_or_else(|| panic!("{rpc} was not called"));
+        let (_, bytes) =
+            asked.iter().rfind(|(asked, _)| *asked == rpc).unwrap_or_else(|| panic!("{rpc} was not called"));
         Q::parse_from_bytes(bytes).expect("the request is of this type")
     }
 
@@ -61,7 +62,9 @@ impl Fake {
 /// What was published, recorded below `runtime`.
 pub fn publications(runtime: &Path) -> Publications {
     let variables = [("CEPHLET_RUNTIME_DIR".into(), runtime.into())];
-    Publications::new(Layout::new(&Config::from_variables(Role::Client, variables).expect("a valid configuration")))
+    Publications::new(Layout::new(
+        &Config::from_variables(Role::Client, variables).expect("a valid configuration"),
+    ))
 }
 
 /// Runs a command line against `fake`, in a runtime directory of its own.
@@ -73,7 +76,9 @@ pub fn run(fake: &Fake, line: &str) -> Outcome<Report> {
 /// Runs a command line against `fake`, with what was published below `runtime`.
 pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> Outcome<Report> {
     let parsed = syntax::parse(line.split_whitespace().map(Into::into).collect())?;
-    let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else { panic!("{line:?} does not ask the daemon") };
+    let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else {
+        panic!("{line:?} does not ask the daemon")
+    };
     let session = Session { plugin: fake, publications: publications(runtime) };
     ask(&session, &given)
 }

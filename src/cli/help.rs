@@ -14,18 +14,26 @@ pub fn help(topic: &str) -> String {
 
 fn on_group(topic: &str) -> String {
     let whole = topic.is_empty();
-    let inside = |command: &&Command| whole || command.name.strip_prefix(topic).is_some_and(|rest| rest.starts_with(' '));
+    let inside = |command: &&Command| {
+        whole || command.name.strip_prefix(topic).is_some_and(|rest| rest.starts_with(' '))
+    };
     let commands = COMMANDS.iter().filter(inside).map(|command| (call(command), command.about.to_string()));
     let mut sections = vec![format!("usage: cephlet {}", if whole { "[COMMAND]" } else { topic })];
     if whole {
-        sections.insert(0, "cephlet: the CSI daemon for Ceph and local volumes, and its command line".to_string());
+        sections.insert(
+            0,
+            "cephlet: the CSI daemon for Ceph and local volumes, and its command line".to_string(),
+        );
     } else if let Some(usage) = sections.first_mut() {
         usage.push_str(" COMMAND");
     }
     sections.push(section("commands", commands));
     sections.push(section("options of the commands that ask the daemon", CLIENT.iter().map(line)));
     if whole {
-        sections.push(section("exit status", STATUSES.iter().map(|(status, about)| (status.to_string(), (*about).to_string()))));
+        sections.push(section(
+            "exit status",
+            STATUSES.iter().map(|(status, about)| (status.to_string(), (*about).to_string())),
+        ));
         sections.push("Every command has its own --help.".to_string());
     }
     sections.join("\n\n")
@@ -33,7 +41,8 @@ fn on_group(topic: &str) -> String {
 
 fn on_command(command: &Command) -> String {
     let options = if command.options.is_empty() { "" } else { " [OPTIONS]" };
-    let mut sections = vec![format!("usage: cephlet {}{options}\n\n{}", call(command), sentence(command.about))];
+    let mut sections =
+        vec![format!("usage: cephlet {}{options}\n\n{}", call(command), sentence(command.about))];
     if !command.options.is_empty() {
         sections.push(section("options", command.options.iter().map(line)));
     }

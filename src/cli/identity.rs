@@ -40,10 +40,15 @@ pub fn info(session: &Session<'_>, _: &Given) -> Outcome<Report> {
     let plugin = session.plugin;
     let identity = plugin.get_plugin_info(&wire::GetPluginInfoRequest::default())?;
     let capabilities = plugin.get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default())?;
-    let controller = if_offered(plugin.controller_get_capabilities(&wire::ControllerGetCapabilitiesRequest::default()))?;
+    let controller =
+        if_offered(plugin.controller_get_capabilities(&wire::ControllerGetCapabilitiesRequest::default()))?;
     let node = if_offered(plugin.node_get_info(&wire::NodeGetInfoRequest::default()))?;
-    let node_capabilities = if_offered(plugin.node_get_capabilities(&wire::NodeGetCapabilitiesRequest::default()))?;
-    let segments = node.as_ref().map(|node| node.accessible_topology.get_or_default().segments.clone()).unwrap_or_default();
+    let node_capabilities =
+        if_offered(plugin.node_get_capabilities(&wire::NodeGetCapabilitiesRequest::default()))?;
+    let segments = node
+        .as_ref()
+        .map(|node| node.accessible_topology.get_or_default().segments.clone())
+        .unwrap_or_default();
     let info = Info {
         name: identity.name,
         version: identity.vendor_version,
@@ -65,7 +70,8 @@ pub fn info(session: &Session<'_>, _: &Given) -> Outcome<Report> {
             .map(|it| name(it.rpc().type_))
             .collect(),
     };
-    let topology = info.topology.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+    let topology =
+        info.topology.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
     let text = fields(&[
         ("name", info.name.clone()),
         ("version", info.version.clone()),
@@ -89,7 +95,9 @@ fn if_offered<T>(reply: Result<T>) -> Result<Option<T>> {
 fn plugin_capability(capability: &wire::PluginCapability) -> Option<String> {
     match capability.type_.as_ref()? {
         wire::plugin_capability::Type::Service(service) => Some(name(service.type_)),
-        wire::plugin_capability::Type::VolumeExpansion(expansion) => Some(format!("{}_EXPANSION", name(expansion.type_))),
+        wire::plugin_capability::Type::VolumeExpansion(expansion) => {
+            Some(format!("{}_EXPANSION", name(expansion.type_)))
+        }
     }
 }
 
@@ -100,7 +108,8 @@ fn name<E: Enum + std::fmt::Debug>(value: EnumOrUnknown<E>) -> String {
 
 /// Room for new volumes.
 pub fn capacity(session: &Session<'_>, given: &Given) -> Outcome<Report> {
-    let request = wire::GetCapacityRequest { parameters: values::pairs(given, "parameter")?, ..Default::default() };
+    let request =
+        wire::GetCapacityRequest { parameters: values::pairs(given, "parameter")?, ..Default::default() };
     let reply = session.plugin.get_capacity(&request)?;
     let largest = reply.maximum_volume_size.as_ref().map(|size| size.value);
     let smallest = reply.minimum_volume_size.as_ref().map(|size| size.value);
@@ -122,25 +131,44 @@ mod tests {
     use protobuf::well_known_types::wrappers::{BoolValue, Int64Value};
 
     fn ready(value: bool) -> wire::ProbeResponse {
-        wire::ProbeResponse { ready: MessageField::some(BoolValue { value, ..Default::default() }), ..Default::default() }
+        wire::ProbeResponse {
+            ready: MessageField::some(BoolValue { value, ..Default::default() }),
+            ..Default::default()
+        }
     }
 
     #[test]
     fn a_probe_says_ready_or_fails() {
         assert_eq!(run(&Fake::default(), "probe").unwrap().text, "ready");
-        assert_eq!(run(&Fake::default().replies("probe", &ready(true)), "probe").unwrap().json, json!({"ready": true}));
-        assert_eq!(run(&Fake::default().replies("probe", &ready(false)), "probe").unwrap_err().exit_code(), 5);
-        let refused = run(&Fake::default().refuses("probe", Error::precondition("no mkfs")), "probe").unwrap_err();
+        assert_eq!(
+            run(&Fake::default().replies("probe", &ready(true)), "probe").unwrap().json,
+            json!({"ready": true})
+        );
+        assert_eq!(
+            run(&Fake::default().replies("probe", &ready(false)), "probe").unwrap_err().exit_code(),
+            5
+        );
+        let refused =
+            run(&Fake::default().refuses("probe", Error::precondition("no mkfs")), "probe").unwrap_err();
         assert_eq!(refused.to_string(), "FAILED_PRECONDITION: no mkfs");
     }
 
     #[test]
     fn info_shows_what_a_daemon_without_a_controller_offers() {
         use wire::node_service_capability::rpc::Type;
-        let rpc = wire::node_service_capability::RPC { type_: Type::STAGE_UNSTAGE_VOLUME.into(), ..Default::default() };
-        let stage =
-            wire::NodeServiceCapability { type_: Some(wire::node_service_capability::Type::Rpc(rpc)), ..Default::default() };
-        let identity = wire::GetPluginInfoResponse { name: "org.x".into(), vendor_version: "1".into(), ..Default::default() };
+        let rpc = wire::node_service_capability::RPC {
+            type_: Type::STAGE_UNSTAGE_VOLUME.into(),
+            ..Default::default()
+        };
+        let stage = wire::NodeServiceCapability {
+            type_: Some(wire::node_service_capability::Type::Rpc(rpc)),
+            ..Default::default()
+        };
+        let identity = wire::GetPluginInfoResponse {
+            name: "org.x".into(),
+            vendor_version: "1".into(),
+            ..Default::default()
+        };
         let node = wire::NodeGetInfoResponse { node_id: "n1".into(), ..Default::default() };
         let fake = Fake::default()
             .replies("get_plugin_info", &identity)
@@ -151,7 +179,10 @@ mod tests {
             )
             .refuses("controller_get_capabilities", Error::unimplemented("not here"));
         let report = run(&fake, "info").unwrap();
-        assert_eq!(report.text, "name:          org.x\nversion:       1\nnode:          n1\nnode service:  STAGE_UNSTAGE_VOLUME");
+        assert_eq!(
+            report.text,
+            "name:          org.x\nversion:       1\nnode:          n1\nnode service:  STAGE_UNSTAGE_VOLUME"
+        );
         let json = json!({
             "name": "org.x", "version": "1", "node_id": "n1", "topology": {},
             "plugin": [], "controller": [], "node": ["STAGE_UNSTAGE_VOLUME"],
@@ -162,11 +193,18 @@ mod tests {
     #[test]
     fn capacity_asks_with_the_parameters_and_shows_what_is_known() {
         let largest = MessageField::some(Int64Value { value: 1 << 30, ..Default::default() });
-        let reply = wire::GetCapacityResponse { available_capacity: 3 << 30, maximum_volume_size: largest, ..Default::default() };
+        let reply = wire::GetCapacityResponse {
+            available_capacity: 3 << 30,
+            maximum_volume_size: largest,
+            ..Default::default()
+        };
         let fake = Fake::default().replies("get_capacity", &reply);
         let report = run(&fake, "capacity --parameter backend=local").unwrap();
         assert_eq!(report.text, "available:        3 GiB\nlargest volume:   1 GiB");
-        assert_eq!(report.json, json!({"available_bytes": 3_221_225_472_i64, "largest_bytes": 1 << 30, "smallest_bytes": null}));
+        assert_eq!(
+            report.json,
+            json!({"available_bytes": 3_221_225_472_i64, "largest_bytes": 1 << 30, "smallest_bytes": null})
+        );
         let request: wire::GetCapacityRequest = fake.request("get_capacity");
         assert_eq!(request.parameters.get("backend").map(String::as_str), Some("local"));
     }

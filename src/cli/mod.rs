@@ -1,7 +1,8 @@
 //! The operator's command line: the daemon itself, a look at its settings, and a CSI client of its socket.
 //!
-//! `syntax` reads arguments by the tables in `commands`, from which `help` is made too. A command asks the daemon through `plugin`
-//! and gives a `report`, which is printed here; or a `failure`, which has an exit status.
+//! `syntax` reads arguments by the tables in `commands`, from which `help` is made too. A command asks the
+//! daemon through `plugin` and gives a `report`, which is printed here; or a `failure`, which has an exit
+//! status.
 
 mod commands;
 mod failure;
@@ -73,7 +74,11 @@ fn perform(parsed: Parsed) -> Outcome<ExitCode> {
 }
 
 /// Connects to the daemon and runs a command against it.
-fn with_session(command: &Command, given: &Given, ask: fn(&Session<'_>, &Given) -> Outcome<Report>) -> Outcome<Report> {
+fn with_session(
+    command: &Command,
+    given: &Given,
+    ask: fn(&Session<'_>, &Given) -> Outcome<Report>,
+) -> Outcome<Report> {
     let config: Config = settings::load(Role::Client)?;
     let socket = given.value("socket").map_or(config.endpoint.clone(), PathBuf::from);
     let asked = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;

@@ -77,10 +77,12 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to the daemon at `socket`. Each call may take `timeout`; without one it takes as long as the daemon works.
+    /// Connects to the daemon at `socket`. Each call may take `timeout`; without one it takes as long as the
+    /// daemon works.
     ///
     /// # Errors
-    /// UNAVAILABLE if nobody answers there. It is tried before gRPC tries it, whose own words for it are hard to read.
+    /// UNAVAILABLE if nobody answers there. It is tried before gRPC tries it, whose own words for it are hard
+    /// to read.
     pub fn connect(socket: &Path, timeout: Option<Duration>) -> Result<Self> {
         UnixStream::connect(socket).map_err(|error| {
             Error::unavailable(format!(
@@ -89,8 +91,9 @@ impl Client {
             ))
         })?;
         let environment = Arc::new(EnvBuilder::new().cq_count(1).build());
-        let channel =
-            ChannelBuilder::new(environment).default_authority("localhost").connect(&format!("unix:{}", socket.display()));
+        let channel = ChannelBuilder::new(environment)
+            .default_authority("localhost")
+            .connect(&format!("unix:{}", socket.display()));
         Ok(Self {
             identity: wire::IdentityClient::new(channel.clone()),
             controller: wire::ControllerClient::new(channel.clone()),
@@ -123,7 +126,10 @@ mod tests {
         let stale = Client::connect(&socket, None).unwrap_err();
         for error in [absent, stale] {
             assert_eq!(error.kind(), Kind::Unavailable);
-            assert!(error.message().starts_with(&format!("no daemon answers at {}: ", socket.display())), "{error}");
+            assert!(
+                error.message().starts_with(&format!("no daemon answers at {}: ", socket.display())),
+                "{error}"
+            );
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Which volumes this command line has published on this node, and where.
 //!
-//! The command line is an orchestrator of its own, and like one it remembers what it asked for. A volume has a directory below the
-//! runtime directory, which is gone after a boot as the mounts are: `mount` is its staging path, `publication.json` the record.
-//! The record is written before the first thing is asked for and removed after the last is taken back. Commands on the same
-//! volume wait for each other by a lock on that directory.
+//! The command line is an orchestrator of its own, and like one it remembers what it asked for. A volume has
+//! a directory below the runtime directory, which is gone after a boot as the mounts are: `mount` is its
+//! staging path, `publication.json` the record. The record is written before the first thing is asked for and
+//! removed after the last is taken back. Commands on the same volume wait for each other by a lock on that
+//! directory.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -66,8 +67,13 @@ impl Publications {
     pub fn hold(&self, volume_id: &str) -> Result<Held> {
         let directory = self.directory_of(volume_id);
         loop {
-            let failed = |error: &io::Error| Error::io(format!("create and lock {}", directory.display()), error);
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| failed(&error))?;
+            let failed =
+                |error: &io::Error| Error::io(format!("create and lock {}", directory.display()), error);
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)
+                .map_err(|error| failed(&error))?;
             let lock = File::open(&directory).map_err(|error| failed(&error))?;
             rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(&errno.into()))?;
             // Who held it before may have removed the directory: then the lock is on nothing.
@@ -98,12 +104,13 @@ impl Held {
     pub fn write(&self, publication: &Publication) -> Result<()> {
         let (path, new) = (record_path(&self.directory), self.directory.join("publication.new"));
         let text = serde_json::to_vec(publication).map_err(io::Error::from);
-        let written = text.and_then(|text| File::create(&new)?.write_all(&text)).and_then(|()| fs::rename(&new, &path));
+        let written =
+            text.and_then(|text| File::create(&new)?.write_all(&text)).and_then(|()| fs::rename(&new, &path));
         written.map_err(|error| Error::io(format!("write {}", path.display()), &error))
     }
 
-    /// Removes the record and what was made for it, when everything has been taken back. Never recursively: a staging path that
-    /// is not empty is a volume that is still mounted.
+    /// Removes the record and what was made for it, when everything has been taken back. Never recursively: a
+    /// staging path that is not empty is a volume that is still mounted.
     pub fn forget(self) -> Result<()> {
         let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         let removed = |path: &Path, outcome: io::Result<()>| match outcome {
@@ -117,8 +124,8 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// A volume of which nothing is recorded leaves no directory. It is removed while it is still locked, and only here: whoever
-    /// waits for it then finds out that his lock is on nothing.
+    /// A volume of which nothing is recorded leaves no directory. It is removed while it is still locked, and
+    /// only here: whoever waits for it then finds out that his lock is on nothing.
     fn drop(&mut self) {
         // With a record or a staging path in it, it stays.
         let _ = fs::remove_dir(&self.directory);
@@ -135,8 +142,12 @@ fn read(directory: &Path) -> Result<Option<Publication>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| Error::io(format!("read {}", path.display()), &error))?,
     };
-    let damaged =
-        |error| Error::internal(format!("{} is damaged: {error}; remove it, then unpublish the volume again", path.display()));
+    let damaged = |error| {
+        Error::internal(format!(
+            "{} is damaged: {error}; remove it, then unpublish the volume again",
+            path.display()
+        ))
+    };
     serde_json::from_slice(&bytes).map(Some).map_err(damaged)
 }
 

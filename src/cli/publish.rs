@@ -1,7 +1,8 @@
-//! `volume publish` and `volume unpublish`: all that an orchestrator does between a volume and a path, in one step.
+//! `volume publish` and `volume unpublish`: all that an orchestrator does between a volume and a path, in one
+//! step.
 //!
-//! Every step may be repeated, so what was begun is taken back whole, without asking how far it came; a command that was
-//! interrupted is finished, or taken back, by the next one.
+//! Every step may be repeated, so what was begun is taken back whole, without asking how far it came; a
+//! command that was interrupted is finished, or taken back, by the next one.
 
 use std::collections::HashMap;
 
@@ -38,7 +39,9 @@ pub fn publish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let record = pair.with_target(before.clone(), &node_id, read_only);
     pair.held.write(&record)?;
     // Whoever gave it to this node before takes it back himself.
-    let give_back = found.as_ref().is_some_and(|found| !found.status.get_or_default().published_node_ids.contains(&node_id));
+    let give_back = found
+        .as_ref()
+        .is_some_and(|found| !found.status.get_or_default().published_node_ids.contains(&node_id));
     let context = found.unwrap_or_default().volume.unwrap_or_default().volume_context;
     if let Err(error) = pair.attach(&record, read_only, &capability, context) {
         return Err(pair.take_back(before, &record, give_back, error).into());
@@ -60,9 +63,10 @@ pub fn unpublish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 fn find(session: &Session<'_>, volume_id: &str) -> Result<wire::ControllerGetVolumeResponse> {
-    session
-        .plugin
-        .controller_get_volume(&wire::ControllerGetVolumeRequest { volume_id: volume_id.to_string(), ..Default::default() })
+    session.plugin.controller_get_volume(&wire::ControllerGetVolumeRequest {
+        volume_id: volume_id.to_string(),
+        ..Default::default()
+    })
 }
 
 /// The answer, or nothing where the daemon serves the node alone: then the node does the controller's part.
@@ -73,8 +77,8 @@ fn if_offered<T: Default>(reply: Result<T>) -> Result<T> {
     }
 }
 
-/// A daemon may serve the node alone, and may need the secrets that this question cannot bring: the calls that follow tell what
-/// there is to know.
+/// A daemon may serve the node alone, and may need the secrets that this question cannot bring: the calls
+/// that follow tell what there is to know.
 fn if_told<T>(reply: Result<T>) -> Result<Option<T>> {
     match reply {
         Err(error) if matches!(error.kind(), Kind::Unimplemented | Kind::Unauthenticated) => Ok(None),
@@ -89,7 +93,8 @@ fn node_id(session: &Session<'_>) -> Result<String> {
 impl<'a> Pair<'a> {
     /// The volume and the path on the command line; other commands on the volume wait until this is dropped.
     fn new(session: &'a Session<'a>, given: &Given) -> Outcome<Self> {
-        let (volume_id, target) = (given.word(0).to_string(), values::path_text(&values::path(given.word(1))?)?);
+        let (volume_id, target) =
+            (given.word(0).to_string(), values::path_text(&values::path(given.word(1))?)?);
         let secrets = values::secrets(given)?;
         let held = session.publications.hold(&volume_id)?;
         let staging = values::path_text(&held.staging_path())?;
@@ -98,8 +103,12 @@ impl<'a> Pair<'a> {
 
     /// The record as it will be with this target.
     fn with_target(&self, before: Option<Publication>, node_id: &str, read_only: bool) -> Publication {
-        let new =
-            || Publication { volume_id: self.volume_id.clone(), node_id: node_id.to_string(), read_only, targets: Vec::new() };
+        let new = || Publication {
+            volume_id: self.volume_id.clone(),
+            node_id: node_id.to_string(),
+            read_only,
+            targets: Vec::new(),
+        };
         let mut record = before.unwrap_or_else(new);
         if !record.targets.contains(&self.target) {
             record.targets.push(self.target.clone());
@@ -108,7 +117,13 @@ impl<'a> Pair<'a> {
     }
 
     /// Controller publish, node stage, node publish.
-    fn attach(&self, record: &Publication, read_only: bool, capability: &wire::VolumeCapability, context: Map) -> Result<()> {
+    fn attach(
+        &self,
+        record: &Publication,
+        read_only: bool,
+        capability: &wire::VolumeCapability,
+        context: Map,
+    ) -> Result<()> {
         let plugin = self.session.plugin;
         let given = if_offered(plugin.controller_publish_volume(&wire::ControllerPublishVolumeRequest {
             volume_id: self.volume_id.clone(),
@@ -143,9 +158,15 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Takes back a publish that failed with `error`; gives that error, with what became of it. A path that was published
-    /// before is left as it is.
-    fn take_back(self, before: Option<Publication>, record: &Publication, give_back: bool, error: Error) -> Error {
+    /// Takes back a publish that failed with `error`; gives that error, with what became of it. A path that
+    /// was published before is left as it is.
+    fn take_back(
+        self,
+        before: Option<Publication>,
+        record: &Publication,
+        give_back: bool,
+        error: Error,
+    ) -> Error {
         if before.as_ref() == Some(record) {
             return error;
         }
@@ -154,15 +175,16 @@ impl<'a> Pair<'a> {
             Ok(_) => error,
             Err(stuck) => {
                 let message = format!(
-                    "{error}; and it could not be taken back: {stuck}; repeat that with cephlet volume unpublish {id} {target}"
+                    "{error}; and it could not be taken back: {stuck}; repeat that with cephlet volume \
+                     unpublish {id} {target}"
                 );
                 Error::new(error.kind(), message)
             }
         }
     }
 
-    /// Node unpublish; for the last target also node unstage and, if `give_back`, controller unpublish. Gives whether it was the
-    /// last. The record goes last, so that what stops half way can be repeated.
+    /// Node unpublish; for the last target also node unstage and, if `give_back`, controller unpublish. Gives
+    /// whether it was the last. The record goes last, so that what stops half way can be repeated.
     fn release(self, mut record: Publication, give_back: bool) -> Result<bool> {
         self.unpublish_target()?;
         record.targets.retain(|target| *target != self.target);
@@ -178,8 +200,9 @@ impl<'a> Pair<'a> {
         Ok(true)
     }
 
-    /// The same without a record. Whether the node has the volume by this program or by another is not known then: it is only
-    /// given back if the operator says so. Gives whether it was, and what else there is to say.
+    /// The same without a record. Whether the node has the volume by this program or by another is not known
+    /// then: it is only given back if the operator says so. Gives whether it was, and what else there is to
+    /// say.
     fn release_unrecorded(self, detach: bool) -> Result<(bool, Option<String>)> {
         self.unpublish_target()?;
         self.unstage()?;
@@ -188,11 +211,17 @@ impl<'a> Pair<'a> {
             self.give_back(&node_id)?;
         }
         let stays = match find(self.session, &self.volume_id) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented | Kind::Unauthenticated) => false,
+            Err(error)
+                if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented | Kind::Unauthenticated) =>
+            {
+                false
+            }
             found => found?.status.unwrap_or_default().published_node_ids.contains(&node_id),
         };
-        let note =
-            format!("the volume is still given to node {node_id}, not by a publish of this program since the boot: see --detach");
+        let note = format!(
+            "the volume is still given to node {node_id}, not by a publish of this program since the boot: \
+             see --detach"
+        );
         self.held.forget()?;
         Ok((detach, stays.then_some(note)))
     }
@@ -210,8 +239,10 @@ impl<'a> Pair<'a> {
     }
 
     fn give_back(&self, node_id: &str) -> Result<()> {
-        let (volume_id, node_id, secrets) = (self.volume_id.clone(), node_id.to_string(), self.secrets.clone());
-        let request = wire::ControllerUnpublishVolumeRequest { volume_id, node_id, secrets, ..Default::default() };
+        let (volume_id, node_id, secrets) =
+            (self.volume_id.clone(), node_id.to_string(), self.secrets.clone());
+        let request =
+            wire::ControllerUnpublishVolumeRequest { volume_id, node_id, secrets, ..Default::default() };
         if_offered(self.session.plugin.controller_unpublish_volume(&request)).map(|_| ())
     }
 }

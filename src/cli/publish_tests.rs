@@ -7,8 +7,13 @@ use std::path::Path;
 use super::*;
 use crate::cli::fake::{Fake, publications, run_in};
 
-const PUBLISH: [&str; 5] =
-    ["node_get_info", "controller_get_volume", "controller_publish_volume", "node_stage_volume", "node_publish_volume"];
+const PUBLISH: [&str; 5] = [
+    "node_get_info",
+    "controller_get_volume",
+    "controller_publish_volume",
+    "node_stage_volume",
+    "node_publish_volume",
+];
 const RELEASE: [&str; 3] = ["node_unpublish_volume", "node_unstage_volume", "controller_unpublish_volume"];
 
 /// A daemon on node n1 with a volume that is given to `nodes`.
@@ -45,7 +50,10 @@ fn a_volume_goes_all_the_way_to_its_path_and_back() {
     assert_eq!(fake.asked(), PUBLISH);
     let stage: wire::NodeStageVolumeRequest = fake.request("node_stage_volume");
     let publish: wire::NodePublishVolumeRequest = fake.request("node_publish_volume");
-    assert_eq!((stage.publish_context["device"].as_str(), stage.volume_context["fsType"].as_str()), ("7", "xfs"));
+    assert_eq!(
+        (stage.publish_context["device"].as_str(), stage.volume_context["fsType"].as_str()),
+        ("7", "xfs")
+    );
     assert_eq!(stage.volume_capability.mount().mount_flags, ["noatime"]);
     assert!(Path::new(&stage.staging_target_path).starts_with(runtime.path().join("staging")));
     assert_eq!(
@@ -61,7 +69,10 @@ fn a_volume_goes_all_the_way_to_its_path_and_back() {
     assert_eq!(fake.asked(), RELEASE);
     let unstage: wire::NodeUnstageVolumeRequest = fake.request("node_unstage_volume");
     assert_eq!(unstage.staging_target_path, stage.staging_target_path);
-    assert_eq!(fake.request::<wire::ControllerUnpublishVolumeRequest>("controller_unpublish_volume").node_id, "n1");
+    assert_eq!(
+        fake.request::<wire::ControllerUnpublishVolumeRequest>("controller_unpublish_volume").node_id,
+        "n1"
+    );
     assert_eq!(report.json, json!({"id": "v1", "target_path": "/mnt/a", "detached": true}));
     assert!(targets(runtime.path()).is_empty());
 }
@@ -69,7 +80,11 @@ fn a_volume_goes_all_the_way_to_its_path_and_back() {
 #[test]
 fn only_the_last_path_takes_the_volume_from_the_node() {
     let runtime = tempfile::tempdir().unwrap();
-    for line in ["volume publish v1 /mnt/a", "volume publish v1 /mnt/b --read-only", "volume publish v1 /mnt/b --read-only"] {
+    for line in [
+        "volume publish v1 /mnt/a",
+        "volume publish v1 /mnt/b --read-only",
+        "volume publish v1 /mnt/b --read-only",
+    ] {
         run_in(runtime.path(), &daemon(&[]), line).unwrap();
     }
     assert_eq!(targets(runtime.path()), ["/mnt/a", "/mnt/b"]);
@@ -100,9 +115,14 @@ fn a_path_for_reading_beside_one_for_writing_does_not_change_what_the_node_was_g
 #[test]
 fn whichever_step_fails_everything_is_taken_back() {
     for (at, rpc) in PUBLISH.iter().enumerate().skip(2) {
-        let (runtime, fake) = (tempfile::tempdir().unwrap(), daemon(&[]).refuses(rpc, Error::no_space("full")));
+        let (runtime, fake) =
+            (tempfile::tempdir().unwrap(), daemon(&[]).refuses(rpc, Error::no_space("full")));
         let failure = run_in(runtime.path(), &fake, "volume publish v1 /mnt/a").unwrap_err();
-        assert_eq!((failure.exit_code(), failure.to_string().as_str()), (7, "RESOURCE_EXHAUSTED: full"), "{rpc}");
+        assert_eq!(
+            (failure.exit_code(), failure.to_string().as_str()),
+            (7, "RESOURCE_EXHAUSTED: full"),
+            "{rpc}"
+        );
         assert_eq!(fake.asked()[..=at], PUBLISH[..=at]);
         assert_eq!(fake.asked()[at + 1..], RELEASE, "{rpc}");
         assert!(targets(runtime.path()).is_empty(), "{rpc}");
@@ -112,12 +132,16 @@ fn whichever_step_fails_everything_is_taken_back() {
 #[test]
 fn what_fails_before_anything_is_asked_for_leaves_nothing() {
     for rpc in ["node_get_info", "controller_get_volume"] {
-        let (runtime, fake) = (tempfile::tempdir().unwrap(), daemon(&[]).refuses(rpc, Error::not_found("no")));
+        let (runtime, fake) =
+            (tempfile::tempdir().unwrap(), daemon(&[]).refuses(rpc, Error::not_found("no")));
         assert_eq!(run_in(runtime.path(), &fake, "volume publish v1 /mnt/a").unwrap_err().exit_code(), 3);
         assert!(targets(runtime.path()).is_empty());
     }
     let (runtime, fake) = (tempfile::tempdir().unwrap(), daemon(&[]));
-    assert_eq!(run_in(runtime.path(), &fake, "volume publish v1 /mnt/a --mode rw").unwrap_err().exit_code(), 2);
+    assert_eq!(
+        run_in(runtime.path(), &fake, "volume publish v1 /mnt/a --mode rw").unwrap_err().exit_code(),
+        2
+    );
     assert!(fake.asked().is_empty() && targets(runtime.path()).is_empty());
 }
 
@@ -158,7 +182,8 @@ fn what_cannot_be_taken_back_stays_recorded_and_can_be_unpublished_later() {
     let failure = run_in(runtime.path(), &stuck, "volume publish v1 /mnt/a").unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "DEADLINE_EXCEEDED: late; and it could not be taken back: busy; repeat that with cephlet volume unpublish v1 /mnt/a"
+        "DEADLINE_EXCEEDED: late; and it could not be taken back: busy; repeat that with cephlet volume \
+         unpublish v1 /mnt/a"
     );
     assert!(publications(runtime.path()).hold("v1").unwrap().read().unwrap().is_some());
     let fake = daemon(&["n1"]);
@@ -172,7 +197,11 @@ fn without_a_record_the_node_keeps_the_volume_unless_told_otherwise() {
     let (runtime, fake) = (tempfile::tempdir().unwrap(), daemon(&["n1"]));
     let report = run_in(runtime.path(), &fake, "volume unpublish v1 /mnt/a").unwrap();
     assert!(!fake.asked().contains(&"controller_unpublish_volume"));
-    assert!(report.notes[0].contains("still given to node n1") && report.notes[0].contains("--detach"), "{:?}", report.notes);
+    assert!(
+        report.notes[0].contains("still given to node n1") && report.notes[0].contains("--detach"),
+        "{:?}",
+        report.notes
+    );
     assert_eq!(report.json["detached"], json!(false));
 
     let fake = daemon(&[]);
@@ -204,9 +233,13 @@ fn a_volume_that_only_secrets_open_is_published_with_them() {
     let (runtime, fake) = (tempfile::tempdir().unwrap(), locked());
     run_in(runtime.path(), &fake, &line).unwrap();
     let stage: wire::NodeStageVolumeRequest = fake.request("node_stage_volume");
-    assert_eq!((stage.secrets["userKey"].as_str(), stage.publish_context["device"].as_str()), ("hidden", "7"));
+    assert_eq!(
+        (stage.secrets["userKey"].as_str(), stage.publish_context["device"].as_str()),
+        ("hidden", "7")
+    );
     // Who had it before is not known, so it is not taken from the node.
-    let (runtime, fake) = (tempfile::tempdir().unwrap(), locked().refuses("node_stage_volume", Error::no_space("full")));
+    let (runtime, fake) =
+        (tempfile::tempdir().unwrap(), locked().refuses("node_stage_volume", Error::no_space("full")));
     run_in(runtime.path(), &fake, &line).unwrap_err();
     assert_eq!(fake.asked()[4..], RELEASE[..2]);
 }

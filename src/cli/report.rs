@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The units of sizes, from the largest.
-const UNITS: [(&str, u64); 5] = [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const UNITS: [(&str, u64); 5] =
+    [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// The outcome of a command.
 #[derive(Debug)]
@@ -70,7 +71,8 @@ pub fn fields(pairs: &[(&str, String)]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A size for people: exact where it is a whole number of a unit, else with one digit behind the point, rounded down.
+/// A size for people: exact where it is a whole number of a unit, else with one digit behind the point,
+/// rounded down.
 pub fn human(bytes: i64) -> String {
     let Ok(size) = u64::try_from(bytes) else { return bytes.to_string() };
     match UNITS.iter().find(|(_, unit)| size >= *unit) {

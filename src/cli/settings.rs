@@ -20,7 +20,8 @@ fn refused(mistakes: &[Mistake]) -> Failure {
     }
 }
 
-/// Every variable: what is in force, where it comes from, what it means. Then the clusters, as their files are now.
+/// Every variable: what is in force, where it comes from, what it means. Then the clusters, as their files
+/// are now.
 pub fn describe(config: &Config) -> String {
     let rows: Vec<_> = config.describe().iter().map(row).collect();
     let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
@@ -46,7 +47,11 @@ fn cluster(name: &str, entry: &Entry) -> [String; 7] {
     let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
     let (user, state) = match &cluster.credentials {
         Some(credentials) => (credentials.user.as_str(), "ready"),
-        None => ("-", "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the background"),
+        None => (
+            "-",
+            "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the \
+             background",
+        ),
     };
     let (pools, namespaces) = (all_or(&cluster.pools), all_or(&cluster.namespaces));
     [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
@@ -64,17 +69,25 @@ mod tests {
 
     #[test]
     fn settings_are_shown_with_where_they_come_from() {
-        let variables = [("CSI_ENDPOINT".into(), "/run/x.sock".into()), ("CEPHLET_WORKERS".into(), "9".into())];
+        let variables =
+            [("CSI_ENDPOINT".into(), "/run/x.sock".into()), ("CEPHLET_WORKERS".into(), "9".into())];
         let text = describe(&Config::from_variables(Role::Daemon, variables).unwrap());
-        let line =
-            |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().take(3).collect::<Vec<_>>();
+        let line = |name: &str| {
+            text.lines()
+                .find(|line| line.starts_with(name))
+                .unwrap()
+                .split_whitespace()
+                .take(3)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(line("CEPHLET_WORKERS"), ["CEPHLET_WORKERS", "9", "environment"]);
         assert_eq!(line("CEPHLET_TOOLS"), ["CEPHLET_TOOLS", "4", "default"]);
     }
 
     #[test]
     fn every_mistake_is_reported() {
-        let variables = [("CSI_ENDPOINT".into(), "tcp://x".into()), ("CEPHLET_WORKERS".into(), "many".into())];
+        let variables =
+            [("CSI_ENDPOINT".into(), "tcp://x".into()), ("CEPHLET_WORKERS".into(), "many".into())];
         let failure = refused(&Config::from_variables(Role::Daemon, variables).unwrap_err());
         assert_eq!(failure.exit_code(), 2);
         let text = failure.to_string();

@@ -85,7 +85,8 @@ pub fn list(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let mut snapshots = Vec::new();
     loop {
         let page = session.plugin.list_snapshots(&request)?;
-        snapshots.extend(page.entries.into_iter().map(|entry| Shown::from(entry.snapshot.unwrap_or_default())));
+        snapshots
+            .extend(page.entries.into_iter().map(|entry| Shown::from(entry.snapshot.unwrap_or_default())));
         request.starting_token = page.next_token;
         if request.starting_token.is_empty() {
             break;
@@ -98,7 +99,11 @@ pub fn list(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 /// Shows a snapshot.
 pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let (snapshot_id, secrets) = (given.word(0).to_string(), values::secrets(given)?);
-    let reply = session.plugin.get_snapshot(&wire::GetSnapshotRequest { snapshot_id, secrets, ..Default::default() })?;
+    let reply = session.plugin.get_snapshot(&wire::GetSnapshotRequest {
+        snapshot_id,
+        secrets,
+        ..Default::default()
+    })?;
     let shown = Shown::from(reply.snapshot.unwrap_or_default());
     Ok(Report::new(shown.text(), &shown))
 }
@@ -135,12 +140,14 @@ mod tests {
 
     #[test]
     fn a_new_snapshot_is_its_id_or_all_of_it_as_json() {
-        let reply = wire::CreateSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
+        let reply = wire::CreateSnapshotResponse {
+            snapshot: MessageField::some(snapshot("s1")),
+            ..Default::default()
+        };
         let fake = Fake::default().replies("create_snapshot", &reply);
         let report = run(&fake, "snapshot create v1 nightly --parameter a=b").unwrap();
         assert_eq!(report.rendered(false), "s1\n");
-        let json =
-            json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
+        let json = json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
         assert_eq!(report.json, json);
         let request: wire::CreateSnapshotRequest = fake.request("create_snapshot");
         assert_eq!(
@@ -151,9 +158,12 @@ mod tests {
 
     #[test]
     fn the_list_is_a_table_of_one_volume_or_of_all() {
-        let entry =
-            |id| wire::list_snapshots_response::Entry { snapshot: MessageField::some(snapshot(id)), ..Default::default() };
-        let reply = wire::ListSnapshotsResponse { entries: vec![entry("s1"), entry("s2")], ..Default::default() };
+        let entry = |id| wire::list_snapshots_response::Entry {
+            snapshot: MessageField::some(snapshot(id)),
+            ..Default::default()
+        };
+        let reply =
+            wire::ListSnapshotsResponse { entries: vec![entry("s1"), entry("s2")], ..Default::default() };
         let fake = Fake::default().replies("list_snapshots", &reply);
         assert_eq!(
             run(&fake, "snapshot list --volume v1").unwrap().text,
@@ -166,14 +176,18 @@ mod tests {
 
     #[test]
     fn all_pages_of_the_list_are_read() {
-        let entry =
-            |id| wire::list_snapshots_response::Entry { snapshot: MessageField::some(snapshot(id)), ..Default::default() };
+        let entry = |id| wire::list_snapshots_response::Entry {
+            snapshot: MessageField::some(snapshot(id)),
+            ..Default::default()
+        };
         let page = |id, next: &str| wire::ListSnapshotsResponse {
             entries: vec![entry(id)],
             next_token: next.into(),
             ..Default::default()
         };
-        let fake = Fake::default().replies("list_snapshots", &page("s1", "after s1")).replies("list_snapshots", &page("s2", ""));
+        let fake = Fake::default()
+            .replies("list_snapshots", &page("s1", "after s1"))
+            .replies("list_snapshots", &page("s2", ""));
         let report = run(&fake, "snapshot list --volume v1").unwrap();
         assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("s1"), Some("s2")));
         let last: wire::ListSnapshotsRequest = fake.request("list_snapshots");
@@ -182,9 +196,14 @@ mod tests {
 
     #[test]
     fn show_is_one_field_a_line() {
-        let reply = wire::GetSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
+        let reply =
+            wire::GetSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
         let report = run(&Fake::default().replies("get_snapshot", &reply), "snapshot show s1").unwrap();
-        assert!(report.text.starts_with("id:       s1\nvolume:   v1\nsize:     1 GiB (1073741824 bytes)\n"), "{}", report.text);
+        assert!(
+            report.text.starts_with("id:       s1\nvolume:   v1\nsize:     1 GiB (1073741824 bytes)\n"),
+            "{}",
+            report.text
+        );
         let missing = Fake::default().refuses("get_snapshot", Error::not_found("no"));
         assert_eq!(run(&missing, "snapshot show s1").unwrap_err().exit_code(), 3);
     }

@@ -74,7 +74,11 @@ pub const fn repeated(name: &'static str, value: &'static str, about: &'static s
 /// The options of every command that asks the daemon.
 pub const CLIENT: &[Opt] = &[
     option("socket", "PATH", "the daemon's socket (default: CSI_ENDPOINT, else /run/cephlet/csi.sock)"),
-    option("timeout", "TIME", "give up after TIME: 30 or 30s, 5m, 1h (default: 30s for questions, else never)"),
+    option(
+        "timeout",
+        "TIME",
+        "give up after TIME: 30 or 30s, 5m, 1h (default: 30s for questions, else never)",
+    ),
     flag("json", "print JSON, for programs"),
 ];
 
@@ -228,12 +232,16 @@ impl Reading {
         }
         // Without any word this is the daemon.
         let chosen = if self.name.is_empty() { command("serve") } else { self.command };
-        let Some(command) = chosen else { return Err(self.usage(format!("{:?} is followed by one of its commands", self.name))) };
+        let Some(command) = chosen else {
+            return Err(self.usage(format!("{:?} is followed by one of its commands", self.name)));
+        };
         if let Some(missing) = command.words.get(self.given.words.len()) {
             return Err(self.usage(format!("{missing} is missing")));
         }
         let asks = matches!(command.action, Action::Ask(_));
-        if let Some((name, _)) = self.given.options.iter().find(|(name, _)| !asks && CLIENT.iter().any(|it| it.name == *name)) {
+        if let Some((name, _)) =
+            self.given.options.iter().find(|(name, _)| !asks && CLIENT.iter().any(|it| it.name == *name))
+        {
             return Err(self.usage(format!("--{name} does not go with {}", command.name)));
         }
         Ok(Parsed::Run(command, self.given))
@@ -294,12 +302,18 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named_together_with_the_help() {
-        assert_eq!(refused("volume"), "\"volume\" is followed by one of its commands; see cephlet volume --help");
+        assert_eq!(
+            refused("volume"),
+            "\"volume\" is followed by one of its commands; see cephlet volume --help"
+        );
         assert_eq!(refused("volum list"), "there is no command \"volum\"; see cephlet --help");
         assert_eq!(refused("volume make"), "there is no command \"volume make\"; see cephlet volume --help");
         assert_eq!(refused("volume expand"), "ID is missing; see cephlet volume expand --help");
         assert_eq!(refused("volume show a b"), "\"b\" is one word too many; see cephlet volume show --help");
-        assert_eq!(refused("volume show a --size 1"), "there is no option --size here; see cephlet volume show --help");
+        assert_eq!(
+            refused("volume show a --size 1"),
+            "there is no option --size here; see cephlet volume show --help"
+        );
         assert_eq!(refused("volume show a -x"), "there is no option -x; see cephlet volume show --help");
         assert_eq!(refused("--size 1 volume expand a"), "there is no option --size here; see cephlet --help");
         assert_eq!(refused("probe --json --json"), "--json is given twice; see cephlet probe --help");
@@ -315,9 +329,12 @@ mod tests {
 
     #[test]
     fn help_is_there_for_everything_even_where_words_are_missing() {
-        for (line, topic) in
-            [("--help", ""), ("volume -h", "volume"), ("volume create --help", "volume create"), ("probe -h", "probe")]
-        {
+        for (line, topic) in [
+            ("--help", ""),
+            ("volume -h", "volume"),
+            ("volume create --help", "volume create"),
+            ("probe -h", "probe"),
+        ] {
             assert!(matches!(parse_words(line).unwrap(), Parsed::Help(found) if found == topic), "{line}");
         }
     }
@@ -325,7 +342,10 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused() {
         let (_, given) = given("volume create a --block --fs xfs");
-        assert_eq!(given.not_both("block", "fs").unwrap_err().to_string(), "--block and --fs exclude each other");
+        assert_eq!(
+            given.not_both("block", "fs").unwrap_err().to_string(),
+            "--block and --fs exclude each other"
+        );
         assert!(given.not_both("block", "from-volume").is_ok());
     }
 }

@@ -32,11 +32,12 @@ fn number(text: &str) -> Option<(i64, &str)> {
     Some((digits.parse().ok()?, unit))
 }
 
-/// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for `truncate` and systemd.
+/// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for
+/// `truncate` and systemd.
 pub fn size(option: &str, text: &str) -> Outcome<i64> {
     let refused = |why: &str| Failure::usage(format!("--{option} {text}: {why}"));
-    let (count, unit) =
-        number(text).ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
+    let (count, unit) = number(text)
+        .ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
     let factor = match unit {
         "" | "B" => 1,
         "K" | "Ki" | "KiB" => 1 << 10,
@@ -44,7 +45,9 @@ pub fn size(option: &str, text: &str) -> Outcome<i64> {
         "G" | "Gi" | "GiB" => 1 << 30,
         "T" | "Ti" | "TiB" => 1 << 40,
         "P" | "Pi" | "PiB" => 1 << 50,
-        "KB" | "MB" | "GB" | "TB" | "PB" => return Err(refused("leave the B out: K, M, G, T and P are powers of 1024")),
+        "KB" | "MB" | "GB" | "TB" | "PB" => {
+            return Err(refused("leave the B out: K, M, G, T and P are powers of 1024"));
+        }
         _ => return Err(refused("the units are K, M, G, T and P, powers of 1024")),
     };
     count.checked_mul(factor).ok_or_else(|| refused("more than any volume can have"))
@@ -57,7 +60,11 @@ pub fn optional_size(given: &Given, option: &str) -> Outcome<Option<i64>> {
 
 /// A time: seconds, or a number with s, m or h.
 pub fn duration(option: &str, text: &str) -> Outcome<Duration> {
-    let refused = || Failure::usage(format!("--{option} {text}: a time is a number of seconds, or one with s, m or h, like 5m"));
+    let refused = || {
+        Failure::usage(format!(
+            "--{option} {text}: a time is a number of seconds, or one with s, m or h, like 5m"
+        ))
+    };
     let (count, unit) = number(text).ok_or_else(refused)?;
     let factor = match unit {
         "" | "s" => 1,
@@ -65,7 +72,8 @@ pub fn duration(option: &str, text: &str) -> Outcome<Duration> {
         "h" => 3600,
         _ => return Err(refused()),
     };
-    let seconds = u64::try_from(count).ok().and_then(|count| count.checked_mul(factor)).filter(|seconds| *seconds > 0);
+    let seconds =
+        u64::try_from(count).ok().and_then(|count| count.checked_mul(factor)).filter(|seconds| *seconds > 0);
     seconds.map(Duration::from_secs).ok_or_else(refused)
 }
 
@@ -82,7 +90,8 @@ pub fn pairs(given: &Given, option: &str) -> Outcome<HashMap<String, String>> {
     let mut pairs = HashMap::new();
     for text in given.all(option) {
         let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
-        let (key, value) = pair.ok_or_else(|| Failure::usage(format!("--{option} {text}: write KEY=VALUE")))?;
+        let (key, value) =
+            pair.ok_or_else(|| Failure::usage(format!("--{option} {text}: write KEY=VALUE")))?;
         if pairs.insert(key.to_string(), value.to_string()).is_some() {
             return Err(Failure::usage(format!("--{option} gives {key} twice")));
         }
@@ -92,13 +101,21 @@ pub fn pairs(given: &Given, option: &str) -> Outcome<HashMap<String, String>> {
 
 /// The words of a list with commas.
 pub fn list(given: &Given, option: &str) -> Vec<String> {
-    given.value(option).into_iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty()).map(str::to_string).collect()
+    given
+        .value(option)
+        .into_iter()
+        .flat_map(|text| text.split(','))
+        .filter(|word| !word.is_empty())
+        .map(str::to_string)
+        .collect()
 }
 
-/// A path as the daemon wants it: absolute, without a slash at its end; symbolic links in the directories before its last name
-/// are followed where they are there, so that it is the path that the kernel shows for the mount.
+/// A path as the daemon wants it: absolute, without a slash at its end; symbolic links in the directories
+/// before its last name are followed where they are there, so that it is the path that the kernel shows for
+/// the mount.
 pub fn path(text: &str) -> Outcome<PathBuf> {
-    let absolute = std::path::absolute(text).map_err(|error| Failure::usage(format!("the path {text:?}: {error}")))?;
+    let absolute =
+        std::path::absolute(text).map_err(|error| Failure::usage(format!("the path {text:?}: {error}")))?;
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
     let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
     Ok(parent.join(name))
@@ -106,11 +123,13 @@ pub fn path(text: &str) -> Outcome<PathBuf> {
 
 /// A path as text, as messages carry it.
 pub fn path_text(path: &Path) -> Outcome<String> {
-    let text = path.to_str().ok_or_else(|| Failure::usage(format!("the path {} is not UTF-8", path.display())))?;
+    let text =
+        path.to_str().ok_or_else(|| Failure::usage(format!("the path {} is not UTF-8", path.display())))?;
     Ok(text.to_string())
 }
 
-/// The secrets of `--secrets`: from a file, or from standard input for `-`. None of them is ever part of a message.
+/// The secrets of `--secrets`: from a file, or from standard input for `-`. None of them is ever part of a
+/// message.
 pub fn secrets(given: &Given) -> Outcome<HashMap<String, String>> {
     let Some(source) = given.value("secrets") else { return Ok(HashMap::new()) };
     let unreadable = |error: io::Error| Error::io(format!("read the secrets from {source}"), &error);
@@ -123,7 +142,8 @@ pub fn secrets(given: &Given) -> Outcome<HashMap<String, String>> {
     parse_secrets(source, &text)
 }
 
-/// Lines of `key=value`; empty ones and those that begin with `#` are passed over. The value is everything behind the first `=`.
+/// Lines of `key=value`; empty ones and those that begin with `#` are passed over. The value is everything
+/// behind the first `=`.
 fn parse_secrets(source: &str, text: &str) -> Outcome<HashMap<String, String>> {
     let mut secrets = HashMap::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -198,7 +218,10 @@ mod tests {
     #[test]
     fn modes_are_those_of_the_specification() {
         assert_eq!(mode(&given("volume create a")).unwrap(), Mode::SingleNodeWriter);
-        assert_eq!(mode(&given("volume create a --mode multi-node-multi-writer")).unwrap(), Mode::MultiNodeMultiWriter);
+        assert_eq!(
+            mode(&given("volume create a --mode multi-node-multi-writer")).unwrap(),
+            Mode::MultiNodeMultiWriter
+        );
         let refused = mode(&given("volume create a --mode rw")).unwrap_err().to_string();
         assert!(refused.starts_with("--mode rw: the modes are single-node-writer, "), "{refused}");
         for number in 1..=7 {
@@ -209,18 +232,23 @@ mod tests {
 
     #[test]
     fn parameters_are_pairs_and_come_once() {
-        let found = pairs(&given("volume create a --parameter pool=ssd --parameter x=a=b"), "parameter").unwrap();
+        let found =
+            pairs(&given("volume create a --parameter pool=ssd --parameter x=a=b"), "parameter").unwrap();
         assert_eq!(found, HashMap::from([("pool".into(), "ssd".into()), ("x".into(), "a=b".into())]));
         for line in ["volume create a --parameter pool", "volume create a --parameter =x"] {
             assert!(pairs(&given(line), "parameter").unwrap_err().to_string().contains("KEY=VALUE"));
         }
-        let twice = pairs(&given("volume create a --parameter x=1 --parameter x=2"), "parameter").unwrap_err();
+        let twice =
+            pairs(&given("volume create a --parameter x=1 --parameter x=2"), "parameter").unwrap_err();
         assert_eq!(twice.to_string(), "--parameter gives x twice");
     }
 
     #[test]
     fn lists_are_split_at_commas() {
-        assert_eq!(list(&given("volume publish v p --flags noatime,discard,"), "flags"), ["noatime", "discard"]);
+        assert_eq!(
+            list(&given("volume publish v p --flags noatime,discard,"), "flags"),
+            ["noatime", "discard"]
+        );
         assert!(list(&given("volume publish v p"), "flags").is_empty());
     }
 
@@ -240,14 +268,20 @@ mod tests {
     #[test]
     fn secrets_are_lines_whose_value_is_everything_behind_the_first_equals_sign() {
         let found = parse_secrets("-", "# Ceph\n\nuserID=admin\nuserKey=AQ==\n").unwrap();
-        assert_eq!(found, HashMap::from([("userID".into(), "admin".into()), ("userKey".into(), "AQ==".into())]));
+        assert_eq!(
+            found,
+            HashMap::from([("userID".into(), "admin".into()), ("userKey".into(), "AQ==".into())])
+        );
     }
 
     #[test]
     fn a_bad_line_of_secrets_is_named_and_not_shown() {
         for text in ["userID=a\nhunter2\n", "userID=a\nuserID=hunter2\n", "userID=a\n=hunter2\n"] {
             let refused = parse_secrets("/s", text).unwrap_err().to_string();
-            assert!(refused.starts_with("--secrets /s: line 2 ") && !refused.contains("hunter2"), "{refused}");
+            assert!(
+                refused.starts_with("--secrets /s: line 2 ") && !refused.contains("hunter2"),
+                "{refused}"
+            );
         }
     }
 

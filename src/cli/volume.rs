@@ -58,16 +58,26 @@ struct ShownHere {
 }
 
 impl Shown {
-    fn new(volume: wire::Volume, published_nodes: Vec<String>, condition: MessageField<wire::VolumeCondition>) -> Self {
+    fn new(
+        volume: wire::Volume,
+        published_nodes: Vec<String>,
+        condition: MessageField<wire::VolumeCondition>,
+    ) -> Self {
         let sorted = |map: HashMap<String, String>| map.into_iter().collect::<BTreeMap<_, _>>();
         Self {
             id: volume.volume_id,
             size_bytes: volume.capacity_bytes,
             context: sorted(volume.volume_context),
             source: volume.content_source.into_option().and_then(source),
-            topology: volume.accessible_topology.into_iter().map(|topology| sorted(topology.segments)).collect(),
+            topology: volume
+                .accessible_topology
+                .into_iter()
+                .map(|topology| sorted(topology.segments))
+                .collect(),
             published_nodes,
-            condition: condition.into_option().map(|it| Condition { abnormal: it.abnormal, message: it.message }),
+            condition: condition
+                .into_option()
+                .map(|it| Condition { abnormal: it.abnormal, message: it.message }),
         }
     }
 
@@ -92,7 +102,13 @@ impl Shown {
             ("id", self.id.clone()),
             ("size", format!("{} ({} bytes)", human(self.size_bytes), self.size_bytes)),
             ("context", pairs(&self.context)),
-            ("source", self.source.as_ref().map(|source| format!("{} {}", source.kind, source.id)).unwrap_or_default()),
+            (
+                "source",
+                self.source
+                    .as_ref()
+                    .map(|source| format!("{} {}", source.kind, source.id))
+                    .unwrap_or_default(),
+            ),
             ("topology", self.topology.iter().map(pairs).collect::<Vec<_>>().join(", ")),
             ("published to", self.published_nodes.join(" ")),
             ("condition", self.health()),
@@ -117,7 +133,11 @@ pub fn capability(given: &Given) -> Outcome<wire::VolumeCapability> {
         true => Access_type::Block(BlockVolume::default()),
         false => {
             let fs_type = given.value("fs").unwrap_or_default().to_string();
-            Access_type::Mount(MountVolume { fs_type, mount_flags: values::list(given, "flags"), ..Default::default() })
+            Access_type::Mount(MountVolume {
+                fs_type,
+                mount_flags: values::list(given, "flags"),
+                ..Default::default()
+            })
         }
     };
     let mode = EnumOrUnknown::from_i32(values::mode(given)?.number());
@@ -145,21 +165,24 @@ fn capacity_range(given: &Given) -> Outcome<MessageField<wire::CapacityRange>> {
 fn content_source(given: &Given) -> Outcome<MessageField<wire::VolumeContentSource>> {
     use wire::volume_content_source::{SnapshotSource, Type, VolumeSource};
     given.not_both("from-snapshot", "from-volume")?;
-    let snapshot = given.value("from-snapshot").map(|id| SnapshotSource { snapshot_id: id.to_string(), ..Default::default() });
-    let volume = given.value("from-volume").map(|id| VolumeSource { volume_id: id.to_string(), ..Default::default() });
+    let snapshot = given
+        .value("from-snapshot")
+        .map(|id| SnapshotSource { snapshot_id: id.to_string(), ..Default::default() });
+    let volume =
+        given.value("from-volume").map(|id| VolumeSource { volume_id: id.to_string(), ..Default::default() });
     let source = snapshot.map(Type::Snapshot).or(volume.map(Type::Volume));
     Ok(source.map(|source| wire::VolumeContentSource { type_: Some(source), ..Default::default() }).into())
 }
 
-/// The parameters of a new volume. The file system is one of them: the capability speaks of this use only, the parameter stays
-/// with the volume and counts wherever it is published.
+/// The parameters of a new volume. The file system is one of them: the capability speaks of this use only,
+/// the parameter stays with the volume and counts wherever it is published.
 fn parameters(given: &Given) -> Outcome<HashMap<String, String>> {
     let mut parameters = values::pairs(given, "parameter")?;
     let Some(fs_type) = given.value("fs") else { return Ok(parameters) };
     match parameters.insert(FS_TYPE.to_string(), fs_type.to_string()) {
-        Some(other) if other != fs_type => {
-            Err(Failure::usage(format!("--fs {fs_type} and --parameter {FS_TYPE}={other} exclude each other")))
-        }
+        Some(other) if other != fs_type => Err(Failure::usage(format!(
+            "--fs {fs_type} and --parameter {FS_TYPE}={other} exclude each other"
+        ))),
         _ => Ok(parameters),
     }
 }
@@ -185,7 +208,9 @@ pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 pub fn list(session: &Session<'_>, _: &Given) -> Outcome<Report> {
     let (mut volumes, mut starting_token) = (Vec::new(), String::new());
     loop {
-        let page = session.plugin.list_volumes(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
+        let page = session
+            .plugin
+            .list_volumes(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
         volumes.extend(page.entries.into_iter().map(|entry| {
             let status = entry.status.unwrap_or_default();
             Shown::new(entry.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition)
@@ -205,24 +230,31 @@ pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let request = wire::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
     let reply = session.plugin.controller_get_volume(&request)?;
     let status = reply.status.unwrap_or_default();
-    let volume = Shown::new(reply.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition);
+    let volume =
+        Shown::new(reply.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition);
     let targets = session.publications.targets(id)?;
     let usage = targets.first().map(|path| usage(session, id, path)).transpose()?.flatten();
     let mut pairs = volume.fields();
     pairs.push(("published at", targets.join(" ")));
-    pairs.extend(usage.iter().map(|it| ("used", format!("{} of {}", human(it.used_bytes), human(it.total_bytes)))));
+    pairs.extend(
+        usage.iter().map(|it| ("used", format!("{} of {}", human(it.used_bytes), human(it.total_bytes)))),
+    );
     Ok(Report::new(fields(&pairs), &ShownHere { volume, targets, usage }))
 }
 
 /// How full a published volume is; None if the daemon no longer knows it there, or does not say.
 fn usage(session: &Session<'_>, id: &str, path: &str) -> Result<Option<Usage>> {
-    let request =
-        wire::NodeGetVolumeStatsRequest { volume_id: id.to_string(), volume_path: path.to_string(), ..Default::default() };
+    let request = wire::NodeGetVolumeStatsRequest {
+        volume_id: id.to_string(),
+        volume_path: path.to_string(),
+        ..Default::default()
+    };
     let reply = match session.plugin.node_get_volume_stats(&request) {
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => return Ok(None),
         reply => reply?,
     };
-    let bytes = reply.usage.into_iter().find(|usage| usage.unit.enum_value() == Ok(wire::volume_usage::Unit::BYTES));
+    let bytes =
+        reply.usage.into_iter().find(|usage| usage.unit.enum_value() == Ok(wire::volume_usage::Unit::BYTES));
     Ok(bytes.map(|it| Usage { total_bytes: it.total, used_bytes: it.used, available_bytes: it.available }))
 }
 
@@ -242,16 +274,18 @@ pub fn expand(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let named = named.as_deref().map(values::path_text).transpose()?;
     let reply = session.plugin.controller_expand_volume(&request)?;
     // One path is enough: all of them are the same device and file system.
-    let path = named.or(session.publications.targets(id)?.into_iter().next()).filter(|_| reply.node_expansion_required);
+    let path = named
+        .or(session.publications.targets(id)?.into_iter().next())
+        .filter(|_| reply.node_expansion_required);
     if let Some(path) = &path {
         expand_on_node(session, id, path, reply.capacity_bytes)?;
     }
     let json = json!({"id": id, "size_bytes": reply.capacity_bytes, "expanded_at": path});
     let report = Report::new(human(reply.capacity_bytes), &json);
     Ok(match (path, reply.node_expansion_required) {
-        (None, true) => {
-            report.with_note("not published here by this program: device and file system follow when it is staged next")
-        }
+        (None, true) => report.with_note(
+            "not published here by this program: device and file system follow when it is staged next",
+        ),
         _ => report,
     })
 }
@@ -265,7 +299,9 @@ fn expand_on_node(session: &Session<'_>, id: &str, path: &str, size: i64) -> Res
         ..Default::default()
     };
     let expanded = session.plugin.node_expand_volume(&request);
-    expanded.map(|_| ()).map_err(|error| error.context(format!("the volume is larger now, but not at {path}")))
+    expanded
+        .map(|_| ())
+        .map_err(|error| error.context(format!("the volume is larger now, but not at {path}")))
 }
 
 /// Changes settings of a volume that can be changed.
@@ -288,7 +324,11 @@ pub fn modify(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 pub fn delete(session: &Session<'_>, given: &Given) -> Outcome<Report> {
     let id = given.word(0);
     let secrets = values::secrets(given)?;
-    session.plugin.delete_volume(&wire::DeleteVolumeRequest { volume_id: id.to_string(), secrets, ..Default::default() })?;
+    session.plugin.delete_volume(&wire::DeleteVolumeRequest {
+        volume_id: id.to_string(),
+        secrets,
+        ..Default::default()
+    })?;
     Ok(Report::new("", &json!({"id": id})))
 }
 

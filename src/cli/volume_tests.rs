@@ -16,12 +16,17 @@ fn created(id: &str) -> wire::CreateVolumeResponse {
 }
 
 fn expanded(size: i64) -> wire::ControllerExpandVolumeResponse {
-    wire::ControllerExpandVolumeResponse { capacity_bytes: size, node_expansion_required: true, ..Default::default() }
+    wire::ControllerExpandVolumeResponse {
+        capacity_bytes: size,
+        node_expansion_required: true,
+        ..Default::default()
+    }
 }
 
 fn publish_at(runtime: &std::path::Path, id: &str, target: &str) {
     let held = publications(runtime).hold(id).unwrap();
-    held.write(&Publication { volume_id: id.into(), targets: vec![target.into()], ..Default::default() }).unwrap();
+    held.write(&Publication { volume_id: id.into(), targets: vec![target.into()], ..Default::default() })
+        .unwrap();
 }
 
 #[test]
@@ -30,7 +35,8 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     std::fs::write(secrets.path(), "userKey=hidden\n").unwrap();
     let fake = Fake::default().replies("create_volume", &created("v1"));
     let line = format!(
-        "volume create web --size 1G --limit 2G --fs xfs --mode multi-node-reader-only --parameter pool=ssd --from-snapshot s1 --secrets {}",
+        "volume create web --size 1G --limit 2G --fs xfs --mode multi-node-reader-only --parameter pool=ssd \
+         --from-snapshot s1 --secrets {}",
         secrets.path().display()
     );
     let report = run(&fake, &line).unwrap();
@@ -44,7 +50,10 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
         (request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()),
         ("web", "ssd", "hidden")
     );
-    assert_eq!((request.capacity_range.required_bytes, request.capacity_range.limit_bytes), (1 << 30, 2 << 30));
+    assert_eq!(
+        (request.capacity_range.required_bytes, request.capacity_range.limit_bytes),
+        (1 << 30, 2 << 30)
+    );
     assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
     let capability = &request.volume_capabilities[0];
     assert_eq!(request.parameters[FS_TYPE], "xfs", "the file system stays with the volume");
@@ -96,8 +105,10 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
         }),
         ..Default::default()
     };
-    let entries = vec![entry(volume("v1", 1 << 30), &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
-    let fake = Fake::default().replies("list_volumes", &wire::ListVolumesResponse { entries, ..Default::default() });
+    let entries =
+        vec![entry(volume("v1", 1 << 30), &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
+    let fake =
+        Fake::default().replies("list_volumes", &wire::ListVolumesResponse { entries, ..Default::default() });
     let report = run(&fake, "volume list").unwrap();
     assert_eq!(
         report.text,
@@ -110,10 +121,18 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
 
 #[test]
 fn all_pages_of_the_list_are_read() {
-    let entry = |id| wire::list_volumes_response::Entry { volume: MessageField::some(volume(id, 1)), ..Default::default() };
-    let page =
-        |id, next: &str| wire::ListVolumesResponse { entries: vec![entry(id)], next_token: next.into(), ..Default::default() };
-    let fake = Fake::default().replies("list_volumes", &page("v1", "after v1")).replies("list_volumes", &page("v2", ""));
+    let entry = |id| wire::list_volumes_response::Entry {
+        volume: MessageField::some(volume(id, 1)),
+        ..Default::default()
+    };
+    let page = |id, next: &str| wire::ListVolumesResponse {
+        entries: vec![entry(id)],
+        next_token: next.into(),
+        ..Default::default()
+    };
+    let fake = Fake::default()
+        .replies("list_volumes", &page("v1", "after v1"))
+        .replies("list_volumes", &page("v2", ""));
     let report = run(&fake, "volume list").unwrap();
     assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("v1"), Some("v2")));
     assert_eq!(fake.request::<wire::ListVolumesRequest>("list_volumes").starting_token, "after v1");
@@ -143,7 +162,10 @@ fn show_tells_where_this_program_published_it_and_how_full_it_is() {
             "controller_get_volume",
             &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() },
         )
-        .replies("node_get_volume_stats", &wire::NodeGetVolumeStatsResponse { usage: vec![bytes], ..Default::default() });
+        .replies(
+            "node_get_volume_stats",
+            &wire::NodeGetVolumeStatsResponse { usage: vec![bytes], ..Default::default() },
+        );
     let report = run_in(runtime.path(), &fake, "volume show v1").unwrap();
     assert_eq!(
         report.text,
@@ -161,7 +183,8 @@ fn show_tells_where_this_program_published_it_and_how_full_it_is() {
 
 #[test]
 fn a_volume_that_is_not_there_exits_with_3() {
-    let fake = Fake::default().refuses("controller_get_volume", Error::not_found("there is no volume \"v1\""));
+    let fake =
+        Fake::default().refuses("controller_get_volume", Error::not_found("there is no volume \"v1\""));
     assert_eq!(run(&fake, "volume show v1").unwrap_err().exit_code(), 3);
 }
 
@@ -190,9 +213,14 @@ fn an_expansion_of_a_volume_that_is_not_published_says_when_the_node_follows() {
 #[test]
 fn an_expansion_that_the_node_refuses_says_what_has_happened() {
     let error = Error::precondition("read-only");
-    let fake = Fake::default().replies("controller_expand_volume", &expanded(1)).refuses("node_expand_volume", error);
+    let fake = Fake::default()
+        .replies("controller_expand_volume", &expanded(1))
+        .refuses("node_expand_volume", error);
     let refused = run(&fake, "volume expand v1 --size 1 --path /mnt/b").unwrap_err();
-    assert_eq!(refused.to_string(), "FAILED_PRECONDITION: the volume is larger now, but not at /mnt/b: read-only");
+    assert_eq!(
+        refused.to_string(),
+        "FAILED_PRECONDITION: the volume is larger now, but not at /mnt/b: read-only"
+    );
     assert_eq!(run(&Fake::default(), "volume expand v1").unwrap_err().exit_code(), 2);
 }
 

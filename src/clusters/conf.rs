@@ -12,7 +12,8 @@ impl Conf {
     /// Reads `text`.
     ///
     /// # Errors
-    /// The number of a line that is neither a section nor a setting. The line is not shown: it may be part of a key.
+    /// The number of a line that is neither a section nor a setting. The line is not shown: it may be part of
+    /// a key.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut conf = Self::default();
         let mut section = String::from("global");
@@ -33,7 +34,9 @@ impl Conf {
 
     /// A setting for a client: from the most specific section that has it.
     pub(super) fn get(&self, user: &str, name: &str) -> Option<&str> {
-        [&format!("client.{user}"), "client", "global"].into_iter().find_map(|section| self.in_section(section, name))
+        [&format!("client.{user}"), "client", "global"]
+            .into_iter()
+            .find_map(|section| self.in_section(section, name))
     }
 
     /// A setting of this very section.
@@ -76,8 +79,10 @@ mod tests {
 
     #[test]
     fn comments_quotes_and_continued_lines() {
-        let conf =
-            Conf::parse("# a\n; b\n[global] # c\nfsid = x ; d\nmon host = \"a#1\" # e\npath = a, \\\n b\nempty =\n").unwrap();
+        let conf = Conf::parse(
+            "# a\n; b\n[global] # c\nfsid = x ; d\nmon host = \"a#1\" # e\npath = a, \\\n b\nempty =\n",
+        )
+        .unwrap();
         let get = |name| conf.get("admin", name);
         assert_eq!((get("fsid"), get("mon_host")), (Some("x"), Some("a#1")));
         assert_eq!(get("path").map(|path| path.split_whitespace().collect::<String>()), Some("a,b".into()));
@@ -86,7 +91,10 @@ mod tests {
 
     #[test]
     fn the_most_specific_section_wins() {
-        let conf = Conf::parse("keyring = g\n[client]\nkeyring = c\n[client.web]\nkeyring = w\n[mon]\nkeyring = m\n").unwrap();
+        let conf = Conf::parse(
+            "keyring = g\n[client]\nkeyring = c\n[client.web]\nkeyring = w\n[mon]\nkeyring = m\n",
+        )
+        .unwrap();
         assert_eq!((conf.get("web", "keyring"), conf.get("admin", "keyring")), (Some("w"), Some("c")));
         assert_eq!(conf.in_section("global", "keyring"), Some("g"));
     }

@@ -6,7 +6,8 @@ use super::conf::Conf;
 use super::files::Files;
 use crate::secrets::Secret;
 
-/// Bytes before the secret itself: type, two times of creation, length (`CryptoKey::encode` in Ceph's sources).
+/// Bytes before the secret itself: type, two times of creation, length (`CryptoKey::encode` in Ceph's
+/// sources).
 const HEADER: usize = 12;
 
 /// Where a cluster's own key comes from.
@@ -26,7 +27,8 @@ impl KeyFile {
         let key = match self {
             Self::Bare(_) => Some(text.reveal().trim().to_string()),
             Self::Keyring(_) => {
-                let keyring = Conf::parse(text.reveal()).map_err(|what| format!("{}: {what}", path.display()))?;
+                let keyring =
+                    Conf::parse(text.reveal()).map_err(|what| format!("{}: {what}", path.display()))?;
                 keyring.in_section(&format!("client.{user}"), "key").map(str::to_string)
             }
         };
@@ -42,11 +44,13 @@ impl KeyFile {
     }
 }
 
-/// Whether a text is a key as Ceph writes it. One that is not would be repeated by Ceph's tools in their messages.
+/// Whether a text is a key as Ceph writes it. One that is not would be repeated by Ceph's tools in their
+/// messages.
 pub(super) fn check(key: &str) -> Result<(), String> {
     let advice = "copy it once more with `ceph auth print-key`";
     let bytes = decode(key).ok_or_else(|| format!("the key is not valid base64: {advice}"))?;
-    let length = bytes.get(HEADER - 2..HEADER).map(|length| usize::from(u16::from_le_bytes([length[0], length[1]])));
+    let length =
+        bytes.get(HEADER - 2..HEADER).map(|length| usize::from(u16::from_le_bytes([length[0], length[1]])));
     match length == Some(bytes.len().saturating_sub(HEADER)) && bytes.len() > HEADER {
         true => Ok(()),
         false => Err(format!("the key is cut short or not one of Ceph's: {advice}")),
@@ -89,7 +93,8 @@ pub(super) enum Search {
     Nowhere(Vec<PathBuf>),
 }
 
-/// Looks for the key of `user` where Ceph does: the settings `key`, `keyfile` and `keyring` of the conf, else the usual keyrings.
+/// Looks for the key of `user` where Ceph does: the settings `key`, `keyfile` and `keyring` of the conf, else
+/// the usual keyrings.
 pub(super) fn search(files: &mut Files, conf: &Conf, conf_path: &Path, user: &str) -> Result<Search, String> {
     if conf.get(user, "auth_client_required").or_else(|| conf.get(user, "auth_supported")) == Some("none") {
         return Ok(Search::ByTools("not needed: the cluster asks for none"));
@@ -100,7 +105,8 @@ pub(super) fn search(files: &mut Files, conf: &Conf, conf_path: &Path, user: &st
     }
     let cluster = conf_path.file_stem().unwrap_or_default().to_string_lossy();
     let expand = |text: &str| {
-        let pairs = [("cluster", &*cluster), ("name", &format!("client.{user}")), ("type", "client"), ("id", user)];
+        let pairs =
+            [("cluster", &*cluster), ("name", &format!("client.{user}")), ("type", "client"), ("id", user)];
         pairs.iter().fold(text.to_string(), |text, (name, value)| {
             text.replace(&format!("${{{name}}}"), value).replace(&format!("${name}"), value)
         })
@@ -109,12 +115,14 @@ pub(super) fn search(files: &mut Files, conf: &Conf, conf_path: &Path, user: &st
         let file = KeyFile::Bare(path.into());
         return Ok(Search::Found(file.read(files, user)?, file.path().to_path_buf()));
     }
-    let usual = "/etc/ceph/$cluster.$name.keyring,/etc/ceph/$cluster.keyring,/etc/ceph/keyring,/etc/ceph/keyring.bin";
+    let usual =
+        "/etc/ceph/$cluster.$name.keyring,/etc/ceph/$cluster.keyring,/etc/ceph/keyring,/etc/ceph/keyring.bin";
     let places = expand(conf.get(user, "keyring").unwrap_or(usual));
     if places.contains('$') {
         return Ok(Search::ByTools("as Ceph finds it"));
     }
-    let places: Vec<PathBuf> = places.split([',', ';', ' ']).filter(|it| !it.is_empty()).map(PathBuf::from).collect();
+    let places: Vec<PathBuf> =
+        places.split([',', ';', ' ']).filter(|it| !it.is_empty()).map(PathBuf::from).collect();
     first_of(files, places, user)
 }
 
@@ -160,8 +168,11 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (bare, keyring) = (dir.path().join("key"), dir.path().join("keyring"));
         fs::write(&bare, format!("{KEY}\n")).unwrap();
-        fs::write(&keyring, format!("[client.web]\n\tkey = {KEY}\n\tcaps mon = \"profile rbd\"\n[client.other]\nkey=x\n"))
-            .unwrap();
+        fs::write(
+            &keyring,
+            format!("[client.web]\n\tkey = {KEY}\n\tcaps mon = \"profile rbd\"\n[client.other]\nkey=x\n"),
+        )
+        .unwrap();
         let mut files = Files::default();
         assert_eq!(KeyFile::Bare(bare.clone()).read(&mut files, "web").unwrap().reveal(), KEY);
         let keyring = KeyFile::Keyring(keyring);
@@ -179,13 +190,18 @@ pub(super) mod tests {
         let keyring = dir.path().join("main.client.web.keyring");
         fs::write(&keyring, format!("[client.web]\nkey = {KEY}\n")).unwrap();
         let at = dir.path().join("main.conf");
-        let search = |text: &str| super::search(&mut Files::default(), &Conf::parse(text).unwrap(), &at, "web");
+        let search =
+            |text: &str| super::search(&mut Files::default(), &Conf::parse(text).unwrap(), &at, "web");
         let place = dir.path().display();
         let found = search(&format!("keyring = /nowhere/$name,{place}/$cluster.$name.keyring")).unwrap();
         assert!(matches!(found, Search::Found(key, path) if key.reveal() == KEY && path == keyring));
         assert!(matches!(search("keyring = /nowhere/$host"), Ok(Search::ByTools("as Ceph finds it"))));
         assert!(matches!(search("auth client required = none"), Ok(Search::ByTools(_))));
-        assert!(matches!(search("keyring = /nowhere/$id"), Ok(Search::Nowhere(at)) if at == [PathBuf::from("/nowhere/web")]));
-        assert!(matches!(search(&format!("[client]\nkey = {KEY}")), Ok(Search::Found(_, path)) if path == at));
+        assert!(
+            matches!(search("keyring = /nowhere/$id"), Ok(Search::Nowhere(at)) if at == [PathBuf::from("/nowhere/web")])
+        );
+        assert!(
+            matches!(search(&format!("[client]\nkey = {KEY}")), Ok(Search::Found(_, path)) if path == at)
+        );
     }
 }

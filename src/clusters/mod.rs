@@ -1,8 +1,8 @@
 //! Which Ceph clusters there are, how they are reached and with whose key.
 //!
-//! Everything is read at start, at SIGHUP and soon after one of the files has changed, keys included: a key that was rotated is
-//! used from then on. What cannot be read never takes a cluster away that works: it stays as it was, and what is wrong is logged
-//! and shown by `cephlet config`.
+//! Everything is read at start, at SIGHUP and soon after one of the files has changed, keys included: a key
+//! that was rotated is used from then on. What cannot be read never takes a cluster away that works: it stays
+//! as it was, and what is wrong is logged and shown by `cephlet config`.
 
 mod conf;
 mod files;
@@ -111,7 +111,8 @@ impl Clusters {
     /// The cluster of this name; None where no such one is set up.
     ///
     /// # Errors
-    /// Precondition, with the reason, for one that is set up but cannot be used, and for all while nothing could be read at all.
+    /// Precondition, with the reason, for one that is set up but cannot be used, and for all while nothing
+    /// could be read at all.
     pub fn find(&self, name: &str) -> Result<Option<Arc<Cluster>>> {
         let current = self.current.read();
         match (current.entries.get(name), &current.trouble) {
@@ -120,9 +121,9 @@ impl Clusters {
                 let why = trouble.as_deref().unwrap_or("it cannot be read");
                 Err(Error::precondition(format!("cluster {name:?} is disabled: {why}")))
             }
-            (None, Some(why)) if current.entries.is_empty() => {
-                Err(Error::precondition(format!("cluster {name:?} is not known, because no cluster could be read: {why}")))
-            }
+            (None, Some(why)) if current.entries.is_empty() => Err(Error::precondition(format!(
+                "cluster {name:?} is not known, because no cluster could be read: {why}"
+            ))),
             (None, _) => Ok(None),
         }
     }
@@ -154,19 +155,28 @@ impl Clusters {
         if current.entries.values().any(|entry| entry.cluster.is_some()) {
             return None;
         }
-        let troubles = current.entries.values().filter_map(|entry| entry.trouble.as_deref()).chain(current.trouble.as_deref());
+        let troubles = current
+            .entries
+            .values()
+            .filter_map(|entry| entry.trouble.as_deref())
+            .chain(current.trouble.as_deref());
         let troubles = troubles.collect::<Vec<_>>().join("; ");
         Some(if troubles.is_empty() { self.absence() } else { troubles })
     }
 
     fn absence(&self) -> String {
-        format!("no Ceph cluster is set up: there is no {}, and CEPHLET_CLUSTERS is not set", self.source.path().display())
+        format!(
+            "no Ceph cluster is set up: there is no {}, and CEPHLET_CLUSTERS is not set",
+            self.source.path().display()
+        )
     }
 
     /// These clusters, which never change.
     #[cfg(test)]
     pub fn of(clusters: impl IntoIterator<Item = Cluster>) -> Self {
-        let entry = |cluster: Cluster| (cluster.name.clone(), Entry { cluster: Some(Arc::new(cluster)), trouble: None });
+        let entry = |cluster: Cluster| {
+            (cluster.name.clone(), Entry { cluster: Some(Arc::new(cluster)), trouble: None })
+        };
         let set = Set { entries: clusters.into_iter().map(entry).collect(), trouble: None };
         let source = Source::File { path: "/nonexistent".into(), credentials: None };
         Self { source, current: RwLock::new(set), files: Mutex::default() }
@@ -181,9 +191,15 @@ impl Set {
                 let mut former = std::mem::take(&mut self.entries);
                 let mut entry = |name: &str, cluster: Result<Cluster, String>| match cluster {
                     Ok(cluster) => Entry { cluster: Some(Arc::new(cluster)), trouble: None },
-                    Err(why) => Entry { cluster: former.remove(name).and_then(|entry| entry.cluster), trouble: Some(why) },
+                    Err(why) => Entry {
+                        cluster: former.remove(name).and_then(|entry| entry.cluster),
+                        trouble: Some(why),
+                    },
                 };
-                self.entries = clusters.into_iter().map(|(name, cluster)| (name.clone(), entry(&name, cluster))).collect();
+                self.entries = clusters
+                    .into_iter()
+                    .map(|(name, cluster)| (name.clone(), entry(&name, cluster)))
+                    .collect();
                 self.trouble = None;
             }
         }
@@ -191,7 +207,11 @@ impl Set {
 
     fn log(&self, source: &Source) {
         if let Some(why) = &self.trouble {
-            let kept = if self.entries.is_empty() { "no cluster can be used" } else { "the clusters stay as they were" };
+            let kept = if self.entries.is_empty() {
+                "no cluster can be used"
+            } else {
+                "the clusters stay as they were"
+            };
             log::error!("{why}; {kept}");
             return;
         }
@@ -199,7 +219,9 @@ impl Set {
             match (&entry.cluster, &entry.trouble) {
                 (None, Some(why)) => log::error!("cluster {name:?} is disabled: {why}"),
                 (Some(_), Some(why)) => log::error!("cluster {name:?} stays as it was: {why}"),
-                (Some(cluster), None) => log::info!("cluster {name:?} of {}: {cluster}", source.path().display()),
+                (Some(cluster), None) => {
+                    log::info!("cluster {name:?} of {}: {cluster}", source.path().display())
+                }
                 (None, None) => {}
             }
         }
@@ -227,14 +249,18 @@ impl Cluster {
         self.key_from = key_from;
     }
 
-    /// The credentials of a request's secrets (`userID`, `userKey`), else the cluster's own. Other secrets are passed over.
+    /// The credentials of a request's secrets (`userID`, `userKey`), else the cluster's own. Other secrets
+    /// are passed over.
     ///
     /// # Errors
-    /// Invalid argument where a request has only one of the two, or one that cannot be right; Unauthenticated where there are no
-    /// credentials at all. Both say what to set, and never show a key.
+    /// Invalid argument where a request has only one of the two, or one that cannot be right; Unauthenticated
+    /// where there are no credentials at all. Both say what to set, and never show a key.
     pub fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
         let only = |there: &str, missing: &str| {
-            Err(Error::invalid(format!("the secret {there:?} was given without {missing:?}: cluster {:?} needs both", self.name)))
+            Err(Error::invalid(format!(
+                "the secret {there:?} was given without {missing:?}: cluster {:?} needs both",
+                self.name
+            )))
         };
         match (secrets.get("userID"), secrets.get("userKey")) {
             (Some(user), Some(key)) => from_secrets(user, key),
@@ -247,15 +273,18 @@ impl Cluster {
     fn no_credentials(&self) -> Error {
         let Self { name, key_from, .. } = self;
         Error::unauthenticated(format!(
-            "cluster {name:?} has no credentials of its own ({key_from}) and the request brought none: set the secrets userID and \
-             userKey, or give cluster {name:?} a user and a key (user and key_file in the file of CEPHLET_CLUSTERS, else \
+            "cluster {name:?} has no credentials of its own ({key_from}) and the request brought none: set \
+             the secrets userID and \
+             userKey, or give cluster {name:?} a user and a key (user and key_file in the file of \
+             CEPHLET_CLUSTERS, else \
              CEPHLET_CEPH_USER and CEPHLET_CEPH_KEYRING)"
         ))
     }
 
     /// Whether a pool and a namespace of it may be used.
     pub fn allows(&self, pool: &str, namespace: &str) -> bool {
-        let among = |allowed: &[String], name: &str| allowed.is_empty() || allowed.iter().any(|it| it == name);
+        let among =
+            |allowed: &[String], name: &str| allowed.is_empty() || allowed.iter().any(|it| it == name);
         among(&self.pools, pool) && among(&self.namespaces, namespace)
     }
 
@@ -264,13 +293,14 @@ impl Cluster {
         monitors::for_tools(&self.monitors)
     }
 
-    /// The monitors for the kernel (`10.0.0.1:6789,10.0.0.2:6789`), and whether they speak messenger version 2 only, so that
-    /// `ms_mode` is needed. Names are resolved now.
+    /// The monitors for the kernel (`10.0.0.1:6789,10.0.0.2:6789`), and whether they speak messenger version
+    /// 2 only, so that `ms_mode` is needed. Names are resolved now.
     ///
     /// # Errors
     /// Unavailable if no name can be resolved; Precondition if no monitor is known.
     pub fn kernel_monitors(&self) -> Result<(String, bool)> {
-        monitors::for_kernel(&self.monitors).map_err(|error| error.context(format!("cluster {:?}", self.name)))
+        monitors::for_kernel(&self.monitors)
+            .map_err(|error| error.context(format!("cluster {:?}", self.name)))
     }
 }
 
@@ -293,10 +323,14 @@ fn from_secrets(user: &Secret, key: &Secret) -> Result<Credentials> {
     Ok(Credentials { user: name.to_string(), key: Some(Secret::new(key)) })
 }
 
-/// Whether this can be a user, without `client.`: one word that is no option and no list (the kernel's options are one).
+/// Whether this can be a user, without `client.`: one word that is no option and no list (the kernel's
+/// options are one).
 pub fn check_user(user: &str) -> Result<(), String> {
-    let plain =
-        |letter: char| !letter.is_whitespace() && !letter.is_control() && !matches!(letter, ',' | '=' | '"' | '\'' | '[' | ']');
+    let plain = |letter: char| {
+        !letter.is_whitespace()
+            && !letter.is_control()
+            && !matches!(letter, ',' | '=' | '"' | '\'' | '[' | ']')
+    };
     match !user.is_empty()
         && user.len() <= 128
         && !user.starts_with('-')

@@ -1,7 +1,8 @@
 //! Addresses of monitors, in every form in which cephadm and people write them.
 //!
-//! Ceph speaks two protocols: messenger version 2, usually at port 3300, and version 1, usually at 6789. An address without
-//! protocol and port means both (`MonMap::init_with_ips`); one with a port alone means version 2 at 3300 and version 1 elsewhere.
+//! Ceph speaks two protocols: messenger version 2, usually at port 3300, and version 1, usually at 6789. An
+//! address without protocol and port means both (`MonMap::init_with_ips`); one with a port alone means
+//! version 2 at 3300 and version 1 elsewhere.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -34,7 +35,11 @@ struct Address<'a> {
 pub fn parse(text: &str) -> Result<Vec<Monitor>, String> {
     let mut monitors: Vec<Monitor> = Vec::new();
     for part in split(text) {
-        match part.strip_prefix('[').and_then(|part| part.strip_suffix(']')).filter(|inner| parse_version(inner).0.is_some()) {
+        match part
+            .strip_prefix('[')
+            .and_then(|part| part.strip_suffix(']'))
+            .filter(|inner| parse_version(inner).0.is_some())
+        {
             Some(group) => {
                 let addresses = split(group).map(parse_address).collect::<Result<Vec<_>, _>>()?;
                 monitors.push(addresses.iter().fold(Monitor::default(), Monitor::with));
@@ -88,15 +93,27 @@ fn parse_address(text: &str) -> Result<Address<'_>, String> {
         None if rest.parse::<Ipv6Addr>().is_ok() => (rest, ""),
         None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
     };
-    let is_name = |host: &str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
-    let plausible = if rest.starts_with('[') { host.parse::<Ipv6Addr>().is_ok() } else { is_name(host) || host.contains(':') };
+    let is_name = |host: &str| {
+        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    };
+    let plausible = if rest.starts_with('[') {
+        host.parse::<Ipv6Addr>().is_ok()
+    } else {
+        is_name(host) || host.contains(':')
+    };
     if host.is_empty() || !plausible {
-        return Err(wrong("allowed are an IPv4 address, an IPv6 address (in brackets if a port follows) and a host name"));
+        return Err(wrong(
+            "allowed are an IPv4 address, an IPv6 address (in brackets if a port follows) and a host name",
+        ));
     }
     let port = match port.strip_prefix(':') {
-        Some(digits) => {
-            Some(digits.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong("its port is no number from 1 to 65535"))?)
-        }
+        Some(digits) => Some(
+            digits
+                .parse()
+                .ok()
+                .filter(|port| *port > 0)
+                .ok_or_else(|| wrong("its port is no number from 1 to 65535"))?,
+        ),
         None if port.is_empty() => None,
         None => return Err(wrong("only a port may follow ']'")),
     };
@@ -125,10 +142,15 @@ impl Monitor {
     /// For `-m` of the tools. They read protocols before numeric addresses only.
     fn for_tools(&self) -> String {
         let numeric = |address: &str| address.parse::<SocketAddr>().is_ok();
-        let addresses =
-            [("v2", &self.v2), ("v1", &self.v1)].into_iter().filter_map(|(version, it)| Some((version, it.as_deref()?)));
+        let addresses = [("v2", &self.v2), ("v1", &self.v1)]
+            .into_iter()
+            .filter_map(|(version, it)| Some((version, it.as_deref()?)));
         let written: Vec<String> = addresses
-            .map(|(version, address)| if numeric(address) { format!("{version}:{address}") } else { address.to_string() })
+            .map(
+                |(version, address)| {
+                    if numeric(address) { format!("{version}:{address}") } else { address.to_string() }
+                },
+            )
             .collect();
         match written.as_slice() {
             [v2, _] if v2.starts_with("v2:") => format!("[{}]", written.join(",")),
@@ -151,18 +173,24 @@ pub fn for_tools(monitors: &[Monitor]) -> String {
     monitors.iter().map(Monitor::for_tools).collect::<Vec<_>>().join(",")
 }
 
-/// For the kernel's `mon_addrs`, names resolved, and whether they speak version 2 only, for which the kernel needs `ms_mode`.
+/// For the kernel's `mon_addrs`, names resolved, and whether they speak version 2 only, for which the kernel
+/// needs `ms_mode`.
 ///
 /// # Errors
 /// Unavailable, naming the host, if no name can be resolved.
 pub fn for_kernel(monitors: &[Monitor]) -> Result<(String, bool)> {
     let only_v2 = monitors.iter().all(|monitor| monitor.v1.is_none());
-    let addresses = monitors.iter().filter_map(|monitor| if only_v2 { monitor.v2.as_deref() } else { monitor.v1.as_deref() });
+    let addresses = monitors
+        .iter()
+        .filter_map(|monitor| if only_v2 { monitor.v2.as_deref() } else { monitor.v1.as_deref() });
     let (mut seen, mut resolved, mut failed) = (BTreeSet::new(), Vec::new(), None);
     for address in addresses {
         match address.to_socket_addrs() {
             Ok(found) => resolved.extend(found.filter(|it| seen.insert(*it)).map(|it| it.to_string())),
-            Err(error) => failed = Some(Error::unavailable(format!("the monitor {address} cannot be resolved: {error}"))),
+            Err(error) => {
+                failed =
+                    Some(Error::unavailable(format!("the monitor {address} cannot be resolved: {error}")))
+            }
         }
     }
     match (resolved.is_empty(), failed) {
@@ -196,7 +224,10 @@ mod tests {
         let b = || both("10.0.0.2:3300", "10.0.0.2:6789");
         let ip6 = || both("[fd00::1]:3300", "[fd00::1]:6789");
         let cases: [(&str, Vec<Monitor>); 18] = [
-            ("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0] [v2:10.0.0.2:3300/0,v1:10.0.0.2:6789/0]", vec![a(), b()]),
+            (
+                "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0] [v2:10.0.0.2:3300/0,v1:10.0.0.2:6789/0]",
+                vec![a(), b()],
+            ),
             ("[v2:10.0.0.1:3300,v1:10.0.0.1:6789],[v2:10.0.0.2:3300,v1:10.0.0.2:6789]", vec![a(), b()]),
             ("v2:10.0.0.1:3300,v1:10.0.0.1:6789", vec![a()]),
             ("v1:10.0.0.1:6789/0,v2:10.0.0.1:3300/0", vec![a()]),
@@ -212,7 +243,10 @@ mod tests {
             ("fd00::1", vec![ip6()]),
             ("[v2:[fd00::1]:3300/0,v1:[fd00::1]:6789/0]", vec![ip6()]),
             ("v2:[fd00::1]:3300,v1:[fd00::1]:6789", vec![ip6()]),
-            ("mon-a.example.org\tmon-b:6789", vec![both("mon-a.example.org:3300", "mon-a.example.org:6789"), v1("mon-b:6789")]),
+            (
+                "mon-a.example.org\tmon-b:6789",
+                vec![both("mon-a.example.org:3300", "mon-a.example.org:6789"), v1("mon-b:6789")],
+            ),
             ("v2:10.0.0.1:3300,v1:10.0.0.2:6789", vec![v2("10.0.0.1:3300"), v1("10.0.0.2:6789")]),
         ];
         for (text, monitors) in cases {
@@ -222,7 +256,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        for text in ["10.0.0.1:0", "10.0.0.1:x", "[fd00::1", "[mon]:6789", "[fd00::1]6789", "a b!c", "v2:", "tcp://x", "a:1:2"] {
+        for text in [
+            "10.0.0.1:0",
+            "10.0.0.1:x",
+            "[fd00::1",
+            "[mon]:6789",
+            "[fd00::1]6789",
+            "a b!c",
+            "v2:",
+            "tcp://x",
+            "a:1:2",
+        ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains("is not the address of a monitor"), "{text}: {error}");
         }
@@ -232,7 +276,10 @@ mod tests {
     #[test]
     fn tools_get_what_they_can_read() {
         let text = |list: &str| for_tools(&parse(list).unwrap());
-        assert_eq!(text("10.0.0.1 [fd00::1]"), "[v2:10.0.0.1:3300,v1:10.0.0.1:6789],[v2:[fd00::1]:3300,v1:[fd00::1]:6789]");
+        assert_eq!(
+            text("10.0.0.1 [fd00::1]"),
+            "[v2:10.0.0.1:3300,v1:10.0.0.1:6789],[v2:[fd00::1]:3300,v1:[fd00::1]:6789]"
+        );
         assert_eq!(text("10.0.0.1:7000 v2:10.0.0.2:3301"), "v1:10.0.0.1:7000,v2:10.0.0.2:3301");
         assert_eq!(text("mon-a mon-b:6789"), "mon-a,mon-b:6789");
     }
@@ -241,11 +288,20 @@ mod tests {
     fn the_kernel_gets_numbers_of_one_protocol() {
         let kernel = |list: &str| for_kernel(&parse(list).unwrap());
         assert_eq!(kernel("10.0.0.1,[fd00::1]").unwrap(), ("10.0.0.1:6789,[fd00::1]:6789".into(), false));
-        assert_eq!(kernel("v2:10.0.0.1:3300,v2:10.0.0.2").unwrap(), ("10.0.0.1:3300,10.0.0.2:3300".into(), true));
-        assert_eq!(kernel("v2:10.0.0.1,10.0.0.2:6789,10.0.0.2:6789").unwrap(), ("10.0.0.2:6789".into(), false));
+        assert_eq!(
+            kernel("v2:10.0.0.1:3300,v2:10.0.0.2").unwrap(),
+            ("10.0.0.1:3300,10.0.0.2:3300".into(), true)
+        );
+        assert_eq!(
+            kernel("v2:10.0.0.1,10.0.0.2:6789,10.0.0.2:6789").unwrap(),
+            ("10.0.0.2:6789".into(), false)
+        );
         assert!(kernel("localhost").unwrap().0.contains("127.0.0.1:6789"));
         let error = kernel("nobody.invalid").unwrap_err();
-        assert!(error.kind() == Kind::Unavailable && error.message().contains("nobody.invalid:6789"), "{error}");
+        assert!(
+            error.kind() == Kind::Unavailable && error.message().contains("nobody.invalid:6789"),
+            "{error}"
+        );
         assert_eq!(kernel("nobody.invalid 10.0.0.1").unwrap().0, "10.0.0.1:6789");
         assert_eq!(for_kernel(&[]).unwrap_err().kind(), Kind::Precondition);
     }

@@ -13,7 +13,8 @@ use crate::config::{BackendName, Config};
 use crate::spelling;
 
 /// The settings of a cluster in the file.
-const SETTINGS: [&str; 9] = ["monitors", "conf", "user", "key_file", "keyring", "credential", "pools", "namespaces", "fsid"];
+const SETTINGS: [&str; 9] =
+    ["monitors", "conf", "user", "key_file", "keyring", "credential", "pools", "namespaces", "fsid"];
 
 /// The longest name of a cluster, in bytes: it is a field of every ID.
 const MAX_NAME: usize = 24;
@@ -71,7 +72,10 @@ impl Source {
             Self::Host { conf, wanted: false, .. } if !files.exists(conf) => Ok(BTreeMap::new()),
             Self::Host { conf, user, keyring, .. } => {
                 let key = keyring.clone().map(KeyFile::Keyring);
-                Ok(BTreeMap::from([(HOST_CLUSTER.to_string(), from_conf(&mut files, HOST_CLUSTER, conf, Some(user), key))]))
+                Ok(BTreeMap::from([(
+                    HOST_CLUSTER.to_string(),
+                    from_conf(&mut files, HOST_CLUSTER, conf, Some(user), key),
+                )]))
             }
             Self::File { path, credentials } => from_file(&mut files, path, credentials.as_deref()),
         };
@@ -80,12 +84,19 @@ impl Source {
 }
 
 /// A cluster that a ceph.conf describes. Without a key it is one in reduced mode.
-fn from_conf(files: &mut Files, name: &str, path: &Path, user: Option<&str>, key: Option<KeyFile>) -> Result<Cluster, String> {
+fn from_conf(
+    files: &mut Files,
+    name: &str,
+    path: &Path,
+    user: Option<&str>,
+    key: Option<KeyFile>,
+) -> Result<Cluster, String> {
     let conf = Conf::parse(&files.read(path)?).map_err(|what| format!("{}: {what}", path.display()))?;
     let list = conf.in_section("global", "mon_host").unwrap_or_default();
     let mut cluster = Cluster::named(name);
     if !list.is_empty() {
-        cluster.monitors = monitors::parse(list).map_err(|what| format!("{}: mon host: {what}", path.display()))?;
+        cluster.monitors =
+            monitors::parse(list).map_err(|what| format!("{}: mon host: {what}", path.display()))?;
     }
     cluster.fsid = conf.in_section("global", "fsid").map(str::to_string);
     cluster.conf = Some(path.to_path_buf());
@@ -135,9 +146,13 @@ impl<'a> Entry<'a> {
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
             return Err(format!("its name may have up to {MAX_NAME} letters, digits, '-', '_' and '.'"));
         }
-        let Value::Object(settings) = settings else { return Err(format!("write it as a table [cluster.{name}]")) };
+        let Value::Object(settings) = settings else {
+            return Err(format!("write it as a table [cluster.{name}]"));
+        };
         match settings.keys().find(|key| !SETTINGS.contains(&key.as_str())) {
-            Some(wrong) => Err(format!("{wrong:?} is not known; did you mean {:?}?", spelling::nearest(wrong, SETTINGS))),
+            Some(wrong) => {
+                Err(format!("{wrong:?} is not known; did you mean {:?}?", spelling::nearest(wrong, SETTINGS)))
+            }
             None => Ok(Self { name, settings }),
         }
     }
@@ -171,8 +186,12 @@ impl<'a> Entry<'a> {
         let mut cluster = Cluster::named(self.name);
         cluster.monitors = monitors::parse(&list).map_err(|what| format!("monitors: {what}"))?;
         match (user, key) {
-            (Some(user), Some(key)) => cluster.own(&user, Some(key.read(files, &user)?), key.path().display().to_string()),
-            (Some(user), None) => return Err(format!("user {user:?} needs one of 'key_file', 'keyring' and 'credential'")),
+            (Some(user), Some(key)) => {
+                cluster.own(&user, Some(key.read(files, &user)?), key.path().display().to_string())
+            }
+            (Some(user), None) => {
+                return Err(format!("user {user:?} needs one of 'key_file', 'keyring' and 'credential'"));
+            }
             (None, _) => {}
         }
         Ok(cluster)
@@ -198,7 +217,8 @@ impl<'a> Entry<'a> {
             (None, None, Some(name)) => match credentials {
                 Some(directory) => Ok(Some(KeyFile::Bare(directory.join(name)))),
                 None => Err(format!(
-                    "the credential {name:?} can only be read by the service: systemd sets CREDENTIALS_DIRECTORY for a unit with \
+                    "the credential {name:?} can only be read by the service: systemd sets \
+                     CREDENTIALS_DIRECTORY for a unit with \
                      LoadCredential={name}:PATH"
                 )),
             },

@@ -10,7 +10,11 @@ fn read(settings: &str) -> Result<Cluster, String> {
     let path = |name: &str| dir.path().join(name);
     fs::write(path("key"), KEY).unwrap();
     fs::write(path("keyring"), format!("[client.web]\nkey = {KEY}\n")).unwrap();
-    fs::write(path("x.conf"), "[global]\nfsid = of-conf\nmon host = 10.0.0.7:6789\nkeyring = /nonexistent/keyring\n").unwrap();
+    fs::write(
+        path("x.conf"),
+        "[global]\nfsid = of-conf\nmon host = 10.0.0.7:6789\nkeyring = /nonexistent/keyring\n",
+    )
+    .unwrap();
     let text = format!("[cluster.main]\n{}\n", settings.replace("DIR", &dir.path().display().to_string()));
     fs::write(path("clusters.toml"), text).unwrap();
     let source = Source::File { path: path("clusters.toml"), credentials: Some(dir.path().to_path_buf()) };
@@ -19,11 +23,15 @@ fn read(settings: &str) -> Result<Cluster, String> {
 
 #[test]
 fn a_cluster_is_described_by_monitors() {
-    let settings = "monitors = ['10.0.0.1', 'v1:10.0.0.2:6789']\nuser = 'web'\nkey_file = 'DIR/key'\npools = ['a', 'b']\n\
+    let settings = "monitors = ['10.0.0.1', 'v1:10.0.0.2:6789']\nuser = 'web'\nkey_file = 'DIR/key'\npools = \
+                    ['a', 'b']\n\
                     namespaces = ['', 'n']\nfsid = 'f'";
     let cluster = read(settings).unwrap();
     assert_eq!(cluster.monitors_text(), "[v2:10.0.0.1:3300,v1:10.0.0.1:6789],v1:10.0.0.2:6789");
-    assert_eq!((cluster.pools, cluster.namespaces), (vec!["a".into(), "b".into()], vec![String::new(), "n".into()]));
+    assert_eq!(
+        (cluster.pools, cluster.namespaces),
+        (vec!["a".into(), "b".into()], vec![String::new(), "n".into()])
+    );
     assert_eq!((cluster.fsid.as_deref(), cluster.conf), (Some("f"), None));
     assert_eq!(cluster.credentials.unwrap().key.unwrap().reveal(), KEY);
 }
@@ -31,10 +39,16 @@ fn a_cluster_is_described_by_monitors() {
 #[test]
 fn a_cluster_is_described_by_a_conf() {
     let cluster = read("conf = 'DIR/x.conf'\nuser = 'web'\nkeyring = 'DIR/keyring'").unwrap();
-    assert_eq!((cluster.monitors_text().as_str(), cluster.fsid.as_deref()), ("v1:10.0.0.7:6789", Some("of-conf")));
+    assert_eq!(
+        (cluster.monitors_text().as_str(), cluster.fsid.as_deref()),
+        ("v1:10.0.0.7:6789", Some("of-conf"))
+    );
     assert!(cluster.conf.is_some() && cluster.credentials.unwrap().key.is_some());
     let reduced = read("conf = 'DIR/x.conf'\nuser = 'web'").unwrap();
-    assert_eq!((reduced.credentials, reduced.key_from.as_str()), (None, "no key for client.web in /nonexistent/keyring"));
+    assert_eq!(
+        (reduced.credentials, reduced.key_from.as_str()),
+        (None, "no key for client.web in /nonexistent/keyring")
+    );
     assert!(read("conf = 'DIR/x.conf'").unwrap().credentials.is_none());
 }
 
@@ -66,7 +80,10 @@ fn every_mistake_is_named() {
     ];
     for (settings, what) in cases {
         let error = read(settings).unwrap_err();
-        assert!(error.contains("clusters.toml: cluster \"main\": ") && error.contains(what), "{settings}: {error}");
+        assert!(
+            error.contains("clusters.toml: cluster \"main\": ") && error.contains(what),
+            "{settings}: {error}"
+        );
         assert!(!error.contains(KEY), "{error}");
     }
 }

@@ -56,11 +56,16 @@ fn a_bad_entry_leaves_the_others_and_its_own_former_self() {
     let (scene, clusters) = Scene::new(&format!("{ONE}[cluster.bad]\nuser = 'x'\n"));
     let error = clusters.find("bad").unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition);
-    assert!(error.message().contains("\"bad\" is disabled") && error.message().contains("'monitors'"), "{error}");
+    assert!(
+        error.message().contains("\"bad\" is disabled") && error.message().contains("'monitors'"),
+        "{error}"
+    );
     assert_eq!(clusters.all().len(), 1);
     assert!(clusters.find("unknown").unwrap().is_none());
-    scene
-        .write("clusters.toml", &format!("{}pool = ['x']\n[cluster.new]\nmonitors = 'a'\n", ONE.replace("10.0.0.1", "10.0.0.9")));
+    scene.write(
+        "clusters.toml",
+        &format!("{}pool = ['x']\n[cluster.new]\nmonitors = 'a'\n", ONE.replace("10.0.0.1", "10.0.0.9")),
+    );
     clusters.reload();
     assert!(monitors(&clusters, "main").contains("10.0.0.1"), "it stays as it was");
     assert!(clusters.entries()[0].1.trouble.as_ref().unwrap().contains("did you mean \"pools\""));
@@ -89,7 +94,8 @@ fn a_file_that_never_was_readable_is_told_to_every_request() {
     let clusters = Clusters::load(source);
     let error = clusters.find("main").unwrap_err();
     assert!(
-        error.kind() == Kind::Precondition && error.message().contains("/nonexistent/clusters.toml: No such file"),
+        error.kind() == Kind::Precondition
+            && error.message().contains("/nonexistent/clusters.toml: No such file"),
         "{error}"
     );
     assert!(clusters.are_set_up() && clusters.trouble().unwrap().contains("No such file"));
@@ -108,7 +114,9 @@ fn a_host_without_a_conf_has_no_cluster_unless_one_is_wanted() {
     assert!(!clusters.are_set_up() && clusters.find("ceph").unwrap().is_none());
     assert!(clusters.trouble().unwrap().contains("no Ceph cluster is set up"));
     let wanted = host(&conf, None, true);
-    assert!(wanted.are_set_up() && wanted.find("ceph").unwrap_err().message().contains("ceph.conf: No such file"));
+    assert!(
+        wanted.are_set_up() && wanted.find("ceph").unwrap_err().message().contains("ceph.conf: No such file")
+    );
     fs::write(&conf, "[global]\nmon host = 10.0.0.1\nfsid = f\n").unwrap();
     clusters.reload_if_changed();
     assert_eq!(clusters.find("ceph").unwrap().unwrap().fsid.as_deref(), Some("f"), "it came later");
@@ -119,19 +127,26 @@ fn a_host_is_served_as_ceph_would() {
     let dir = tempfile::tempdir().unwrap();
     let (conf, keyring) = (dir.path().join("ceph.conf"), dir.path().join("keyring"));
     fs::write(&keyring, format!("[client.admin]\n\tkey = {KEY}\n")).unwrap();
-    fs::write(&conf, format!("[global]\nmon_host = [v2:10.0.0.1:3300/0]\nkeyring = {}\n", keyring.display())).unwrap();
+    fs::write(&conf, format!("[global]\nmon_host = [v2:10.0.0.1:3300/0]\nkeyring = {}\n", keyring.display()))
+        .unwrap();
     let cluster = host(&conf, None, false).find("ceph").unwrap().unwrap();
     let credentials = cluster.credentials(&Secrets::default()).unwrap();
     assert_eq!((credentials.user.as_str(), credentials.key.unwrap().reveal()), ("admin", KEY));
     assert_eq!(cluster.kernel_monitors().unwrap(), ("10.0.0.1:3300".into(), true));
-    assert_eq!((cluster.key_from.as_str(), cluster.conf.as_deref()), (keyring.to_str().unwrap(), Some(conf.as_path())));
+    assert_eq!(
+        (cluster.key_from.as_str(), cluster.conf.as_deref()),
+        (keyring.to_str().unwrap(), Some(conf.as_path()))
+    );
     let missing = host(&conf, Some(Path::new("/nonexistent/keyring")), false);
     assert!(missing.find("ceph").unwrap_err().message().contains("/nonexistent/keyring"));
     fs::remove_file(&keyring).unwrap();
     let reduced = host(&conf, None, false).find("ceph").unwrap().unwrap();
     let error = reduced.credentials(&Secrets::default()).unwrap_err();
     assert_eq!(error.kind(), Kind::Unauthenticated);
-    assert!(error.message().contains("no key for client.admin in ") && error.message().contains("userKey"), "{error}");
+    assert!(
+        error.message().contains("no key for client.admin in ") && error.message().contains("userKey"),
+        "{error}"
+    );
 }
 
 fn with_secrets(pairs: &[(&str, &str)]) -> Result<Credentials> {
@@ -144,10 +159,17 @@ fn with_secrets(pairs: &[(&str, &str)]) -> Result<Credentials> {
 fn secrets_of_a_request_win_and_come_in_pairs() {
     assert_eq!(with_secrets(&[]).unwrap().user, "own");
     assert_eq!(with_secrets(&[("adminID", "x"), ("other", "y")]).unwrap().user, "own");
-    assert_eq!(with_secrets(&[("userID", "client.tenant"), ("userKey", &format!("{KEY}\n"))]).unwrap().user, "tenant");
+    assert_eq!(
+        with_secrets(&[("userID", "client.tenant"), ("userKey", &format!("{KEY}\n"))]).unwrap().user,
+        "tenant"
+    );
     for (there, missing) in [("userID", "userKey"), ("userKey", "userID")] {
         let error = with_secrets(&[(there, KEY)]).unwrap_err();
-        assert!(error.kind() == Kind::InvalidArgument && error.message().contains(&format!("without \"{missing}\"")), "{error}");
+        assert!(
+            error.kind() == Kind::InvalidArgument
+                && error.message().contains(&format!("without \"{missing}\"")),
+            "{error}"
+        );
     }
     for (user, key) in [("tenant", "AQDwrong"), ("--help", KEY), ("", KEY)] {
         let error = with_secrets(&[("userID", user), ("userKey", key)]).unwrap_err();

@@ -13,7 +13,8 @@ use crate::spelling;
 
 pub use variables::{VARIABLES, Variable};
 
-/// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime directory.
+/// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime
+/// directory.
 pub const SOCKET: &str = "csi.sock";
 
 /// What describes the one cluster of a host.
@@ -159,17 +160,27 @@ impl Config {
     }
 
     /// The configuration in these variables.
-    pub fn from_variables(role: Role, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, Vec<Mistake>> {
+    pub fn from_variables(
+        role: Role,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, Vec<Mistake>> {
         let mut reader = Reader::new(variables);
         let config = Self::read(&mut reader, role);
         reader.refuse_unknown();
-        if reader.mistakes.is_empty() { Ok(Self { settings: reader.settings, ..config }) } else { Err(reader.mistakes) }
+        if reader.mistakes.is_empty() {
+            Ok(Self { settings: reader.settings, ..config })
+        } else {
+            Err(reader.mistakes)
+        }
     }
 
     fn read(reader: &mut Reader, role: Role) -> Self {
-        let state_dir = reader.directory("CEPHLET_STATE_DIR", "STATE_DIRECTORY", Path::new("/var/lib/cephlet"));
-        let runtime_dir = reader.directory("CEPHLET_RUNTIME_DIR", "RUNTIME_DIRECTORY", Path::new("/run/cephlet"));
-        // Where the daemon listens is for the orchestrator to say; the command line looks where the unit file puts it.
+        let state_dir =
+            reader.directory("CEPHLET_STATE_DIR", "STATE_DIRECTORY", Path::new("/var/lib/cephlet"));
+        let runtime_dir =
+            reader.directory("CEPHLET_RUNTIME_DIR", "RUNTIME_DIRECTORY", Path::new("/run/cephlet"));
+        // Where the daemon listens is for the orchestrator to say; the command line looks where the unit file
+        // puts it.
         let socket = match role {
             Role::Daemon => String::new(),
             Role::Client => runtime_dir.join(SOCKET).display().to_string(),
@@ -181,7 +192,11 @@ impl Config {
             name: reader.known("CEPHLET_NAME", parse::plugin_name),
             instance: reader.known("CEPHLET_INSTANCE", parse::instance),
             services: reader.known("CEPHLET_SERVICES", parse::services),
-            local_dir: reader.value("CEPHLET_LOCAL_DIR", &state_dir.join("local").display().to_string(), parse::path),
+            local_dir: reader.value(
+                "CEPHLET_LOCAL_DIR",
+                &state_dir.join("local").display().to_string(),
+                parse::path,
+            ),
             workers: reader.known("CEPHLET_WORKERS", |text| parse::number(text, 4, 256)),
             queue: reader.known("CEPHLET_QUEUE", |text| parse::number(text, 1, 65536)),
             lock_slots: reader.known("CEPHLET_LOCK_SLOTS", |text| parse::number(text, 16, 65536)),
@@ -240,7 +255,12 @@ impl Reader {
     }
 
     /// A variable with this default. A mistake is noted and anything taken, so that the others are read too.
-    fn value<T: Default>(&mut self, name: &str, default: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
+    fn value<T: Default>(
+        &mut self,
+        name: &str,
+        default: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> T {
         let found = self.variables.get(&OsString::from(name)).cloned();
         let text = match &found {
             None => default.to_string(),
@@ -248,7 +268,11 @@ impl Reader {
         };
         self.remember(name, text.clone(), found.is_some());
         parse(&text).unwrap_or_else(|what| {
-            let what = if text.is_empty() { format!("is not set: {what}") } else { format!("found {text:?}: {what}") };
+            let what = if text.is_empty() {
+                format!("is not set: {what}")
+            } else {
+                format!("found {text:?}: {what}")
+            };
             self.mistakes.push(Mistake { name: name.to_string(), what });
             T::default()
         })
@@ -261,11 +285,17 @@ impl Reader {
 
     fn remember(&mut self, name: &str, value: String, from_environment: bool) {
         if let Some(variable) = variables::find(name) {
-            self.settings.push(Setting { name: variable.name, value, from_environment, meaning: variable.meaning });
+            self.settings.push(Setting {
+                name: variable.name,
+                value,
+                from_environment,
+                meaning: variable.meaning,
+            });
         }
     }
 
-    /// A directory: our own variable, else what systemd gives (a list; the first counts), else the usual place.
+    /// A directory: our own variable, else what systemd gives (a list; the first counts), else the usual
+    /// place.
     fn directory(&mut self, name: &str, inherited: &str, usual: &Path) -> PathBuf {
         let given = self.inherited(inherited).unwrap_or_else(|| usual.to_path_buf());
         let first = given.to_string_lossy().split(':').next().unwrap_or_default().to_string();
@@ -286,7 +316,8 @@ impl Reader {
         let file = self.known("CEPHLET_CLUSTERS", parse::optional_path)?;
         for name in CEPH {
             if self.is_set(name) {
-                let what = String::from("has no effect together with CEPHLET_CLUSTERS: put it into that file");
+                let what =
+                    String::from("has no effect together with CEPHLET_CLUSTERS: put it into that file");
                 self.mistakes.push(Mistake { name: name.to_string(), what });
             }
         }
@@ -352,20 +383,32 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_reported_together() {
-        let wrong =
-            [("CSI_ENDPOINT", "tcp://x"), ("CEPHLET_WORKERS", "3"), ("CEPHLET_LOCK_WAIT", "60"), ("CEPHLET_WORKRES", "8")];
+        let wrong = [
+            ("CSI_ENDPOINT", "tcp://x"),
+            ("CEPHLET_WORKERS", "3"),
+            ("CEPHLET_LOCK_WAIT", "60"),
+            ("CEPHLET_WORKRES", "8"),
+        ];
         let mistakes = read(&wrong).unwrap_err();
         let names: Vec<_> = mistakes.iter().map(|mistake| mistake.name.as_str()).collect();
         assert_eq!(names.len(), 4, "{mistakes:?}");
         assert!(wrong.iter().all(|(name, _)| names.contains(name)), "{mistakes:?}");
-        assert!(mistakes.iter().any(|mistake| mistake.what.contains("did you mean CEPHLET_WORKERS")), "{mistakes:?}");
+        assert!(
+            mistakes.iter().any(|mistake| mistake.what.contains("did you mean CEPHLET_WORKERS")),
+            "{mistakes:?}"
+        );
     }
 
     #[test]
     fn the_service_managers_directories_are_taken() {
-        let config = read(&[ENDPOINT, ("STATE_DIRECTORY", "/srv/a:/srv/b"), ("RUNTIME_DIRECTORY", "/run/r")]).unwrap();
-        assert_eq!((config.state_dir.as_path(), config.runtime_dir.as_path()), (Path::new("/srv/a"), Path::new("/run/r")));
-        let config = read(&[ENDPOINT, ("STATE_DIRECTORY", "/srv/a"), ("CEPHLET_STATE_DIR", "/mine")]).unwrap();
+        let config =
+            read(&[ENDPOINT, ("STATE_DIRECTORY", "/srv/a:/srv/b"), ("RUNTIME_DIRECTORY", "/run/r")]).unwrap();
+        assert_eq!(
+            (config.state_dir.as_path(), config.runtime_dir.as_path()),
+            (Path::new("/srv/a"), Path::new("/run/r"))
+        );
+        let config =
+            read(&[ENDPOINT, ("STATE_DIRECTORY", "/srv/a"), ("CEPHLET_STATE_DIR", "/mine")]).unwrap();
         assert_eq!(config.state_dir, Path::new("/mine"));
     }
 

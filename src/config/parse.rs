@@ -13,11 +13,11 @@ type Parsed<T> = Result<T, String>;
 /// A socket's path fits sun_path with its NUL (unix(7)).
 const MAX_SOCKET: usize = 107;
 
-/// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below `/`, as agents that
-/// write `unix://csi/csi.sock` mean it.
+/// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below
+/// `/`, as agents that write `unix://csi/csi.sock` mean it.
 pub fn endpoint(text: &str) -> Parsed<PathBuf> {
-    const ALLOWED: &str =
-        "allowed is the path of a unix socket that ends in .sock: unix:///run/cephlet/csi.sock, or the path alone";
+    const ALLOWED: &str = "allowed is the path of a unix socket that ends in .sock: \
+                           unix:///run/cephlet/csi.sock, or the path alone";
     let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")).unwrap_or(text);
     if path.is_empty() || path.contains("://") || !path.ends_with(".sock") {
         return Err(ALLOWED.to_string());
@@ -56,11 +56,12 @@ pub fn plugin_name(text: &str) -> Parsed<String> {
     let inside = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
     match bytes.len() <= 63 && inside && ends(bytes.first()) && ends(bytes.last()) && text.contains('.') {
         true => Ok(text.to_string()),
-        false => {
-            Err("allowed is a reverse domain name (org.example.csi) of letters, digits, '-' and '.', at most 63, beginning and \
+        false => Err(
+            "allowed is a reverse domain name (org.example.csi) of letters, digits, '-' and '.', at most \
+                 63, beginning and \
                       ending with a letter"
-                .to_string())
-        }
+                .to_string(),
+        ),
     }
 }
 
@@ -118,7 +119,8 @@ pub fn number(text: &str, least: usize, most: usize) -> Parsed<usize> {
 /// A duration with its unit: `500ms`, `60s`, `2m`, `1h`; at least a millisecond and at most a day.
 pub fn duration(text: &str) -> Parsed<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
-    let read = |(unit, factor): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor);
+    let read =
+        |(unit, factor): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor);
     let milliseconds = units.into_iter().find_map(read).filter(|total| (1..=86_400_000).contains(total));
     milliseconds
         .map(Duration::from_millis)
@@ -134,13 +136,16 @@ pub fn single_node_targets(text: &str) -> Parsed<SingleNodeTargets> {
     }
 }
 
-/// A filter in env_logger's syntax: levels, alone or for a module. env_logger itself would only warn of a mistake.
+/// A filter in env_logger's syntax: levels, alone or for a module. env_logger itself would only warn of a
+/// mistake.
 pub fn log_filter(text: &str) -> Parsed<String> {
     let is_level = |word: &str| word.parse::<log::LevelFilter>().is_ok();
-    let is_directive = |part: &str| part.split_once('=').map_or_else(|| is_level(part), |(_, level)| is_level(level));
+    let is_directive =
+        |part: &str| part.split_once('=').map_or_else(|| is_level(part), |(_, level)| is_level(level));
     match text.split(',').all(is_directive) {
         true => Ok(text.to_string()),
-        false => Err("allowed is error, warn, info, debug or trace, or a list like info,cephlet::exec=debug".to_string()),
+        false => Err("allowed is error, warn, info, debug or trace, or a list like info,cephlet::exec=debug"
+            .to_string()),
     }
 }
 
@@ -153,7 +158,14 @@ mod tests {
         for text in ["unix:///run/a.sock", "unix://run/a.sock", "unix:/run/a.sock", "/run/a.sock"] {
             assert_eq!(endpoint(text).as_deref(), Ok(Path::new("/run/a.sock")), "{text}");
         }
-        for text in ["", "unix://", "tcp://1.2.3.4:5", "/run/a", "/run/../a.sock", &format!("/{}.sock", "x".repeat(120))] {
+        for text in [
+            "",
+            "unix://",
+            "tcp://1.2.3.4:5",
+            "/run/a",
+            "/run/../a.sock",
+            &format!("/{}.sock", "x".repeat(120)),
+        ] {
             assert!(endpoint(text).is_err(), "{text}");
         }
     }
@@ -170,7 +182,15 @@ mod tests {
     #[test]
     fn plugin_names_are_reverse_domains() {
         assert!(plugin_name("org.cephlet.csi").is_ok());
-        for text in ["csi", ".org.csi", "org.csi.", "org.csi1", "1org.csi", "org/csi.x", &format!("a.{}b", "x".repeat(64))] {
+        for text in [
+            "csi",
+            ".org.csi",
+            "org.csi.",
+            "org.csi1",
+            "1org.csi",
+            "org/csi.x",
+            &format!("a.{}b", "x".repeat(64)),
+        ] {
             assert!(plugin_name(text).is_err(), "{text}");
         }
     }
@@ -178,8 +198,12 @@ mod tests {
     #[test]
     fn node_ids_must_fit_the_ids_of_volumes() {
         let longest = "n".repeat(ids::MAX_NODE);
-        let place =
-            ids::Place { backend: "local".into(), cluster: longest.clone(), pool: String::new(), namespace: String::new() };
+        let place = ids::Place {
+            backend: "local".into(),
+            cluster: longest.clone(),
+            pool: String::new(),
+            namespace: String::new(),
+        };
         let object = ids::volume_object("default", "x");
         let id = ids::VolumeId { place, object, incarnation: Some("0123456789abcdef".into()) };
         assert_eq!(id.to_string().len(), ids::MAX_ID);

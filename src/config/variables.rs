@@ -1,4 +1,5 @@
-//! The variables: names, defaults, meanings. README and the environment file of the unit are checked against this table.
+//! The variables: names, defaults, meanings. README and the environment file of the unit are checked against
+//! this table.
 
 /// A variable of the environment.
 #[derive(Clone, Copy, Debug)]
@@ -20,20 +21,40 @@ pub const VARIABLES: &[Variable] = &[
     variable("CSI_ENDPOINT", "", "where to listen: unix:///path.sock"),
     variable("CEPHLET_NODE_ID", "", "this node (default: the host name)"),
     variable("CEPHLET_NAME", "org.cephlet.csi", "the plugin's name, as the orchestrator sees it"),
-    variable("CEPHLET_INSTANCE", "default", "part of every derived name; the same on all controllers of one orchestrator"),
+    variable(
+        "CEPHLET_INSTANCE",
+        "default",
+        "part of every derived name; the same on all controllers of one orchestrator",
+    ),
     variable("CEPHLET_SERVICES", "controller,node", "what this copy serves"),
     variable("CEPHLET_BACKENDS", "", "the kinds of storage, of local and rbd (default: all that are set up)"),
     variable("CEPHLET_STATE_DIR", "", "journal and lock (default: $STATE_DIRECTORY, or /var/lib/cephlet)"),
-    variable("CEPHLET_RUNTIME_DIR", "", "what does not outlive a boot (default: $RUNTIME_DIRECTORY, or /run/cephlet)"),
-    variable("CEPHLET_LOCAL_DIR", "", "volumes of the local backend (default: local, in the state directory)"),
+    variable(
+        "CEPHLET_RUNTIME_DIR",
+        "",
+        "what does not outlive a boot (default: $RUNTIME_DIRECTORY, or /run/cephlet)",
+    ),
+    variable(
+        "CEPHLET_LOCAL_DIR",
+        "",
+        "volumes of the local backend (default: local, in the state directory)",
+    ),
     variable("CEPHLET_WORKERS", "8", "threads that work on volumes, 4 to 256"),
     variable("CEPHLET_QUEUE", "256", "calls that may wait for a worker or a volume, 1 to 65536"),
     variable("CEPHLET_LOCK_SLOTS", "1024", "volumes that can be worked on at once, 16 to 65536"),
     variable("CEPHLET_LOCK_WAIT", "60s", "how long a call waits for a volume that another call holds"),
     variable("CEPHLET_TOOL_TIMEOUT", "120s", "how long a command that changes something may take"),
     variable("CEPHLET_TOOLS", "4", "commands that run at once, 1 to 64"),
-    variable("CEPHLET_SINGLE_NODE_TARGETS", "lenient", "a second target for SINGLE_NODE_WRITER: lenient or strict"),
-    variable("CEPHLET_TOOL_PATH", "", "directories to look for tools in, joined by ':' (default: the usual ones)"),
+    variable(
+        "CEPHLET_SINGLE_NODE_TARGETS",
+        "lenient",
+        "a second target for SINGLE_NODE_WRITER: lenient or strict",
+    ),
+    variable(
+        "CEPHLET_TOOL_PATH",
+        "",
+        "directories to look for tools in, joined by ':' (default: the usual ones)",
+    ),
     variable("CEPHLET_CEPH_CONF", "/etc/ceph/ceph.conf", "the one cluster of this host, by the name of ceph"),
     variable("CEPHLET_CEPH_USER", "admin", "its user, without 'client.'"),
     variable("CEPHLET_CEPH_KEYRING", "", "the user's keyring (default: where Ceph looks)"),

@@ -12,16 +12,18 @@ use crate::secrets::Secret;
 /// How long a process may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Asks and changes nothing: 30 s. It is ended earlier when its client's deadline has passed: nobody wants the answer.
+    /// Asks and changes nothing: 30 s. It is ended earlier when its client's deadline has passed: nobody
+    /// wants the answer.
     Question,
-    /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, whatever its client's deadline. Broken off it would leave
-    /// something half made and locks that others wait for; it has the time to end in good order, and the client asks again.
+    /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, whatever its client's deadline. Broken
+    /// off it would leave something half made and locks that others wait for; it has the time to end in good
+    /// order, and the client asks again.
     Change,
     /// Must not be broken off (mkfs, fsck, resize): no deadline, never killed.
     Unbounded,
-    /// Takes as long as it takes, can be broken off at any moment and goes on when it is repeated (flatten): no deadline. It is
-    /// killed as soon as its client's deadline has passed, which is how it is broken off, and when the daemon ends, however that
-    /// ends: nobody would know of it any more.
+    /// Takes as long as it takes, can be broken off at any moment and goes on when it is repeated (flatten):
+    /// no deadline. It is killed as soon as its client's deadline has passed, which is how it is broken off,
+    /// and when the daemon ends, however that ends: nobody would know of it any more.
     Breakable,
 }
 
@@ -32,7 +34,8 @@ impl Class {
     }
 }
 
-/// A command line. Its arguments never hold secrets: they are logged and every user of the machine can see them.
+/// A command line. Its arguments never hold secrets: they are logged and every user of the machine can see
+/// them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cmd {
     pub(super) tool: Tool,
@@ -100,25 +103,28 @@ impl Cmd {
         self
     }
 
-    /// The same, reading `bytes` from an anonymous file in memory: the place for secrets, also as `/proc/self/fd/0`.
+    /// The same, reading `bytes` from an anonymous file in memory: the place for secrets, also as
+    /// `/proc/self/fd/0`.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin.bytes = bytes.into();
         self
     }
 
-    /// The same, with stdin looking as if it had `length` bytes (stat(2)), of which the last ones are zeros that take no memory.
+    /// The same, with stdin looking as if it had `length` bytes (stat(2)), of which the last ones are zeros
+    /// that take no memory.
     #[must_use]
     pub fn stdin_length(mut self, length: u64) -> Self {
         self.stdin.length = length;
         self
     }
 
-    /// The same with `option` and the path of an anonymous file in memory that holds `contents`: the place for a key, which shows
-    /// on no command line, in no log and on no disk.
+    /// The same with `option` and the path of an anonymous file in memory that holds `contents`: the place
+    /// for a key, which shows on no command line, in no log and on no disk.
     ///
-    /// The path reads `/proc/self/fd/3`, then `4`, wherever the command is shown. The process gets the number that the file has
-    /// in the daemon: to move it between fork and exec could hit the pipe by which a failed exec is told.
+    /// The path reads `/proc/self/fd/3`, then `4`, wherever the command is shown. The process gets the number
+    /// that the file has in the daemon: to move it between fork and exec could hit the pipe by which a failed
+    /// exec is told.
     #[must_use]
     pub fn memory_file(mut self, option: &str, contents: Secret) -> Self {
         self.args.push(option.into());
@@ -127,23 +133,24 @@ impl Cmd {
         self
     }
 
-    /// The same as one of a group that may never hold all the places for commands (CEPHLET_TOOLS) at once: those of a cluster,
-    /// which may hang together.
+    /// The same as one of a group that may never hold all the places for commands (CEPHLET_TOOLS) at once:
+    /// those of a cluster, which may hang together.
     #[must_use]
     pub fn share(mut self, share: Arc<str>) -> Self {
         self.share = Some(share);
         self
     }
 
-    /// The same, but what it leaves running is to outlive the daemon also where systemd ends all processes of the daemon's unit.
+    /// The same, but what it leaves running is to outlive the daemon also where systemd ends all processes of
+    /// the daemon's unit.
     #[must_use]
     pub fn outliving(mut self) -> Self {
         self.outlives = true;
         self
     }
 
-    /// The same, but it and what it leaves running keep this file open, and so hold the lock that belongs to it, whatever becomes of
-    /// the daemon.
+    /// The same, but it and what it leaves running keep this file open, and so hold the lock that belongs to
+    /// it, whatever becomes of the daemon.
     #[must_use]
     pub fn keeping_open(mut self, file: &Arc<File>) -> Self {
         self.kept_open = Some(KeptOpen(Arc::clone(file)));
@@ -212,7 +219,8 @@ mod tests {
 
     #[test]
     fn a_command_reads_as_it_would_be_typed() {
-        let cmd = Cmd::new(Tool::MkfsExt4, Class::Unbounded).args(["-L", "two words"]).arg("").arg("/dev/loop3");
+        let cmd =
+            Cmd::new(Tool::MkfsExt4, Class::Unbounded).args(["-L", "two words"]).arg("").arg("/dev/loop3");
         assert_eq!(cmd.to_string(), r#"mkfs.ext4 -L "two words" "" /dev/loop3"#);
     }
 

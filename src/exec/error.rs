@@ -25,7 +25,8 @@ pub enum CommandError {
         /// What fork, exec or a descriptor for it answered.
         cause: io::Error,
     },
-    /// It waited for others to end until the client's deadline passed, or for longer than a command may take; it was not started.
+    /// It waited for others to end until the client's deadline passed, or for longer than a command may take;
+    /// it was not started.
     Expired {
         /// What was to be run.
         command: String,
@@ -75,7 +76,8 @@ pub enum CommandError {
         /// The last 4 KiB from stderr.
         stderr_tail: String,
     },
-    /// The client's deadline passed; the command must not be killed and goes on, and its volume stays locked until it ends.
+    /// The client's deadline passed; the command must not be killed and goes on, and its volume stays locked
+    /// until it ends.
     StillRunning {
         /// What is running.
         command: String,
@@ -116,14 +118,19 @@ impl CommandError {
             },
             Self::TooBusy { .. } | Self::Stopping { .. } => Kind::Unavailable,
             Self::Expired { .. } | Self::TimedOut { .. } | Self::StillRunning { .. } => Kind::Timeout,
-            Self::Failed { .. } | Self::Signaled { .. } | Self::StatusLost { .. } | Self::TooMuchOutput { .. } => Kind::Internal,
+            Self::Failed { .. }
+            | Self::Signaled { .. }
+            | Self::StatusLost { .. }
+            | Self::TooMuchOutput { .. } => Kind::Internal,
         }
     }
 
     fn cause(&self) -> Option<Cause> {
         match self {
             Self::Failed { status, .. } => Some(Cause::Exit(*status)),
-            Self::NotStarted { cause, .. } | Self::StatusLost { cause, .. } => cause.raw_os_error().map(Cause::Errno),
+            Self::NotStarted { cause, .. } | Self::StatusLost { cause, .. } => {
+                cause.raw_os_error().map(Cause::Errno)
+            }
             _ => None,
         }
     }
@@ -135,19 +142,33 @@ impl fmt::Display for CommandError {
             Self::NotFound { tool, searched } => write_not_found(f, *tool, searched),
             Self::NotStarted { command, cause } => write!(f, "`{command}` could not be started: {cause}"),
             Self::Expired { command, waited } => {
-                write!(f, "`{command}` was not started: its time was over after {} of waiting for others", Seconds(*waited))
+                write!(
+                    f,
+                    "`{command}` was not started: its time was over after {} of waiting for others",
+                    Seconds(*waited)
+                )
             }
             Self::TooBusy { command, stuck } => {
-                write!(f, "`{command}` was not started: {stuck} processes already hang in the kernel, so storage does not answer")
+                write!(
+                    f,
+                    "`{command}` was not started: {stuck} processes already hang in the kernel, so storage \
+                     does not answer"
+                )
             }
-            Self::Stopping { command } => write!(f, "`{command}` was not run to its end: cephlet is stopping"),
+            Self::Stopping { command } => {
+                write!(f, "`{command}` was not run to its end: cephlet is stopping")
+            }
             Self::Failed { command, status, stdout, stderr_tail } => {
                 let stdout = String::from_utf8_lossy(stdout);
                 let line = last_line(stderr_tail).or_else(|| last_line(&stdout)).unwrap_or("no message");
                 write!(f, "{line} (exit status {status} of `{command}`)")
             }
             Self::Signaled { command, signal, stderr_tail } => {
-                write!(f, "{} (signal {signal} ended `{command}`)", last_line(stderr_tail).unwrap_or("no message"))
+                write!(
+                    f,
+                    "{} (signal {signal} ended `{command}`)",
+                    last_line(stderr_tail).unwrap_or("no message")
+                )
             }
             Self::TimedOut { command, after, reaped, stderr_tail } => {
                 write!(f, "`{command}` did not end within {} and was killed", Seconds(*after))?;
@@ -156,11 +177,14 @@ impl fmt::Display for CommandError {
             Self::StillRunning { command, after } => {
                 write!(
                     f,
-                    "`{command}` goes on after {} and must not be broken off; the volume stays locked until it ends",
+                    "`{command}` goes on after {} and must not be broken off; the volume stays locked until \
+                     it ends",
                     Seconds(*after)
                 )
             }
-            Self::StatusLost { command, cause } => write!(f, "`{command}` ended, but how is unknown: {cause}"),
+            Self::StatusLost { command, cause } => {
+                write!(f, "`{command}` ended, but how is unknown: {cause}")
+            }
             Self::TooMuchOutput { command, limit } => write!(f, "`{command}` wrote more than {limit} bytes"),
         }
     }
@@ -174,7 +198,9 @@ fn write_not_found(f: &mut fmt::Formatter<'_>, tool: Tool, searched: &[PathBuf])
 
 fn write_last_words(f: &mut fmt::Formatter<'_>, reaped: bool, stderr_tail: &str) -> fmt::Result {
     if !reaped {
-        f.write_str("; it hangs in the kernel, and the volume stays locked until it is gone: look after the storage")?;
+        f.write_str(
+            "; it hangs in the kernel, and the volume stays locked until it is gone: look after the storage",
+        )?;
     }
     last_line(stderr_tail).map_or(Ok(()), |line| write!(f, " (its last words: {line})"))
 }
@@ -239,10 +265,16 @@ mod tests {
     #[test]
     fn a_lack_of_resources_is_worth_a_retry() {
         let start = |errno| {
-            let error = CommandError::NotStarted { command: String::from("btrfs"), cause: io::Error::from_raw_os_error(errno) };
+            let error = CommandError::NotStarted {
+                command: String::from("btrfs"),
+                cause: io::Error::from_raw_os_error(errno),
+            };
             Error::from(error)
         };
-        assert_eq!((start(libc::EAGAIN).kind(), start(libc::EAGAIN).errno()), (Kind::Unavailable, Some(libc::EAGAIN)));
+        assert_eq!(
+            (start(libc::EAGAIN).kind(), start(libc::EAGAIN).errno()),
+            (Kind::Unavailable, Some(libc::EAGAIN))
+        );
         assert_eq!(start(libc::ENOEXEC).kind(), Kind::Internal);
     }
 }

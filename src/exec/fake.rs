@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use super::{Class, Cmd, CommandError, Helper, Output, Runner, Tool};
 use crate::call::Call;
 
-/// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails it at the end.
+/// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails
+/// it at the end.
 #[derive(Debug)]
 struct Script<Q, A> {
     expected: Mutex<VecDeque<(Q, A)>>,
@@ -21,7 +22,8 @@ impl<Q: PartialEq + std::fmt::Debug, A> Script<Q, A> {
 
     fn answer(&self, question: &Q) -> A {
         let next = self.expected.lock().pop_front();
-        let (expected, answer) = next.unwrap_or_else(|| panic!("nothing more was expected, but came {question:?}"));
+        let (expected, answer) =
+            next.unwrap_or_else(|| panic!("nothing more was expected, but came {question:?}"));
         assert_eq!(*question, expected, "another one was expected");
         answer
     }

@@ -10,14 +10,15 @@ use parking_lot::{Condvar, Mutex};
 use super::{Class, CommandError};
 use crate::call::Call;
 
-/// How often one that waits looks whether its client's deadline has passed: gRPC's deadline can only be asked, not waited for.
+/// How often one that waits looks whether its client's deadline has passed: gRPC's deadline can only be
+/// asked, not waited for.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A fixed number of places, given out first come, first served.
 ///
-/// Work without a deadline may hold all places but one, so that a few long jobs never keep out what ends soon; it then waits
-/// aside, and those behind it pass. The same goes for what has a common share: commands of a cluster that hangs keep out neither
-/// those of other clusters nor local ones.
+/// Work without a deadline may hold all places but one, so that a few long jobs never keep out what ends
+/// soon; it then waits aside, and those behind it pass. The same goes for what has a common share: commands
+/// of a cluster that hangs keep out neither those of other clusters nor local ones.
 pub(super) struct Gate {
     limit: usize,
     patience: Duration,
@@ -172,12 +173,22 @@ mod tests {
         enter_as(gate, &Call::internal("test"), class, None).unwrap()
     }
 
-    fn enter_as(gate: &Arc<Gate>, call: &Call, class: Class, share: Option<&Arc<str>>) -> Result<Place, CommandError> {
+    fn enter_as(
+        gate: &Arc<Gate>,
+        call: &Call,
+        class: Class,
+        share: Option<&Arc<str>>,
+    ) -> Result<Place, CommandError> {
         gate.enter(&Entrant { call, command: "btrfs", class, share })
     }
 
     /// Starts a thread that queues; returns once it stands in the queue.
-    fn queue(gate: &Arc<Gate>, class: Class, name: &'static str, entered: &mpsc::Sender<(&'static str, Place)>) {
+    fn queue(
+        gate: &Arc<Gate>,
+        class: Class,
+        name: &'static str,
+        entered: &mpsc::Sender<(&'static str, Place)>,
+    ) {
         let before = gate.state.lock().next_ticket;
         let (gate_there, entered) = (Arc::clone(gate), entered.clone());
         thread::spawn(move || entered.send((name, enter(&gate_there, class))));
@@ -210,7 +221,10 @@ mod tests {
         let (name, question) = entered.recv().unwrap();
         assert_eq!(name, "question");
         drop(question);
-        assert!(entered.recv_timeout(Duration::from_millis(50)).is_err(), "a second lasting job took the last place");
+        assert!(
+            entered.recv_timeout(Duration::from_millis(50)).is_err(),
+            "a second lasting job took the last place"
+        );
         drop(held);
         assert_eq!(entered.recv().unwrap().0, "lasting");
     }
@@ -223,7 +237,10 @@ mod tests {
         let first = enter_as(&gate, &call, Class::Question, Some(&hanging)).unwrap();
         let _second = enter_as(&gate, &call, Class::Question, Some(&hanging)).unwrap();
         let expired = Call::new("test", || true);
-        assert!(enter_as(&gate, &expired, Class::Question, Some(&hanging)).is_err(), "it took the last place");
+        assert!(
+            enter_as(&gate, &expired, Class::Question, Some(&hanging)).is_err(),
+            "it took the last place"
+        );
         drop(enter_as(&gate, &expired, Class::Change, Some(&other)).unwrap());
         drop(enter_as(&gate, &expired, Class::Change, None).unwrap());
         drop(first);
@@ -267,7 +284,8 @@ mod tests {
         let gate = Gate::new(1, NEVER);
         let _held = enter(&gate, Class::Change);
         let there = Arc::clone(&gate);
-        let waiting = thread::spawn(move || enter_as(&there, &Call::internal("test"), Class::Change, None).map(drop));
+        let waiting =
+            thread::spawn(move || enter_as(&there, &Call::internal("test"), Class::Change, None).map(drop));
         while gate.state.lock().waiting.is_empty() {
             thread::yield_now();
         }

@@ -1,11 +1,13 @@
 //! System calls that can wait for storage, made in a process of their own.
 //!
-//! The helper is this same binary, started with the single argument [`HELPER_ARGUMENT`]: the request comes on stdin, the reply goes
-//! to stdout, exit status 0. A thread of the daemon that hung in such a call could not be given up and would keep everything the
-//! daemon has open, the lock of the state directory first, even after `kill -9`.
+//! The helper is this same binary, started with the single argument [`HELPER_ARGUMENT`]: the request comes on
+//! stdin, the reply goes to stdout, exit status 0. A thread of the daemon that hung in such a call could not
+//! be given up and would keep everything the daemon has open, the lock of the state directory first, even
+//! after `kill -9`.
 //!
-//! The program is `/proc/self/exe`: between fork and exec the child still runs the daemon's own file, so the helper is always of
-//! the daemon's version, even when an upgrade has replaced or removed that file; no descriptor and no path need be kept for it.
+//! The program is `/proc/self/exe`: between fork and exec the child still runs the daemon's own file, so the
+//! helper is always of the daemon's version, even when an upgrade has replaced or removed that file; no
+//! descriptor and no path need be kept for it.
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -28,8 +30,8 @@ pub trait Helper: Send + Sync {
 
 /// The helper's side: reads the request, has it handled, writes the reply. Call it before anything is opened.
 ///
-/// SIGTERM is ignored: a file system half way between freeze and thaw must not be left so because its deadline has passed or
-/// because systemd stops the whole unit. What does not end in its grace gets KILL.
+/// SIGTERM is ignored: a file system half way between freeze and thaw must not be left so because its
+/// deadline has passed or because systemd stops the whole unit. What does not end in its grace gets KILL.
 pub fn serve(handle: impl FnOnce(&[u8]) -> Vec<u8>) -> ExitCode {
     ignore_terminate();
     close_inherited();
@@ -43,7 +45,11 @@ pub fn serve(handle: impl FnOnce(&[u8]) -> Vec<u8>) -> ExitCode {
     }
 }
 
-fn answer(input: &mut impl Read, output: &mut impl Write, handle: impl FnOnce(&[u8]) -> Vec<u8>) -> io::Result<()> {
+fn answer(
+    input: &mut impl Read,
+    output: &mut impl Write,
+    handle: impl FnOnce(&[u8]) -> Vec<u8>,
+) -> io::Result<()> {
     let mut request = Vec::new();
     input.read_to_end(&mut request)?;
     output.write_all(&handle(&request))?;
@@ -58,7 +64,8 @@ pub(super) mod tests {
     #[test]
     fn a_reply_answers_the_whole_request() {
         let (request, mut reply) = (vec![7; 100_000], Vec::new());
-        answer(&mut request.as_slice(), &mut reply, |request| request.len().to_string().into_bytes()).unwrap();
+        answer(&mut request.as_slice(), &mut reply, |request| request.len().to_string().into_bytes())
+            .unwrap();
         assert_eq!(reply, b"100000");
     }
 
@@ -66,7 +73,10 @@ pub(super) mod tests {
     #[test]
     #[ignore = "the helper process of `a_helper_is_this_binary_again`"]
     fn serve_as_helper() {
-        assert!(std::env::args().any(|arg| arg == "--exact"), "it would close the descriptors of the other tests");
+        assert!(
+            std::env::args().any(|arg| arg == "--exact"),
+            "it would close the descriptors of the other tests"
+        );
         let _ = serve(|request| [b"<reply to ", request, b">"].concat());
     }
 }

@@ -64,8 +64,9 @@ impl Start<'_> {
     }
 }
 
-/// An anonymous file in memory that holds `bytes`, and zeros up to `length`: no pipe to fill while the child writes, no trace on a disk.
-/// It is close-on-exec, so that no other child that another thread starts at this moment has it.
+/// An anonymous file in memory that holds `bytes`, and zeros up to `length`: no pipe to fill while the child
+/// writes, no trace on a disk. It is close-on-exec, so that no other child that another thread starts at this
+/// moment has it.
 fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedFd> {
     let fd = match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the seal, later ones can be told to insist on it (memfd_create(2)).
@@ -206,10 +207,14 @@ impl Job {
         };
         let (stdout, stderr_tail) = (self.stdout.take(), self.stderr.take_text());
         match (status.code(), status.signal()) {
-            (Some(0), _) if self.stdout.overflowed() => Err(CommandError::TooMuchOutput { command, limit: stdout_limit }),
+            (Some(0), _) if self.stdout.overflowed() => {
+                Err(CommandError::TooMuchOutput { command, limit: stdout_limit })
+            }
             (Some(0), _) => Ok(Output { stdout, stderr_tail }),
             (Some(status), _) => Err(CommandError::Failed { command, status, stdout, stderr_tail }),
-            (None, signal) => Err(CommandError::Signaled { command, signal: signal.unwrap_or(0), stderr_tail }),
+            (None, signal) => {
+                Err(CommandError::Signaled { command, signal: signal.unwrap_or(0), stderr_tail })
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
-//! The kernel's storage interfaces, asked through a helper: [`Kernel`] is the daemon's side, [`handle`] the helper's.
+//! The kernel's storage interfaces, asked through a helper: [`Kernel`] is the daemon's side, [`handle`] the
+//! helper's.
 //!
-//! Every request is one round trip and all or nothing as far as the kernel allows: a bind that cannot be made read-only is taken
-//! back, a file system that was frozen is thawed whatever happened meanwhile. Requests can be repeated after a crash.
+//! Every request is one round trip and all or nothing as far as the kernel allows: a bind that cannot be made
+//! read-only is taken back, a file system that was frozen is thawed whatever happened meanwhile. Requests can
+//! be repeated after a crash.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -30,8 +32,9 @@ mod serve;
 
 pub use serve::handle;
 
-/// How often, and with what pause, a mount in use is taken off: what was open in it a moment ago is held by every process that was
-/// forked at that moment, until its exec. Not by the helper, whose last attempt could come after another daemon's mount.
+/// How often, and with what pause, a mount in use is taken off: what was open in it a moment ago is held by
+/// every process that was forked at that moment, until its exec. Not by the helper, whose last attempt could
+/// come after another daemon's mount.
 const UNMOUNTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -128,11 +131,13 @@ impl Kernel {
     /// Why nothing can be mounted here at all, if so.
     pub fn can_mount(&self) -> Result<()> {
         let capabilities = rustix::thread::capabilities(None);
-        let capabilities = capabilities.map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
+        let capabilities = capabilities
+            .map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
         match capabilities.effective.contains(CapabilitySet::SYS_ADMIN) {
             true => Ok(()),
             false => Err(Error::precondition(
-                "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and grant it",
+                "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and \
+                 grant it",
             )),
         }
     }
@@ -145,8 +150,9 @@ impl Kernel {
     /// Attaches `image` to a loop device, or finds the one it is attached to.
     ///
     /// # Errors
-    /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Precondition`] when it is attached read-only and is
-    /// to be written, and when there are no loop devices; [`Kind::NotFound`] when there is no such image.
+    /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Precondition`] when it is
+    /// attached read-only and is to be written, and when there are no loop devices; [`Kind::NotFound`] when
+    /// there is no such image.
     pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         let step = format!("attach {} to a loop device", image.display());
         let request = Request::AttachLoop { image: image.into(), read_only };
@@ -156,7 +162,8 @@ impl Kernel {
         }
     }
 
-    /// Detaches a loop device from the image it was attached to; a device that stands on another file by now is left alone.
+    /// Detaches a loop device from the image it was attached to; a device that stands on another file by now
+    /// is left alone.
     ///
     /// # Errors
     /// Failures of the system; a device in use is none, but the answer says so.
@@ -173,7 +180,12 @@ impl Kernel {
     /// # Errors
     /// Failures of the system.
     pub fn grow_loop(&self, call: &Call, device: &Path) -> Result<u64> {
-        self.bytes(call, &format!("grow {}", device.display()), Class::Change, &Request::GrowLoop { device: device.into() })
+        self.bytes(
+            call,
+            &format!("grow {}", device.display()),
+            Class::Change,
+            &Request::GrowLoop { device: device.into() },
+        )
     }
 
     /// The size of a device in bytes.
@@ -185,7 +197,8 @@ impl Kernel {
         self.bytes(call, &format!("ask the size of {}", device.display()), Class::Question, &request)
     }
 
-    /// Says what is on a device that nobody has claimed. With the sparse file the device stands on, "blank" is certain.
+    /// Says what is on a device that nobody has claimed. With the sparse file the device stands on, "blank"
+    /// is certain.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] when another process has claimed the device.
@@ -193,13 +206,17 @@ impl Kernel {
         let step = format!("look what is on {}", device.display());
         let request = Request::Identify { device: device.into(), sparse_file: sparse_file.map(Into::into) };
         // The whole of a full image may have to be read.
-        match self.ask(call, &step, Class::Change, &request).map_err(|error| explain_claimed(error, device))? {
+        match self
+            .ask(call, &step, Class::Change, &request)
+            .map_err(|error| explain_claimed(error, device))?
+        {
             Reply::Identified(identified) => Ok(identified),
             other => Err(unexpected(&step, &other)),
         }
     }
 
-    /// Takes everything off a device that nobody has claimed, so that [`identify`](Self::identify) finds it blank.
+    /// Takes everything off a device that nobody has claimed, so that [`identify`](Self::identify) finds it
+    /// blank.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] when another process has claimed the device.
@@ -207,7 +224,10 @@ impl Kernel {
         let step = format!("make {} blank", device.display());
         let request = Request::Blank { device: device.into(), sparse_file: sparse_file.map(Into::into) };
         // A large image has many objects to be removed.
-        match self.ask(call, &step, Class::Unbounded, &request).map_err(|error| explain_claimed(error, device))? {
+        match self
+            .ask(call, &step, Class::Unbounded, &request)
+            .map_err(|error| explain_claimed(error, device))?
+        {
             Reply::Done => Ok(()),
             other => Err(unexpected(&step, &other)),
         }
@@ -216,7 +236,8 @@ impl Kernel {
     /// Mounts a file system. What is mounted at the target already is covered: look first.
     ///
     /// # Errors
-    /// [`Kind::Precondition`] when the device is in use in a way that excludes this mount, or the kernel does not know the type.
+    /// [`Kind::Precondition`] when the device is in use in a way that excludes this mount, or the kernel does
+    /// not know the type.
     pub fn mount(&self, call: &Call, spec: &MountSpec<'_>) -> Result<()> {
         let step = format!("mount {} on {}", spec.source.display(), spec.target.display());
         let request = Request::Mount {
@@ -255,7 +276,10 @@ impl Kernel {
     fn unmount_now(&self, call: &Call, target: &Path) -> Result<Unmounted> {
         let step = format!("unmount {}", target.display());
         let request = Request::Unmount { target: target.into() };
-        match self.ask(call, &step, Class::Change, &request).map_err(|error| explain_unmount(error, target))? {
+        match self
+            .ask(call, &step, Class::Change, &request)
+            .map_err(|error| explain_unmount(error, target))?
+        {
             Reply::Unmounted(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
@@ -273,14 +297,22 @@ impl Kernel {
         }
     }
 
-    /// Makes `to`, which must not exist, a copy of `from` that shares its blocks, while the file systems at `mount_points` are frozen
-    /// (once each, however many of its mounts are named). Where blocks cannot be shared nothing is left of `to`.
+    /// Makes `to`, which must not exist, a copy of `from` that shares its blocks, while the file systems at
+    /// `mount_points` are frozen (once each, however many of its mounts are named). Where blocks cannot be
+    /// shared nothing is left of `to`.
     ///
     /// Never killed: a file system that stays frozen hangs everybody who writes to it.
     ///
     /// # Errors
-    /// [`Kind::Precondition`] when one of them is frozen by somebody else; [`Kind::AlreadyExists`] when `to` exists.
-    pub fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], from: &Path, to: &Path) -> Result<Reflink> {
+    /// [`Kind::Precondition`] when one of them is frozen by somebody else; [`Kind::AlreadyExists`] when `to`
+    /// exists.
+    pub fn clone_frozen(
+        &self,
+        call: &Call,
+        mount_points: &[PathBuf],
+        from: &Path,
+        to: &Path,
+    ) -> Result<Reflink> {
         let step = format!("clone {} to {}", from.display(), to.display());
         let mount_points = mount_points.iter().map(Into::into).collect();
         let request = Request::CloneFrozen { mount_points, from: from.into(), to: to.into() };
@@ -329,9 +361,12 @@ impl Kernel {
     }
 
     fn ask(&self, call: &Call, step: &str, class: Class, request: &Request) -> Result<Reply> {
-        let request = serde_json::to_vec(request).map_err(|error| Error::internal(format!("{step}: {error}")))?;
+        let request =
+            serde_json::to_vec(request).map_err(|error| Error::internal(format!("{step}: {error}")))?;
         let reply = self.helper.ask(call, step, class, &request)?;
-        match serde_json::from_slice(&reply).map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))? {
+        match serde_json::from_slice(&reply)
+            .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?
+        {
             Reply::Failed(failure) => Err(explain_permission(failure.into())),
             reply => Ok(reply),
         }
@@ -353,7 +388,8 @@ fn explain_permission(error: Error) -> Error {
         Some(libc::EPERM | libc::EACCES) => hint(
             &error,
             error.kind(),
-            "cephlet must run as root with CAP_SYS_ADMIN, and in a container or unit with DeviceAllow for /dev/loop-control and block devices",
+            "cephlet must run as root with CAP_SYS_ADMIN, and in a container or unit with DeviceAllow for \
+             /dev/loop-control and block devices",
         ),
         _ => error,
     }
@@ -361,7 +397,9 @@ fn explain_permission(error: Error) -> Error {
 
 fn explain_attach(error: Error) -> Error {
     match error.errno() {
-        Some(libc::EWOULDBLOCK) => hint(&error, Kind::Busy, "the image is locked: it is being deleted or copied"),
+        Some(libc::EWOULDBLOCK) => {
+            hint(&error, Kind::Busy, "the image is locked: it is being deleted or copied")
+        }
         Some(libc::EROFS) => hint(
             &error,
             Kind::Precondition,
@@ -371,7 +409,8 @@ fn explain_attach(error: Error) -> Error {
         Some(libc::ENODEV) => hint(
             &error,
             Kind::Precondition,
-            "/dev has no loop-control or not the node of the free loop device: `modprobe loop`, or give the container the host's /dev",
+            "/dev has no loop-control or not the node of the free loop device: `modprobe loop`, or give the \
+             container the host's /dev",
         ),
         _ => error,
     }
@@ -384,7 +423,9 @@ fn explain_claimed(error: Error, device: &Path) -> Error {
             hint(
                 &error,
                 Kind::Unavailable,
-                format_args!("another process still works on {device}, or it is mounted: `fuser -vm {device}` shows it"),
+                format_args!(
+                    "another process still works on {device}, or it is mounted: `fuser -vm {device}` shows it"
+                ),
             )
         }
         _ => error,
@@ -398,9 +439,11 @@ fn explain_mount(error: Error, spec: &MountSpec<'_>) -> Error {
             Kind::Precondition,
             "the device is claimed, or mounted already with the other of read-only and read-write",
         ),
-        Some(libc::ENODEV) => {
-            hint(&error, Kind::Precondition, format_args!("this kernel has no {0}: `modprobe {0}`", spec.fs_type))
-        }
+        Some(libc::ENODEV) => hint(
+            &error,
+            Kind::Precondition,
+            format_args!("this kernel has no {0}: `modprobe {0}`", spec.fs_type),
+        ),
         Some(libc::EINVAL) => hint(
             &error,
             error.kind(),
@@ -411,9 +454,11 @@ fn explain_mount(error: Error, spec: &MountSpec<'_>) -> Error {
                 spec.options.len()
             ),
         ),
-        Some(libc::EUCLEAN | libc::EBADMSG) => {
-            hint(&error, error.kind(), format_args!("the {} is damaged: repair it unmounted, with its fsck", spec.fs_type))
-        }
+        Some(libc::EUCLEAN | libc::EBADMSG) => hint(
+            &error,
+            error.kind(),
+            format_args!("the {} is damaged: repair it unmounted, with its fsck", spec.fs_type),
+        ),
         _ => error,
     }
 }
@@ -431,7 +476,9 @@ fn explain_unmount(error: Error, target: &Path) -> Error {
 
 fn explain_clone(error: Error) -> Error {
     match error.errno() {
-        Some(libc::EBUSY) => hint(&error, Kind::Precondition, "somebody else has frozen it: `fsfreeze --unfreeze` ends that"),
+        Some(libc::EBUSY) => {
+            hint(&error, Kind::Precondition, "somebody else has frozen it: `fsfreeze --unfreeze` ends that")
+        }
         Some(libc::EEXIST) => error.with_kind(Kind::AlreadyExists),
         _ => error,
     }

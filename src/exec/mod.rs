@@ -1,17 +1,19 @@
 //! External commands and helper processes: the only place that starts processes.
 //!
-//! What every started process gets: an absolute path found once at start, no shell, a cleared environment (`LC_ALL=C`, `TZ=UTC`,
-//! `PATH`), `/` as its directory, a process group of its own, stdin from memory or `/dev/null`, and no descriptor of the daemon.
+//! What every started process gets: an absolute path found once at start, no shell, a cleared environment
+//! (`LC_ALL=C`, `TZ=UTC`, `PATH`), `/` as its directory, a process group of its own, stdin from memory or
+//! `/dev/null`, and no descriptor of the daemon.
 //!
 //! How it ends:
-//! 1. It exits. [`Runner::run`] returns then, not when a grandchild closes the pipe: pidfd and pipes are polled together, and what
-//!    the pipes hold at that moment is all that is read.
+//! 1. It exits. [`Runner::run`] returns then, not when a grandchild closes the pipe: pidfd and pipes are
+//!    polled together, and what the pipes hold at that moment is all that is read.
 //! 2. Its deadline passes: TERM to its group, a grace, KILL to its group, a short wait.
-//! 3. It is still there (uninterruptible sleep): it goes to the reaper together with a clone of the [`Call`](crate::call::Call),
-//!    which keeps the volume locked until the process is gone.
-//! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the call ends and the
-//!    process goes to the reaper, which goes on reading its output.
-//! 5. [`Class::Breakable`] has no deadline either, but is killed when its client's has passed, and dies with the daemon.
+//! 3. It is still there (uninterruptible sleep): it goes to the reaper together with a clone of the
+//!    [`Call`](crate::call::Call), which keeps the volume locked until the process is gone.
+//! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the
+//!    call ends and the process goes to the reaper, which goes on reading its output.
+//! 5. [`Class::Breakable`] has no deadline either, but is killed when its client's has passed, and dies with
+//!    the daemon.
 
 mod command;
 mod error;

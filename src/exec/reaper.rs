@@ -1,6 +1,8 @@
-//! Waits for processes that no thread waits for any more: those that could not be killed, and those that must not be.
+//! Waits for processes that no thread waits for any more: those that could not be killed, and those that must
+//! not be.
 //!
-//! Each is kept with a clone of its call, so that the lock of its volume is freed only when the process is gone.
+//! Each is kept with a clone of its call, so that the lock of its volume is freed only when the process is
+//! gone.
 
 use std::fmt;
 use std::io;
@@ -23,7 +25,8 @@ pub(super) struct Orphan {
     pub(super) command: String,
     /// Holds the lock of the volume.
     pub(super) call: Call,
-    /// Kept by healthy work that goes on; what was killed gives its place back, or a few dead disks would stop everything.
+    /// Kept by healthy work that goes on; what was killed gives its place back, or a few dead disks would
+    /// stop everything.
     pub(super) _place: Option<Place>,
 }
 

@@ -24,7 +24,8 @@ use crate::call::Call;
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
 
-/// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked for.
+/// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked
+/// for.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How many processes run at once, how long they may take and how much they may say.
@@ -130,9 +131,11 @@ impl Processes {
         Started { tools: read(&self.tools_started), helpers: read(&self.helpers_started) }
     }
 
-    /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the latest.
+    /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the
+    /// latest.
     ///
-    /// Only [`Class::Unbounded`] is left running. Calls that wait for a process get [`CommandError::Stopping`].
+    /// Only [`Class::Unbounded`] is left running. Calls that wait for a process get
+    /// [`CommandError::Stopping`].
     pub fn shutdown(&self, deadline: Instant) {
         self.stopping.store(true, Ordering::Release);
         self.tool_gate.close();
@@ -142,10 +145,20 @@ impl Processes {
         let mut watched = self.watched.lock();
         while *watched > 0 && !self.nothing_watched.wait_until(&mut watched, deadline).timed_out() {}
         let (watched, orphans) = (*watched, self.reaper.count());
-        info!("{}; left behind: {watched} that did not end in time, {orphans} that could or must not be killed", self.started());
+        info!(
+            "{}; left behind: {watched} that did not end in time, {orphans} that could or must not be killed",
+            self.started()
+        );
     }
 
-    fn start<'a>(&'a self, program: &'a Path, name: &'a str, args: &'a [OsString], stdin: &'a Input, class: Class) -> Start<'a> {
+    fn start<'a>(
+        &'a self,
+        program: &'a Path,
+        name: &'a str,
+        args: &'a [OsString],
+        stdin: &'a Input,
+        class: Class,
+    ) -> Start<'a> {
         let orphaned = match class {
             Class::Question | Class::Change => Orphaned::MayWriteNoMore,
             Class::Unbounded => Orphaned::GoesOn,
@@ -185,7 +198,8 @@ impl Processes {
         }
     }
 
-    /// Waits for the end of the process, its deadline, or the daemon's; for all but a change also for that of its client.
+    /// Waits for the end of the process, its deadline, or the daemon's; for all but a change also for that of
+    /// its client.
     fn wait(&self, job: &mut Job, class: Class, call: &Call) -> Event {
         let now = Instant::now();
         let (deadline, heeds_client) = match class {
@@ -197,7 +211,8 @@ impl Processes {
             let tick = heeds_client.then(|| Instant::now() + TICK);
             let until = tick.into_iter().chain(deadline).min();
             let event = job.wait(until, Some(self.stop.as_fd()));
-            let over = deadline.is_some_and(|deadline| Instant::now() >= deadline) || (heeds_client && call.expired());
+            let over = deadline.is_some_and(|deadline| Instant::now() >= deadline)
+                || (heeds_client && call.expired());
             if event != Event::Time || over {
                 return event;
             }
@@ -215,7 +230,13 @@ impl Processes {
     /// TERM, a grace, KILL, a short wait; then the reaper has it.
     fn kill(&self, mut job: Job, task: Task<'_>) -> CommandError {
         let after = job.elapsed();
-        warn!("call {}: `{}` (process {}) is killed after {} s", task.call.id(), task.command, job.pid(), after.as_secs());
+        warn!(
+            "call {}: `{}` (process {}) is killed after {} s",
+            task.call.id(),
+            task.command,
+            job.pid(),
+            after.as_secs()
+        );
         job.signal_group(Signal::TERM);
         let mut event = job.wait(Some(Instant::now() + self.limits.grace), None);
         // Also for what its leader left behind in the group.
@@ -227,8 +248,17 @@ impl Processes {
         let reaped = event == Event::Ended && job.try_reap();
         let command = task.command;
         if !reaped {
-            warn!("call {}: `{command}` (process {}) cannot be killed; its volume stays locked", task.call.id(), job.pid());
-            self.reaper.adopt(Orphan { job, command: command.clone(), call: task.call.clone(), _place: None });
+            warn!(
+                "call {}: `{command}` (process {}) cannot be killed; its volume stays locked",
+                task.call.id(),
+                job.pid()
+            );
+            self.reaper.adopt(Orphan {
+                job,
+                command: command.clone(),
+                call: task.call.clone(),
+                _place: None,
+            });
         }
         self.stopped_or(command, |command| CommandError::TimedOut { command, after, reaped, stderr_tail })
     }
@@ -239,7 +269,11 @@ impl Processes {
     }
 
     fn stopped_or(&self, command: String, other: impl FnOnce(String) -> CommandError) -> CommandError {
-        if self.stopping.load(Ordering::Acquire) { CommandError::Stopping { command } } else { other(command) }
+        if self.stopping.load(Ordering::Acquire) {
+            CommandError::Stopping { command }
+        } else {
+            other(command)
+        }
     }
 }
 
@@ -251,7 +285,12 @@ impl Runner for Processes {
         let program = self.tools.path(cmd.tool)?;
         let _watched = Watched::new(self);
         let command = cmd.to_string();
-        let place = self.tool_gate.enter(&Entrant { call, command: &command, class: cmd.class, share: cmd.share.as_ref() })?;
+        let place = self.tool_gate.enter(&Entrant {
+            call,
+            command: &command,
+            class: cmd.class,
+            share: cmd.share.as_ref(),
+        })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
         self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)

@@ -1,4 +1,5 @@
-//! Processes that outlive the daemon also where a supervisor ends everything in the daemon's cgroup: systemd.scope(5).
+//! Processes that outlive the daemon also where a supervisor ends everything in the daemon's cgroup:
+//! systemd.scope(5).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,7 +19,10 @@ pub(super) fn in_scope(cmd: &Cmd, program: &Path) -> Cmd {
     args.push(program.into());
     let before = args.len();
     args.extend(cmd.args.iter().cloned());
-    let files = cmd.files.iter().map(|file| MemoryFile { argument: file.argument + before, contents: file.contents.clone() });
+    let files = cmd
+        .files
+        .iter()
+        .map(|file| MemoryFile { argument: file.argument + before, contents: file.contents.clone() });
     Cmd { tool: Tool::SystemdRun, args, files: files.collect(), ..cmd.clone() }
 }
 

@@ -12,7 +12,8 @@ const TAIL: usize = 4096;
 /// What is read at once, on the stack.
 const CHUNK: usize = 8192;
 
-/// How much one call of [`Stream::drain`] reads at most: the largest pipe an unprivileged process can make (pipe(7)).
+/// How much one call of [`Stream::drain`] reads at most: the largest pipe an unprivileged process can make
+/// (pipe(7)).
 const DRAIN: usize = 1 << 20;
 
 /// Which part of a child's output is kept.
@@ -24,7 +25,8 @@ pub(super) enum Keep {
     Tail,
 }
 
-/// The reading end of a child's stdout or stderr. What goes beyond the limit is read and dropped, so that the child never blocks.
+/// The reading end of a child's stdout or stderr. What goes beyond the limit is read and dropped, so that the
+/// child never blocks.
 #[derive(Debug)]
 pub(super) struct Stream {
     pipe: Option<File>,

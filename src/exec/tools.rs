@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::CommandError;
 
 /// Where tools are looked for unless the operator says otherwise.
-pub const DIRECTORIES: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+pub const DIRECTORIES: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// An external program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,8 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Looks every tool up in `directories` (those of CEPHLET_TOOL_PATH), or in [`DIRECTORIES`] if there are none.
+    /// Looks every tool up in `directories` (those of CEPHLET_TOOL_PATH), or in [`DIRECTORIES`] if there are
+    /// none.
     pub fn find(mut directories: Vec<PathBuf>) -> Self {
         if directories.is_empty() {
             directories = DIRECTORIES.iter().map(PathBuf::from).collect();
@@ -119,7 +121,8 @@ impl Tools {
 
     /// The directories as a `PATH`, for tools that start others.
     pub(super) fn search_path(&self) -> OsString {
-        let directories: Vec<&OsStr> = self.directories.iter().map(|directory| directory.as_os_str()).collect();
+        let directories: Vec<&OsStr> =
+            self.directories.iter().map(|directory| directory.as_os_str()).collect();
         directories.join(OsStr::new(":"))
     }
 }
@@ -129,7 +132,8 @@ fn find_executable(directories: &[PathBuf], name: &str) -> Option<PathBuf> {
 }
 
 fn is_executable(path: &Path) -> bool {
-    path.is_absolute() && path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    path.is_absolute()
+        && path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -160,7 +164,8 @@ mod tests {
         assert_eq!(error.kind(), Kind::Precondition);
         assert_eq!(
             error.message(),
-            "mkfs.xfs was not found in /nowhere/sbin, /nowhere/bin: install xfsprogs, or set CEPHLET_TOOL_PATH, and restart cephlet"
+            "mkfs.xfs was not found in /nowhere/sbin, /nowhere/bin: install xfsprogs, or set \
+             CEPHLET_TOOL_PATH, and restart cephlet"
         );
     }
 

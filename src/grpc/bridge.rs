@@ -1,15 +1,18 @@
 //! From gRPC's thread to a worker and back.
 //!
-//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands the request's bytes to
-//! the pool. A worker decodes and plans; the plan waits for its locks without holding a worker; a worker runs it. The answer goes
-//! through a one-shot to a small future on gRPC's own executor, which awaits the sending (a reply dropped unawaited cancels the call).
+//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands
+//! the request's bytes to the pool. A worker decodes and plans; the plan waits for its locks without holding
+//! a worker; a worker runs it. The answer goes through a one-shot to a small future on gRPC's own executor,
+//! which awaits the sending (a reply dropped unawaited cancels the call).
 
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use futures_channel::oneshot;
-use grpcio::{GrpcSlice, Marshaller, MessageReader, Method, MethodType, RpcContext, ServiceBuilder, UnarySink};
+use grpcio::{
+    GrpcSlice, Marshaller, MessageReader, Method, MethodType, RpcContext, ServiceBuilder, UnarySink,
+};
 use parking_lot::Mutex;
 use protobuf::Message;
 
@@ -30,11 +33,12 @@ pub type Answer = Result<Bytes>;
 /// The work of a plan.
 type Work<R> = Box<dyn FnOnce(&Call) -> Result<R> + Send>;
 
-/// Decodes and plans. The messages of an rpc are known here and nowhere else: whatever is made for each of them again, as generic
-/// code is, makes the program larger by some kilobytes an rpc.
+/// Decodes and plans. The messages of an rpc are known here and nowhere else: whatever is made for each of
+/// them again, as generic code is, makes the program larger by some kilobytes an rpc.
 type Planner = Arc<dyn Fn(&[u8]) -> Result<Plan<Bytes>> + Send + Sync>;
 
-/// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a health check.
+/// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
+/// health check.
 const QUICK: [&str; 11] = [
     "/Probe",
     "/ControllerProbe",
@@ -128,7 +132,10 @@ impl Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        self.send(Err(Error::unavailable("the call was dropped before it was answered: cephlet is going down, or has a defect that its log tells of; ask again")));
+        self.send(Err(Error::unavailable(
+            "the call was dropped before it was answered: cephlet is going \
+                                          down, or has a defect that its log tells of; ask again",
+        )));
     }
 }
 
@@ -272,8 +279,8 @@ impl Bridge {
             if let Some(guard) = &guard {
                 guard.answer(&answer);
             }
-            // From here the lock is held by the call alone: by this worker until it lets go, or by the reaper of a command
-            // that could not be killed.
+            // From here the lock is held by the call alone: by this worker until it lets go, or by the reaper
+            // of a command that could not be killed.
             reply.call.hold(guard);
             reply.finish(answer);
         });
@@ -284,7 +291,10 @@ impl Bridge {
 /// A method whose messages stay bytes: they are decoded and encoded by a worker.
 fn raw_method(path: &'static str, kind: MethodType) -> Method<Vec<u8>, Arc<[u8]>> {
     let request = Marshaller { ser: |bytes: &Vec<u8>, slice| fill(slice, bytes), de: read_all };
-    let reply = Marshaller { ser: |bytes: &Arc<[u8]>, slice| fill(slice, bytes), de: |reader| read_all(reader).map(Into::into) };
+    let reply = Marshaller {
+        ser: |bytes: &Arc<[u8]>, slice| fill(slice, bytes),
+        de: |reader| read_all(reader).map(Into::into),
+    };
     Method { ty: kind, name: path, req_mar: request, resp_mar: reply }
 }
 
@@ -302,12 +312,15 @@ fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
 /// Reads a request; bytes that are none are the caller's mistake.
 pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
     let name = std::any::type_name::<Q>().rsplit("::").next().unwrap_or_default();
-    Q::parse_from_bytes(bytes).map_err(|error| Error::invalid(format!("the request is not a {name}: {error}")))
+    Q::parse_from_bytes(bytes)
+        .map_err(|error| Error::invalid(format!("the request is not a {name}: {error}")))
 }
 
 /// Writes a reply.
 fn encode<R: Message>(reply: &R) -> Answer {
-    let bytes = reply.write_to_bytes().map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
+    let bytes = reply
+        .write_to_bytes()
+        .map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
     Ok(bytes.into())
 }
 
@@ -316,7 +329,9 @@ async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) 
     let sent = match answer.await {
         Ok(Ok(bytes)) => sink.success(bytes).await,
         Ok(Err(error)) => sink.fail(status::status(&error)).await,
-        Err(oneshot::Canceled) => sink.fail(status::status(&Error::unavailable("the daemon is going down"))).await,
+        Err(oneshot::Canceled) => {
+            sink.fail(status::status(&Error::unavailable("the daemon is going down"))).await
+        }
     };
     if let Err(error) = sent {
         log::debug!("an answer could not be sent, the client is gone: {error}");
@@ -334,8 +349,14 @@ fn execute(call: &Call, work: Work<Bytes>) -> Answer {
 /// Runs `body`, turning a panic into an error that the log can find again.
 pub fn guarded<T>(call: &Call, body: impl FnOnce() -> Result<T>) -> Result<T> {
     panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned());
+        let what = panic
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| panic.downcast_ref::<String>().cloned());
         let what = what.unwrap_or_else(|| "unknown cause".to_string());
-        Err(Error::internal(format!("a defect of cephlet stopped call {} ({what}); the log has the place", call.id())))
+        Err(Error::internal(format!(
+            "a defect of cephlet stopped call {} ({what}); the log has the place",
+            call.id()
+        )))
     })
 }

@@ -45,8 +45,8 @@ impl std::fmt::Debug for Door {
 impl Door {
     /// Binds `socket`, for its owner only from the first moment, and begins to serve.
     ///
-    /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So the name is reserved first, and
-    /// only what is a socket that nobody answers at is given up.
+    /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So the name is
+    /// reserved first, and only what is a socket that nobody answers at is given up.
     pub fn open(socket: &Path, services: Vec<Service>) -> Result<Self> {
         let taken = || {
             Error::precondition(format!(
@@ -59,11 +59,14 @@ impl Door {
         let environment = Arc::new(Environment::new(1));
         let builder = ServerBuilder::new(environment).requests_slot_per_cq(SLOTS);
         let builder = services.into_iter().fold(builder, ServerBuilder::register_service);
-        let failed = |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));
+        let failed =
+            |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));
         let mut server = builder.build().map_err(failed)?;
         let umask = socket::Umask::set(0o177);
         crash::point("bind the socket");
-        server.add_listening_port(format!("unix:{}", socket.display()), ServerCredentials::insecure()).map_err(failed)?;
+        server
+            .add_listening_port(format!("unix:{}", socket.display()), ServerCredentials::insecure())
+            .map_err(failed)?;
         crash::point("socket bound");
         drop(umask);
         server.start();
@@ -111,13 +114,15 @@ fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
 
 /// Removes a socket that a dead daemon left. Anything else at the path is left alone.
 fn clear_stale(path: &Path, taken: impl Fn() -> Error) -> Result<()> {
-    let listener = socket::probe(path).map_err(|error| Error::io(format!("look at {}", path.display()), &error))?;
+    let listener =
+        socket::probe(path).map_err(|error| Error::io(format!("look at {}", path.display()), &error))?;
     match listener {
         Listener::Absent => make_directory(path),
         Listener::Alive => Err(taken()),
         Listener::Refused => {
             crash::point("remove a stale socket");
-            std::fs::remove_file(path).map_err(|error| Error::io(format!("remove the stale socket {}", path.display()), &error))
+            std::fs::remove_file(path)
+                .map_err(|error| Error::io(format!("remove the stale socket {}", path.display()), &error))
         }
         Listener::Other => Err(Error::precondition(format!(
             "{} is there and is no socket: remove it, or set another CSI_ENDPOINT",
@@ -132,10 +137,16 @@ fn make_directory(socket: &Path) -> Result<()> {
 }
 
 /// The services of CSI v1 that this copy serves.
-pub fn v1_services(bridge: &Bridge, identity: v1::identity::Identity, controller: bool, node: bool) -> Vec<Service> {
+pub fn v1_services(
+    bridge: &Bridge,
+    identity: v1::identity::Identity,
+    controller: bool,
+    node: bool,
+) -> Vec<Service> {
     use proto::csi_v1 as wire;
     let volumes = Arc::clone(&identity.volumes);
-    let mut services = vec![wire::register_identity(ServiceBuilder::new(), bridge, &Arc::new(identity)).build()];
+    let mut services =
+        vec![wire::register_identity(ServiceBuilder::new(), bridge, &Arc::new(identity)).build()];
     if controller {
         let service = Arc::new(v1::controller::Controller { volumes: Arc::clone(&volumes) });
         services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
@@ -145,16 +156,25 @@ pub fn v1_services(bridge: &Bridge, identity: v1::identity::Identity, controller
         services.push(wire::register_snapshot_metadata(ServiceBuilder::new(), bridge, &metadata).build());
     }
     if node {
-        services.push(wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { volumes })).build());
+        services.push(
+            wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { volumes })).build(),
+        );
     }
     services
 }
 
 /// The services of CSI 0.1, on the same socket. What this copy does not serve says so.
-pub fn v0_services(bridge: &Bridge, name: &str, volumes: &Arc<Volumes>, controller: bool, node: bool) -> Vec<Service> {
+pub fn v0_services(
+    bridge: &Bridge,
+    name: &str,
+    volumes: &Arc<Volumes>,
+    controller: bool,
+    node: bool,
+) -> Vec<Service> {
     use proto::csi as wire;
     let identity = Arc::new(v0::identity::Identity { name: name.to_string() });
-    let controller = Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes), served: controller });
+    let controller =
+        Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes), served: controller });
     let node = Arc::new(v0::node::Node { volumes: Arc::clone(volumes), served: node });
     vec![
         wire::register_identity(ServiceBuilder::new(), bridge, &identity).build(),

@@ -1,4 +1,5 @@
-//! The calls in progress: one log line for each when it ends, and another for one that is still running after a while.
+//! The calls in progress: one log line for each when it ends, and another for one that is still running after
+//! a while.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,8 +58,13 @@ impl Running {
             }
             Ok(()) => log::info!("{id} {method} {subject} OK {milliseconds:.1} ms"),
             Err(error) => {
-                let level = if error.kind() == crate::error::Kind::Internal { Level::Error } else { Level::Warn };
-                log::log!(level, "{id} {method} {subject} {} {milliseconds:.1} ms: {error}", status::name(error.kind()));
+                let level =
+                    if error.kind() == crate::error::Kind::Internal { Level::Error } else { Level::Warn };
+                log::log!(
+                    level,
+                    "{id} {method} {subject} {} {milliseconds:.1} ms: {error}",
+                    status::name(error.kind())
+                );
             }
         }
     }
@@ -92,8 +98,8 @@ impl Running {
         self.wake.notify_all();
     }
 
-    /// A line for each call that has become slow, or is so again; and how long until the next one may be. A call that comes in
-    /// meanwhile is not slow before that.
+    /// A line for each call that has become slow, or is so again; and how long until the next one may be. A
+    /// call that comes in meanwhile is not slow before that.
     fn slow_calls(&self) -> (Vec<String>, Duration) {
         let mut pause = self.slow;
         let mut lines = Vec::new();
@@ -112,7 +118,11 @@ impl Running {
 fn slow_line(call: &Progress, age: Duration) -> String {
     let (step, since) = call.current_step();
     let (id, method, subject) = (call.id(), call.method(), call.subject());
-    format!("{id} {method} {subject} still running after {} s: {step} for {} s", age.as_secs(), since.as_secs())
+    format!(
+        "{id} {method} {subject} still running after {} s: {step} for {} s",
+        age.as_secs(),
+        since.as_secs()
+    )
 }
 
 #[cfg(test)]
@@ -143,8 +153,10 @@ mod tests {
         for _ in 0..3 {
             let lines = std::iter::repeat_with(|| running.slow_calls().0).find(|lines| !lines.is_empty());
             let said = lines.unwrap_or_default().join("\n");
-            let expected =
-                format!("{} /csi.v1.Node/NodeStageVolume volume-1 still running after 0 s: mkfs.ext4 /dev/loop3", call.id());
+            let expected = format!(
+                "{} /csi.v1.Node/NodeStageVolume volume-1 still running after 0 s: mkfs.ext4 /dev/loop3",
+                call.id()
+            );
             assert!(said.starts_with(&expected) && !said.contains('\n'), "{said}");
         }
         running.ended(&call, Ok(()));

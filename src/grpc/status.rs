@@ -4,8 +4,8 @@ use grpcio::{RpcStatus, RpcStatusCode};
 
 use crate::error::{Error, Kind};
 
-/// The code of the CSI specification's error scheme for each kind. No wildcard: a new kind does not compile until somebody
-/// picks its code.
+/// The code of the CSI specification's error scheme for each kind. No wildcard: a new kind does not compile
+/// until somebody picks its code.
 pub fn code(kind: Kind) -> RpcStatusCode {
     match kind {
         Kind::InvalidArgument => RpcStatusCode::INVALID_ARGUMENT,
@@ -46,9 +46,12 @@ pub fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// What a client of our own makes of a call that failed. Codes that this daemon does not send are a defect, under their own name.
+/// What a client of our own makes of a call that failed. Codes that this daemon does not send are a defect,
+/// under their own name.
 pub fn error(rpc: &str, failure: grpcio::Error) -> Error {
-    let grpcio::Error::RpcFailure(status) = failure else { return Error::internal(format!("{rpc}: {failure}")) };
+    let grpcio::Error::RpcFailure(status) = failure else {
+        return Error::internal(format!("{rpc}: {failure}"));
+    };
     match kind(status.code()) {
         Some(kind) => Error::new(kind, status.message()),
         None => Error::internal(format!("{rpc}: {}: {}", status.code(), status.message())),
@@ -108,7 +111,8 @@ mod tests {
 
     #[test]
     fn a_code_that_the_daemon_does_not_send_keeps_its_name() {
-        let failure = grpcio::Error::RpcFailure(RpcStatus::with_message(RpcStatusCode::CANCELLED, "gone".into()));
+        let failure =
+            grpcio::Error::RpcFailure(RpcStatus::with_message(RpcStatusCode::CANCELLED, "gone".into()));
         assert_eq!(error("probe", failure).message(), "probe: 1-CANCELLED: gone");
     }
 }

@@ -1,5 +1,5 @@
-//! Streams of replies, made one by one: a worker is asked for a reply when the one before is on its way, so that a client that
-//! stops reading holds no worker and no memory but one reply.
+//! Streams of replies, made one by one: a worker is asked for a reply when the one before is on its way, so
+//! that a client that stops reading holds no worker and no memory but one reply.
 
 use std::sync::Arc;
 
@@ -49,17 +49,26 @@ impl<R: Message> Stream<R> {
     /// The next reply, encoded; None at the end.
     fn next(&mut self) -> Result<Option<Arc<[u8]>>> {
         if let Self::Planned(plan) = self {
-            let plan = plan.take().ok_or_else(|| Error::internal("a stream that failed was asked to go on"))?;
+            let plan =
+                plan.take().ok_or_else(|| Error::internal("a stream that failed was asked to go on"))?;
             *self = Self::Open(plan()?);
         }
         let Self::Open(chunks) = self else { return Ok(None) };
         let Some(chunk) = chunks.next().transpose()? else { return Ok(None) };
-        let bytes = chunk.write_to_bytes().map_err(|error| Error::internal(format!("a reply could not be encoded: {error}")))?;
+        let bytes = chunk
+            .write_to_bytes()
+            .map_err(|error| Error::internal(format!("a reply could not be encoded: {error}")))?;
         Ok(Some(bytes.into()))
     }
 
     /// Sends all replies, then closes the stream with its outcome.
-    pub async fn run(self, call: Call, pool: Arc<Pool>, running: Arc<Running>, mut sink: ServerStreamingSink<Arc<[u8]>>) {
+    pub async fn run(
+        self,
+        call: Call,
+        pool: Arc<Pool>,
+        running: Arc<Running>,
+        mut sink: ServerStreamingSink<Arc<[u8]>>,
+    ) {
         let outcome = self.send(&call, &pool, &mut sink).await;
         running.ended(&call, outcome.as_ref().map(|_| ()));
         let closed = match outcome {
@@ -73,7 +82,12 @@ impl<R: Message> Stream<R> {
     }
 
     /// Sends the replies one by one.
-    async fn send(mut self, call: &Call, pool: &Pool, sink: &mut ServerStreamingSink<Arc<[u8]>>) -> Result<Sent> {
+    async fn send(
+        mut self,
+        call: &Call,
+        pool: &Pool,
+        sink: &mut ServerStreamingSink<Arc<[u8]>>,
+    ) -> Result<Sent> {
         loop {
             let (next, rest) = self.ask(call.clone(), pool).await?;
             self = rest;

@@ -1,5 +1,6 @@
-//! The machine stops after every operation, and what was not synced is kept, lost or torn. After each such crash the journal
-//! must open, hold what was promised and go on. Then every bit and every length of a small journal.
+//! The machine stops after every operation, and what was not synced is kept, lost or torn. After each such
+//! crash the journal must open, hold what was promised and go on. Then every bit and every length of a small
+//! journal.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -32,7 +33,10 @@ fn workload() -> Vec<Step> {
         ]));
         steps.push(Step::Note(vec![Change::remove(Table::Intents, &*intent)]));
         if n % 3 == 0 {
-            steps.push(Step::Note(vec![put("noted", &n.to_string()), Change::remove(Table::Node, format!("key {}", n % 5))]));
+            steps.push(Step::Note(vec![
+                put("noted", &n.to_string()),
+                Change::remove(Table::Node, format!("key {}", n % 5)),
+            ]));
             steps.push(Step::Note(vec![Change::put(Table::Formats, "device", n.to_string())]));
         }
     }
@@ -60,11 +64,14 @@ fn states(steps: &[Step]) -> Vec<State> {
 }
 
 fn state_of(journal: &Journal) -> State {
-    let entries = |table: Table| journal.entries(table).into_iter().map(move |(key, value)| ((table as u8, key), value));
+    let entries = |table: Table| {
+        journal.entries(table).into_iter().map(move |(key, value)| ((table as u8, key), value))
+    };
     Table::ALL.into_iter().flat_map(entries).collect()
 }
 
-/// Runs the workload until something fails. Gives the number of steps that are durable, and of those that were begun.
+/// Runs the workload until something fails. Gives the number of steps that are durable, and of those that
+/// were begun.
 fn run(disk: &RamDisk, steps: &[Step]) -> (usize, usize) {
     let Ok(journal) = open(disk, SMALL) else { return (0, 0) };
     let states = states(steps);
@@ -93,7 +100,8 @@ fn data_fates() -> Vec<Fate> {
     fates
 }
 
-const NAME_FATES: [Fate; 6] = [Fate::Kept, Fate::Dropped, Fate::First(1), Fate::First(2), Fate::Without(0), Fate::Without(1)];
+const NAME_FATES: [Fate; 6] =
+    [Fate::Kept, Fate::Dropped, Fate::First(1), Fate::First(2), Fate::Without(0), Fate::Without(1)];
 
 /// Every disk that a crash now may leave.
 fn crashes(disk: &RamDisk) -> Vec<RamDisk> {
@@ -111,7 +119,8 @@ fn crashes(disk: &RamDisk) -> Vec<RamDisk> {
     disks
 }
 
-/// Opens a disk after a crash: it holds a beginning of the workload, at least all that was promised. Then it is used.
+/// Opens a disk after a crash: it holds a beginning of the workload, at least all that was promised. Then it
+/// is used.
 fn check(disk: &RamDisk, expected: &[State], at: &str) {
     let journal = open(disk, SMALL).unwrap_or_else(|e| panic!("{at}: {e}: {:?}", disk.operations()));
     let found = state_of(&journal);
@@ -177,8 +186,9 @@ fn a_crash_after_any_operation_loses_nothing_promised() {
     }
 }
 
-/// A journal whose writers go on while a snapshot is written, behind and before the place it has reached; a note comes between
-/// the write that makes the snapshot due and the snapshot. Gives all states, and how many steps are durable.
+/// A journal whose writers go on while a snapshot is written, behind and before the place it has reached; a
+/// note comes between the write that makes the snapshot due and the snapshot. Gives all states, and how many
+/// steps are durable.
 fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
     let fill = (0..12).map(|n| Step::Write(vec![put(&format!("{n:02}"), &"old".repeat(8))]));
     let during = [
@@ -190,19 +200,24 @@ fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
     let steps: Arc<Vec<_>> = Arc::new(fill.chain(during).collect());
     let states = states(&steps);
     // The twelfth write makes the log longer than this.
-    let Ok(journal) = Journal::open_with(Arc::new(disk.clone()), Limits { snapshot_floor: 820, chunk: 60 }, Box::new(|_| {}))
-    else {
+    let Ok(journal) = Journal::open_with(
+        Arc::new(disk.clone()),
+        Limits { snapshot_floor: 820, chunk: 60 },
+        Box::new(|_| {}),
+    ) else {
         return (states, 0);
     };
     let (journal, inner_durable) = (Arc::new(journal), Arc::new(AtomicUsize::new(0)));
-    let (inner, inner_steps, durable, watched) = (journal.clone(), steps.clone(), inner_durable.clone(), disk.clone());
+    let (inner, inner_steps, durable, watched) =
+        (journal.clone(), steps.clone(), inner_durable.clone(), disk.clone());
     let (before, once) = (AtomicBool::new(true), AtomicBool::new(true));
     disk.hook(move |op, name| {
         let records = watched.operations().iter().filter(|op| op.starts_with("write")).count() - 1;
         if op == "sync" && records == 12 && before.swap(false, Ordering::SeqCst) {
             let _ = go(&inner, &inner_steps[12]);
         }
-        let pieces = watched.operations().iter().filter(|op| op.starts_with("write") && op.ends_with(".tmp")).count();
+        let pieces =
+            watched.operations().iter().filter(|op| op.starts_with("write") && op.ends_with(".tmp")).count();
         if op == "write" && name.ends_with(".tmp") && pieces == 4 && once.swap(false, Ordering::SeqCst) {
             durable.store(2 * usize::from(go(&inner, &inner_steps[13]).is_ok()), Ordering::SeqCst);
             let _ = inner_steps[14..].iter().try_for_each(|step| go(&inner, step));
@@ -242,7 +257,12 @@ fn small_journals() -> Vec<BTreeMap<String, Vec<u8>>> {
     let disk = RamDisk::default();
     let journal = open(&disk, ONE_SEGMENT).unwrap();
     for n in 0..4 {
-        journal.write(&[put(&format!("key {}", n % 2), &n.to_string()), Change::put(Table::Intents, "i", vec![n])]).unwrap();
+        journal
+            .write(&[
+                put(&format!("key {}", n % 2), &n.to_string()),
+                Change::put(Table::Intents, "i", vec![n]),
+            ])
+            .unwrap();
     }
     let one = disk.files();
     let disk = RamDisk::default();
@@ -284,10 +304,16 @@ fn no_flipped_bit_gives_a_wrong_value() {
                     Ok(journal) => {
                         let state = state_of(&journal);
                         let last_two = &allowed[allowed.len() - 2..];
-                        assert!(last_two.contains(&state), "{name}, bit {bit}: only the last record may be taken for torn");
+                        assert!(
+                            last_two.contains(&state),
+                            "{name}, bit {bit}: only the last record may be taken for torn"
+                        );
                     }
                     Err(error) => {
-                        assert!(error.message().contains(&**name) && error.message().contains("damaged at byte"), "{error}");
+                        assert!(
+                            error.message().contains(&**name) && error.message().contains("damaged at byte"),
+                            "{error}"
+                        );
                         assert_eq!(disk.files(), damaged, "a journal that is refused is not touched");
                     }
                 }
@@ -309,9 +335,14 @@ fn no_shorter_file_gives_a_wrong_value() {
                     Ok(journal) => {
                         let empty_and_alone = files.len() == 1 && length < FILE_HEADER;
                         let state = state_of(&journal);
-                        assert!(allowed.contains(&state) || empty_and_alone && state.is_empty(), "{name}, {length} bytes");
+                        assert!(
+                            allowed.contains(&state) || empty_and_alone && state.is_empty(),
+                            "{name}, {length} bytes"
+                        );
                     }
-                    Err(error) => assert!(error.message().contains(&**name), "{name}, {length} bytes: {error}"),
+                    Err(error) => {
+                        assert!(error.message().contains(&**name), "{name}, {length} bytes: {error}")
+                    }
                 }
             }
         }
@@ -323,7 +354,9 @@ fn a_missing_file_is_refused_and_named() {
     let disk = RamDisk::default();
     let journal = open(&disk, SMALL).unwrap();
     // Snapshots are given up on this disk: the log becomes several segments.
-    disk.hook(|op, name| if op == "create" && name.ends_with(".tmp") { Err(errno(libc::ENOSPC)) } else { Ok(()) });
+    disk.hook(
+        |op, name| if op == "create" && name.ends_with(".tmp") { Err(errno(libc::ENOSPC)) } else { Ok(()) },
+    );
     (0..200).for_each(|n| journal.write(&[put(&n.to_string(), "x")]).unwrap());
     let segments = disk.files();
     assert!(segments.len() >= 3, "{:?}", segments.keys());
@@ -358,7 +391,10 @@ fn a_later_record_that_survived_a_torn_one_does_not_hinder_the_start() {
     journal.note(&[put("first note", "2")]).unwrap();
     journal.note(&[put("second note", "3")]).unwrap();
     let crashed = disk.after_crash(Fate::Without(0), Fate::Kept);
-    assert_eq!(open(&crashed, ONE_SEGMENT).unwrap().entries(Table::Node), [("written".to_owned(), b"1".to_vec())]);
+    assert_eq!(
+        open(&crashed, ONE_SEGMENT).unwrap().entries(Table::Node),
+        [("written".to_owned(), b"1".to_vec())]
+    );
     // The same hole, but a later write proves that the notes were durable once.
     journal.write(&[put("written", "4")]).unwrap();
     journal.write(&[put("written", "5")]).unwrap();
@@ -399,7 +435,9 @@ fn a_record_in_the_wrong_place_is_refused() {
 fn a_segment_that_was_given_up_does_not_come_back() {
     let disk = RamDisk::default();
     let journal = open(&disk, SMALL).unwrap();
-    disk.hook(|op, name| if op == "write" && name.ends_with("2.log") { Err(errno(libc::ENOSPC)) } else { Ok(()) });
+    disk.hook(
+        |op, name| if op == "write" && name.ends_with("2.log") { Err(errno(libc::ENOSPC)) } else { Ok(()) },
+    );
     (0..20).for_each(|n| journal.write(&[put(&n.to_string(), "x")]).unwrap());
     assert!(disk.operations().iter().any(|op| op == "remove 0000000000000002.log"));
     journal.note(&[put("note", "x")]).unwrap();

@@ -1,5 +1,6 @@
-//! The seam between the journal and a disk: everything the journal does to files goes through [`Disk`], so that tests can stop
-//! it after any operation. [`RealDisk`] is the directory; this is the journal's only code that calls fsync.
+//! The seam between the journal and a disk: everything the journal does to files goes through [`Disk`], so
+//! that tests can stop it after any operation. [`RealDisk`] is the directory; this is the journal's only code
+//! that calls fsync.
 
 use std::fs::File;
 use std::io;
@@ -20,10 +21,11 @@ pub trait Disk: Send + Sync {
     fn path(&self, name: &str) -> PathBuf;
     /// The names in the directory, in no order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes a new file, mode 0600, and opens it; EEXIST if the name is taken. The name is durable after [`Disk::sync_dir`].
+    /// Makes a new file, mode 0600, and opens it; EEXIST if the name is taken. The name is durable after
+    /// [`Disk::sync_dir`].
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Opens a file so that it reads as the disk has it: what was written before is synced first, and pages that a failed
-    /// write-back left in the cache (clean, but not on disk) are dropped.
+    /// Opens a file so that it reads as the disk has it: what was written before is synced first, and pages
+    /// that a failed write-back left in the cache (clean, but not on disk) are dropped.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file, atomically; durable after [`Disk::sync_dir`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -41,8 +43,9 @@ pub trait DiskFile: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Cuts the file to `length` bytes.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Makes content and length durable. After an error nothing is known about what was written since the last success, and
-    /// calling it again would answer Ok without having written (fsync(2), and the pages are clean by then).
+    /// Makes content and length durable. After an error nothing is known about what was written since the
+    /// last success, and calling it again would answer Ok without having written (fsync(2), and the pages are
+    /// clean by then).
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -54,18 +57,23 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Opens `path`; makes it, durably, if only the last component is missing. One process at a time: the caller holds a lock.
+    /// Opens `path`; makes it, durably, if only the last component is missing. One process at a time: the
+    /// caller holds a lock.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |what: &str| format!("{what} the journal directory {}", path.display());
         let made = make_directory(path).map_err(|e| Error::io(failed("create"), &e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(failed("open"), &e.into()))?;
+        let directory =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(failed("open"), &e.into()))?;
         crash::point("close the journal directory to others");
-        rustix::fs::fchmod(&directory, Mode::RWXU).map_err(|e| Error::io(failed("close to others"), &e.into()))?;
+        rustix::fs::fchmod(&directory, Mode::RWXU)
+            .map_err(|e| Error::io(failed("close to others"), &e.into()))?;
         crash::point("journal directory closed to others");
         if made {
             let parent = rustix::fs::openat(&directory, "..", flags, Mode::empty());
-            parent.and_then(rustix::fs::fsync).map_err(|e| Error::io(failed("sync the parent of"), &e.into()))?;
+            parent
+                .and_then(rustix::fs::fsync)
+                .map_err(|e| Error::io(failed("sync the parent of"), &e.into()))?;
         }
         Ok(Self { path: path.to_owned(), directory })
     }

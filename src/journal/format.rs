@@ -11,9 +11,9 @@
 //! change             = table u8 | 0 remove, 1 put: u8 | key length u16 | value length u32 | key (UTF-8) | value
 //! ```
 //!
-//! `first` is the sequence number of the first record in a segment; a snapshot carries that of the segment it belongs to.
-//! `synced` is the last sequence number known to be on disk when the record was written: it is how recovery tells a tail that
-//! was never complete from one that was complete and has been damaged since.
+//! `first` is the sequence number of the first record in a segment; a snapshot carries that of the segment it
+//! belongs to. `synced` is the last sequence number known to be on disk when the record was written: it is
+//! how recovery tells a tail that was never complete from one that was complete and has been damaged since.
 //! The file header keeps its length and place of `version` and checksum in every later version.
 
 use crate::error::{Error, Result};
@@ -154,7 +154,12 @@ impl RecordHeader {
         if bytes[..4] != RECORD_MAGIC || length > MAX_PAYLOAD {
             return Err(Bad::Damaged("not a record"));
         }
-        Ok(Self { length, sequence: u64_at(bytes, 8), synced: u64_at(bytes, 16), checksum: u32_at(bytes, 24) })
+        Ok(Self {
+            length,
+            sequence: u64_at(bytes, 8),
+            synced: u64_at(bytes, 16),
+            checksum: u32_at(bytes, 24),
+        })
     }
 
     /// Header and payload together, bytes.
@@ -176,13 +181,16 @@ impl Record {
         Self(vec![0; RECORD_HEADER])
     }
 
-    /// A record of all `changes`. Fails with [`crate::error::Kind::Internal`] if a key or the whole is too long.
+    /// A record of all `changes`. Fails with [`crate::error::Kind::Internal`] if a key or the whole is too
+    /// long.
     pub(super) fn of(changes: &[Change]) -> Result<Self> {
-        let size: usize = changes.iter().map(|c| CHANGE_HEADER + c.key.len() + c.value.as_ref().map_or(0, Vec::len)).sum();
+        let size: usize =
+            changes.iter().map(|c| CHANGE_HEADER + c.key.len() + c.value.as_ref().map_or(0, Vec::len)).sum();
         let longest_key = changes.iter().map(|c| c.key.len()).max().unwrap_or(0);
         if size > MAX_PAYLOAD || longest_key > MAX_KEY {
             return Err(Error::internal(format!(
-                "too long for the journal: {size} bytes in all, {longest_key} in a key; the limits are {MAX_PAYLOAD} and {MAX_KEY}"
+                "too long for the journal: {size} bytes in all, {longest_key} in a key; the limits are \
+                 {MAX_PAYLOAD} and {MAX_KEY}"
             )));
         }
         let mut record = Self(Vec::with_capacity(RECORD_HEADER + size));
@@ -272,7 +280,11 @@ fn sealed(header: &[u8]) -> Result<&[u8], Bad> {
         return Err(Bad::Damaged("incomplete header"));
     }
     let body = &header[..FILE_HEADER - 4];
-    if crc32fast::hash(body) == u32_at(header, FILE_HEADER - 4) { Ok(body) } else { Err(Bad::Damaged("wrong header checksum")) }
+    if crc32fast::hash(body) == u32_at(header, FILE_HEADER - 4) {
+        Ok(body)
+    } else {
+        Err(Bad::Damaged("wrong header checksum"))
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

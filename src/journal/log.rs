@@ -65,9 +65,10 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Makes segment `number`, which begins after record `last`. When this returns, the segment is there for good, so that no
-    /// record in it can be lost with its name. On a full disk the half-made file is removed again, durably: if it came back
-    /// after a crash, records that were meanwhile added to the segment before it would no longer be in the last one.
+    /// Makes segment `number`, which begins after record `last`. When this returns, the segment is there for
+    /// good, so that no record in it can be lost with its name. On a full disk the half-made file is removed
+    /// again, durably: if it came back after a crash, records that were meanwhile added to the segment before
+    /// it would no longer be in the last one.
     pub(super) fn create(disk: &dyn Disk, number: u64, last: u64) -> Result<Self, Failure> {
         Self::try_create(disk, number, last).map_err(|error| {
             if error.kind() != Kind::NoSpace {
@@ -92,10 +93,15 @@ impl Log {
         Ok(Self { number, file, end: FILE_HEADER as u64, last })
     }
 
-    /// Appends `record`, not yet durable, and gives its sequence number.
-    /// A full disk is a normal thing: the part that was written is cut off again, and as nobody waited for it and nothing
-    /// behind it exists, the journal is as it was. If even that fails, or for any other error, the end of the file is unknown.
-    pub(super) fn append(&mut self, disk: &dyn Disk, record: &mut Record, synced: u64) -> Result<u64, Failure> {
+    /// Appends `record`, not yet durable, and gives its sequence number. A full disk is a normal thing: the
+    /// part that was written is cut off again, and as nobody waited for it and nothing behind it exists, the
+    /// journal is as it was. If even that fails, or for any other error, the end of the file is unknown.
+    pub(super) fn append(
+        &mut self,
+        disk: &dyn Disk,
+        record: &mut Record,
+        synced: u64,
+    ) -> Result<u64, Failure> {
         let name = Name::Segment(self.number);
         let bytes = record.seal(self.last + 1, synced);
         if let Err(e) = self.file.write_at(self.end, bytes) {
@@ -103,7 +109,9 @@ impl Log {
             if error.kind() != Kind::NoSpace {
                 return Err(Failure::Fatal(error));
             }
-            self.file.truncate(self.end).map_err(|e| Failure::Fatal(failed(disk, "cut", name, &e).context(&error)))?;
+            self.file
+                .truncate(self.end)
+                .map_err(|e| Failure::Fatal(failed(disk, "cut", name, &e).context(&error)))?;
             return Err(Failure::Full(error));
         }
         self.end += bytes.len() as u64;
@@ -129,7 +137,14 @@ mod tests {
         for name in [Name::Segment(1), Name::Snapshot(20), Name::Unfinished(u64::MAX)] {
             assert_eq!(Name::parse(&name.to_string()), Some(name));
         }
-        for other in ["1.log", "+000000000000001.log", "0000000000000001.log~", "0000000000000001", "lost+found", ".log"] {
+        for other in [
+            "1.log",
+            "+000000000000001.log",
+            "0000000000000001.log~",
+            "0000000000000001",
+            "lost+found",
+            ".log",
+        ] {
             assert_eq!(Name::parse(other), None, "{other}");
         }
     }

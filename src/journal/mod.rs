@@ -1,53 +1,64 @@
-//! The journal: a small map that survives every crash. It knows nothing of volumes; keys and values are the caller's.
-//! No secret is ever given to it: what is in it lies on a disk, and in backups of it.
+//! The journal: a small map that survives every crash. It knows nothing of volumes; keys and values are the
+//! caller's. No secret is ever given to it: what is in it lies on a disk, and in backups of it.
 //!
-//! Everything is in memory; the disk holds segments of records (`0000000000000007.log`) and at most one snapshot that counts
-//! (`0000000000000007.snapshot`: everything that stood in segments before 7). `format` has the bytes, `disk` the system calls,
-//! `recover` what open does, `snapshot` how old segments are dropped.
+//! Everything is in memory; the disk holds segments of records (`0000000000000007.log`) and at most one
+//! snapshot that counts (`0000000000000007.snapshot`: everything that stood in segments before 7). `format`
+//! has the bytes, `disk` the system calls, `recover` what open does, `snapshot` how old segments are dropped.
 //!
 //! # What is on disk, step by step
 //!
 //! A write (W), a note (N: the same without W2 and W3):
 //!
-//! - W1. One record with all changes of the call is written behind the last one. On ENOSPC the file is cut back to where it was
-//!   and the call gets [`NoSpace`](crate::error::Kind::NoSpace); the journal goes on. Any other error poisons it.
-//! - W2. fdatasync of the segment. Whoever comes first does it for all records written by then; the others wait, and the next
-//!   of them does it for those written meanwhile. An error poisons: after a failed fsync nobody knows what is on the disk, and
-//!   a second one would lie (it answers Ok without having written).
-//! - W3. The changes become visible, then the call returns. So nothing is seen that a crash could take back, except notes:
-//!   these are visible at once and durable with the next sync; a note never overtakes an earlier change of the same key.
+//! - W1. One record with all changes of the call is written behind the last one. On ENOSPC the file is cut
+//!   back to where it was and the call gets [`NoSpace`](crate::error::Kind::NoSpace); the journal goes on.
+//!   Any other error poisons it.
+//! - W2. fdatasync of the segment. Whoever comes first does it for all records written by then; the others
+//!   wait, and the next of them does it for those written meanwhile. An error poisons: after a failed fsync
+//!   nobody knows what is on the disk, and a second one would lie (it answers Ok without having written).
+//! - W3. The changes become visible, then the call returns. So nothing is seen that a crash could take back,
+//!   except notes: these are visible at once and durable with the next sync; a note never overtakes an
+//!   earlier change of the same key.
 //!
 //! A snapshot (S), when the segments have grown well past what is alive, done by the writer that notices:
 //!
-//! - S1. No record is written from here to S3. The segment is synced: only a last segment can have a torn tail.
-//! - S2. The next segment, n, is created (O_EXCL, 0600), its header written, fdatasync, fsync of the directory.
+//! - S1. No record is written from here to S3. The segment is synced: only a last segment can have a torn
+//!   tail.
+//! - S2. The next segment, n, is created (O_EXCL, 0600), its header written, fdatasync, fsync of the
+//!   directory.
 //! - S3. Records go to n from now on.
-//! - S4. `n.snapshot.tmp` is created and all entries are written to it, a piece at a time while writers go on. It may contain
-//!   changes that are in n already; applying n to it again gives the same.
-//! - S5. fdatasync of the temporary file; then of segment n, so that the snapshot contains nothing that n could still lose.
+//! - S4. `n.snapshot.tmp` is created and all entries are written to it, a piece at a time while writers go
+//!   on. It may contain changes that are in n already; applying n to it again gives the same.
+//! - S5. fdatasync of the temporary file; then of segment n, so that the snapshot contains nothing that n
+//!   could still lose.
 //! - S6. Rename to `n.snapshot`, fsync of the directory. From here on the snapshot counts.
 //! - S7. Older segments and snapshots are removed. Nothing waits for that to be durable.
 //!
-//! A full disk where a new file is made, written, synced or renamed gives the snapshot up (in S2 the new segment is removed
-//! again, durably), and it is tried again when the log has doubled. Any other error poisons, in S7 it is only logged.
+//! A full disk where a new file is made, written, synced or renamed gives the snapshot up (in S2 the new
+//! segment is removed again, durably), and it is tried again when the log has doubled. Any other error
+//! poisons, in S7 it is only logged.
 //!
 //! # What open finds
 //!
-//! - O1. The directory is synced first, each file when it is opened, and cached pages are dropped: what a killed process had
-//!   written but not synced is made durable before it is believed, and what a failed sync left in memory only is not seen.
+//! - O1. The directory is synced first, each file when it is opened, and cached pages are dropped: what a
+//!   killed process had written but not synced is made durable before it is believed, and what a failed sync
+//!   left in memory only is not seen.
 //! - O2. `*.snapshot.tmp`: S4 to S6 were interrupted. Removed; segments before n are all there.
-//! - O3. Several snapshots, or segments before the newest: S7 was interrupted. The newest counts, the rest is removed.
+//! - O3. Several snapshots, or segments before the newest: S7 was interrupted. The newest counts, the rest is
+//!   removed.
 //! - O4. A segment n without `n.snapshot`: S3 to S6 were interrupted or given up. Read like any other.
 //! - O5. A last segment without a whole header and without records: S2 was interrupted. Made again.
-//! - O6. The last segment ends in something that is not a record: W1 or W2 was interrupted. Cut off, synced, with a warning;
-//!   but only if no whole record behind it says that the place had been synced (each record carries the last sequence number
-//!   known to be durable). Nobody had been told that anything in the part that is cut was durable.
-//! - O7. Everything else refuses to open, with file and byte: damage before the tail, in a snapshot or in a segment that is not
-//!   the last, a missing segment, a record out of order, a table or version of a newer cephlet.
+//! - O6. The last segment ends in something that is not a record: W1 or W2 was interrupted. Cut off, synced,
+//!   with a warning; but only if no whole record behind it says that the place had been synced (each record
+//!   carries the last sequence number known to be durable). Nobody had been told that anything in the part
+//!   that is cut was durable.
+//! - O7. Everything else refuses to open, with file and byte: damage before the tail, in a snapshot or in a
+//!   segment that is not the last, a missing segment, a record out of order, a table or version of a newer
+//!   cephlet.
 //! - O8. A read that fails is an I/O error and never the end of a file.
 //! - O9. No file at all: a new journal, segment 1 made as in S2.
 //!
-//! Damage to the very last record cannot be told from a torn one; it is cut as O6 says. Files with other names are left alone.
+//! Damage to the very last record cannot be told from a torn one; it is cut as O6 says. Files with other
+//! names are left alone.
 
 mod disk;
 mod format;
@@ -144,11 +155,13 @@ enum Visible {
 }
 
 impl Journal {
-    /// Opens the journal on `disk`, or makes an empty one if the directory is empty. One process at a time: the caller holds the
-    /// lock of the state directory. `on_failure` is called once, from whichever thread noticed, when the journal fails for good:
-    /// the daemon has to go down then. It must not write to the journal.
+    /// Opens the journal on `disk`, or makes an empty one if the directory is empty. One process at a time:
+    /// the caller holds the lock of the state directory. `on_failure` is called once, from whichever thread
+    /// noticed, when the journal fails for good: the daemon has to go down then. It must not write to the
+    /// journal.
     ///
-    /// Fails if the disk does, if the journal is damaged (the message names file and byte) or was written by a newer version.
+    /// Fails if the disk does, if the journal is damaged (the message names file and byte) or was written by
+    /// a newer version.
     pub fn open(disk: Arc<dyn Disk>, on_failure: impl Fn(&Error) + Send + Sync + 'static) -> Result<Self> {
         Self::open_with(disk, Limits::default(), Box::new(on_failure))
     }
@@ -171,8 +184,10 @@ impl Journal {
         Ok(Self { disk, limits, log, state, progress: Condvar::new(), snapshotting, on_failure })
     }
 
-    /// Makes all `changes`, together or not at all. Durable and visible when Ok. After [`NoSpace`](crate::error::Kind::NoSpace) nothing has changed;
-    /// after [`Unavailable`](crate::error::Kind::Unavailable) the journal has failed, and only a restart tells whether the changes were kept.
+    /// Makes all `changes`, together or not at all. Durable and visible when Ok. After
+    /// [`NoSpace`](crate::error::Kind::NoSpace) nothing has changed; after
+    /// [`Unavailable`](crate::error::Kind::Unavailable) the journal has failed, and only a restart tells
+    /// whether the changes were kept.
     pub fn write(&self, changes: &[Change]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -183,8 +198,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes all `changes` without waiting for the disk: visible when Ok, durable with the next sync, after all that was
-    /// written before. For what may be forgotten without harm, like the end of an intent. Errors as for [`Journal::write`].
+    /// Makes all `changes` without waiting for the disk: visible when Ok, durable with the next sync, after
+    /// all that was written before. For what may be forgotten without harm, like the end of an intent. Errors
+    /// as for [`Journal::write`].
     pub fn note(&self, changes: &[Change]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -210,8 +226,8 @@ impl Journal {
         entries
     }
 
-    /// Shows every entry of a table to `see`, in the order of the keys. Nobody can read or write meanwhile: `see` is quick and
-    /// does not use the journal.
+    /// Shows every entry of a table to `see`, in the order of the keys. Nobody can read or write meanwhile:
+    /// `see` is quick and does not use the journal.
     pub fn visit(&self, table: Table, mut see: impl FnMut(&str, &[u8])) {
         self.state.lock().tables.entries(table).for_each(|(key, value)| see(key, value));
     }
@@ -266,8 +282,9 @@ impl Journal {
         Ok(())
     }
 
-    /// One fdatasync for all that has been written by now. The lock is free meanwhile: others write, to be in the next one.
-    /// From a failure on it stays taken until the journal is poisoned, or the next writer would sync again and be told Ok.
+    /// One fdatasync for all that has been written by now. The lock is free meanwhile: others write, to be in
+    /// the next one. From a failure on it stays taken until the journal is poisoned, or the next writer would
+    /// sync again and be told Ok.
     fn sync_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         state.syncing = true;
         let (file, number, written) = (state.file.clone(), state.number, state.written);
@@ -293,7 +310,8 @@ impl Journal {
         }
     }
 
-    /// Takes nothing more, for good; tells the daemon the first time. Gives the error that every caller gets from now on.
+    /// Takes nothing more, for good; tells the daemon the first time. Gives the error that every caller gets
+    /// from now on.
     fn poison(&self, cause: &Error) -> Error {
         self.poison_with(self.state.lock(), cause)
     }
@@ -302,7 +320,8 @@ impl Journal {
         if let Some(first) = &state.poisoned {
             return first.clone();
         }
-        let mut error = Error::unavailable(format!("the journal has failed and cephlet must be restarted: {cause}"));
+        let mut error =
+            Error::unavailable(format!("the journal has failed and cephlet must be restarted: {cause}"));
         if let Some(errno) = cause.errno() {
             error = error.caused_by(Cause::Errno(errno));
         }
@@ -316,16 +335,20 @@ impl Journal {
 }
 
 impl State {
-    /// Takes a record that has been written. A note is applied at once, unless an earlier change of one of its keys is pending.
+    /// Takes a record that has been written. A note is applied at once, unless an earlier change of one of
+    /// its keys is pending.
     fn add(&mut self, new: Pending) -> Result<(), Bad> {
-        if new.visible == Visible::AtOnce && !self.pending.iter().any(|earlier| earlier.record.shares_key(&new.record)) {
+        if new.visible == Visible::AtOnce
+            && !self.pending.iter().any(|earlier| earlier.record.shares_key(&new.record))
+        {
             return self.tables.apply(new.record.payload());
         }
         self.pending.push_back(new);
         Ok(())
     }
 
-    /// All records up to `sequence` are durable: they become visible, and so do notes that waited behind them.
+    /// All records up to `sequence` are durable: they become visible, and so do notes that waited behind
+    /// them.
     fn synced_up_to(&mut self, sequence: u64) -> Result<(), Bad> {
         self.synced = sequence;
         while let Some(next) = self.pending.front()
@@ -338,7 +361,8 @@ impl State {
     }
 }
 
-/// A record made here that cannot be read here: memory and disk would disagree, so it counts as a failure of the journal.
+/// A record made here that cannot be read here: memory and disk would disagree, so it counts as a failure of
+/// the journal.
 fn misread(bad: Bad) -> Error {
     Error::internal(format!("the journal cannot read its own record: {bad:?}"))
 }

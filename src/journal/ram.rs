@@ -1,5 +1,5 @@
-//! A disk in memory for tests. It knows what has been synced and what has not, stops after a given number of operations, fails
-//! on demand, and can be looked at as a crash would leave it.
+//! A disk in memory for tests. It knows what has been synced and what has not, stops after a given number of
+//! operations, fails on demand, and can be looked at as a crash would leave it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -96,7 +96,11 @@ impl RamDisk {
         let disk = Self::default();
         let mut ram = disk.0.state.lock();
         for (number, (name, content)) in files.iter().enumerate() {
-            ram.files.push(RamFile { content: content.clone(), durable: content.clone(), unsynced: Vec::new() });
+            ram.files.push(RamFile {
+                content: content.clone(),
+                durable: content.clone(),
+                unsynced: Vec::new(),
+            });
             ram.names.insert(name.clone(), number);
         }
         ram.durable_names = ram.names.clone();
@@ -104,7 +108,8 @@ impl RamDisk {
         disk
     }
 
-    /// The disk that is found after the process was killed: nothing is lost, and nothing has been synced either.
+    /// The disk that is found after the process was killed: nothing is lost, and nothing has been synced
+    /// either.
     pub(crate) fn after_kill(&self) -> Self {
         let state = self.0.state.lock().clone();
         let state = Mutex::new(Ram { power_for: None, operations: Vec::new(), ..state });
@@ -121,7 +126,12 @@ impl RamDisk {
         Self::with_files(&found)
     }
 
-    fn change<T>(&self, what: &str, name: &str, act: impl FnOnce(&mut Ram) -> io::Result<T>) -> io::Result<T> {
+    fn change<T>(
+        &self,
+        what: &str,
+        name: &str,
+        act: impl FnOnce(&mut Ram) -> io::Result<T>,
+    ) -> io::Result<T> {
         self.call_hook(what, name)?;
         self.operate(what, name, act)
     }
@@ -131,7 +141,12 @@ impl RamDisk {
         hook.map_or(Ok(()), |hook| hook(what, name))
     }
 
-    fn operate<T>(&self, what: &str, name: &str, act: impl FnOnce(&mut Ram) -> io::Result<T>) -> io::Result<T> {
+    fn operate<T>(
+        &self,
+        what: &str,
+        name: &str,
+        act: impl FnOnce(&mut Ram) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut ram = self.0.state.lock();
         if ram.power_for.is_some_and(|limit| ram.operations.len() >= limit) {
             return Err(errno(libc::EIO));

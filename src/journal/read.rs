@@ -1,4 +1,5 @@
-//! Reading a journal file piece by piece: the file is never in memory as a whole, and a failed read is never its end.
+//! Reading a journal file piece by piece: the file is never in memory as a whole, and a failed read is never
+//! its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,7 +33,9 @@ pub(super) enum Found<'a> {
 impl Reader {
     pub(super) fn open(disk: &dyn Disk, name: &str) -> Result<Self> {
         let path = disk.path(name);
-        let file = disk.open(name).map_err(|e| Error::io(format!("open the journal file {}", path.display()), &e))?;
+        let file = disk
+            .open(name)
+            .map_err(|e| Error::io(format!("open the journal file {}", path.display()), &e))?;
         Ok(Self { path, file, start: 0, held: Vec::new() })
     }
 
@@ -60,11 +63,19 @@ impl Reader {
             Err(Bad::Newer) => return Ok(Found::Bad("unknown record header")),
         };
         let payload = self.bytes(offset, header.total())?.get(RECORD_HEADER..).unwrap_or_default();
-        if header.matches(payload) { Ok(Found::Record(header, payload)) } else { Ok(Found::Bad("wrong payload checksum")) }
+        if header.matches(payload) {
+            Ok(Found::Record(header, payload))
+        } else {
+            Ok(Found::Bad("wrong payload checksum"))
+        }
     }
 
     /// The first whole record behind `offset` that satisfies `wanted`, wherever it begins.
-    pub(super) fn find_record(&mut self, offset: u64, wanted: impl Fn(&RecordHeader) -> bool) -> Result<Option<u64>> {
+    pub(super) fn find_record(
+        &mut self,
+        offset: u64,
+        wanted: impl Fn(&RecordHeader) -> bool,
+    ) -> Result<Option<u64>> {
         let mut at = offset + 1;
         while let Some(begin) = self.find_magic(at)? {
             at = match self.record(begin)? {
@@ -95,8 +106,9 @@ impl Reader {
         let skip = match held {
             Some(skip) if skip + length <= self.held.len() => skip,
             _ => {
-                self.fill(offset, length.max(WINDOW))
-                    .map_err(|e| Error::io(format!("read the journal file {} at byte {offset}", self.path.display()), &e))?;
+                self.fill(offset, length.max(WINDOW)).map_err(|e| {
+                    Error::io(format!("read the journal file {} at byte {offset}", self.path.display()), &e)
+                })?;
                 0
             }
         };

@@ -21,9 +21,11 @@ pub(super) struct Recovered {
 /// Reads the journal on `disk`, or makes a new one if there is none.
 pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered> {
     // What is seen here is built upon, so it must not vanish: names first, each file when it is opened.
-    disk.sync_dir().map_err(|e| Error::io(format!("sync the journal directory {}", disk.path("").display()), &e))?;
+    disk.sync_dir()
+        .map_err(|e| Error::io(format!("sync the journal directory {}", disk.path("").display()), &e))?;
     let found = Inventory::take(disk)?;
-    let mut recovery = Recovery { disk, snapshot: None, tables: Tables::default(), last: 0, earlier_bytes: 0 };
+    let mut recovery =
+        Recovery { disk, snapshot: None, tables: Tables::default(), last: 0, earlier_bytes: 0 };
     if let Some(number) = found.snapshots.last() {
         recovery.load_snapshot(*number)?;
     }
@@ -36,8 +38,8 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered> {
     Ok(Recovered { tables: recovery.tables, log_bytes: recovery.earlier_bytes + log.end, log })
 }
 
-/// Removes what is no longer needed once snapshot `number` is durable, and unfinished snapshots. A file that cannot be removed
-/// does no harm: it is only reported, and tried again at the next start.
+/// Removes what is no longer needed once snapshot `number` is durable, and unfinished snapshots. A file that
+/// cannot be removed does no harm: it is only reported, and tried again at the next start.
 pub(super) fn remove_leftovers(disk: &dyn Disk, number: u64) {
     let names = disk.list().unwrap_or_else(|e| {
         log::warn!("list the journal directory {}: {e}", disk.path("").display());
@@ -64,7 +66,9 @@ struct Inventory {
 impl Inventory {
     fn take(disk: &dyn Disk) -> Result<Self> {
         let directory = disk.path("");
-        let names = disk.list().map_err(|e| Error::io(format!("list the journal directory {}", directory.display()), &e))?;
+        let names = disk
+            .list()
+            .map_err(|e| Error::io(format!("list the journal directory {}", directory.display()), &e))?;
         let mut found = Self::default();
         for name in names {
             match Name::parse(&name) {
@@ -108,7 +112,9 @@ impl Recovery<'_> {
                     }
                     self.tables.apply(payload).map_err(|bad| refuse(self.disk, name, offset, bad))?;
                 }
-                Found::Record(..) => return Err(self.refuse(name, offset, Bad::Damaged("record out of order"))),
+                Found::Record(..) => {
+                    return Err(self.refuse(name, offset, Bad::Damaged("record out of order")));
+                }
                 Found::End => return Err(self.refuse(name, offset, Bad::Damaged("the end is missing"))),
                 Found::Bad(why) => return Err(self.refuse(name, offset, Bad::Damaged(why))),
             }
@@ -127,7 +133,8 @@ impl Recovery<'_> {
         if needed.is_empty() && self.snapshot.is_none() {
             return Ok(None);
         }
-        // Every number up to the last one found; at least the snapshot's own segment, which was made before the snapshot.
+        // Every number up to the last one found; at least the snapshot's own segment, which was made before
+        // the snapshot.
         let last = needed.last().copied().unwrap_or(first);
         if let Some(missing) = (first..=last).find(|number| needed.binary_search(number).is_err()) {
             return Err(self.refuse(Name::Segment(missing), 0, Bad::Damaged("the file is missing")));
@@ -158,7 +165,9 @@ impl Recovery<'_> {
                     offset += header.total() as u64;
                     self.last += 1;
                 }
-                Found::Record(..) => return Err(self.refuse(name, offset, Bad::Damaged("record out of order"))),
+                Found::Record(..) => {
+                    return Err(self.refuse(name, offset, Bad::Damaged("record out of order")));
+                }
                 Found::Bad(why) if is_last => {
                     self.cut_tail(name, &mut reader, offset, why)?;
                     break;
@@ -169,12 +178,14 @@ impl Recovery<'_> {
         Ok(Log { number, file: reader.file().clone(), end: offset, last: self.last })
     }
 
-    /// The file must be what its name says and follow on what was read before. A snapshot comes first and says where the log
-    /// goes on.
+    /// The file must be what its name says and follow on what was read before. A snapshot comes first and
+    /// says where the log goes on.
     fn check_header(&self, name: Name, header: FileHeader) -> Result<()> {
         let expected = match name {
             Name::Segment(number) => FileHeader { kind: FileKind::Segment, number, first: self.last + 1 },
-            Name::Snapshot(number) | Name::Unfinished(number) => FileHeader { kind: FileKind::Snapshot, number, ..header },
+            Name::Snapshot(number) | Name::Unfinished(number) => {
+                FileHeader { kind: FileKind::Snapshot, number, ..header }
+            }
         };
         if header == expected && header.first > 0 {
             return Ok(());
@@ -185,15 +196,19 @@ impl Recovery<'_> {
     /// A segment whose header was not durable when the machine stopped: no record can have been in it.
     fn make_again(&self, number: u64, file: Arc<dyn DiskFile>) -> Result<Log> {
         let name = Name::Segment(number);
-        log::warn!("{} was being made when the machine stopped: made again", self.disk.path(&name.to_string()).display());
+        log::warn!(
+            "{} was being made when the machine stopped: made again",
+            self.disk.path(&name.to_string()).display()
+        );
         file.truncate(0).map_err(|e| failed(self.disk, "cut", name, &e))?;
         write_header(self.disk, &*file, number, self.last)?;
         Ok(Log { number, file, end: FILE_HEADER as u64, last: self.last })
     }
 
-    /// Cuts what is not a record at the end of the last segment, unless a record behind it proves that it once was one.
-    /// Several records may have been written between two syncs, and a disk may keep a later one and lose an earlier: whole
-    /// records behind the damage that prove nothing are cut too. Nobody was told that they were durable.
+    /// Cuts what is not a record at the end of the last segment, unless a record behind it proves that it
+    /// once was one. Several records may have been written between two syncs, and a disk may keep a later one
+    /// and lose an earlier: whole records behind the damage that prove nothing are cut too. Nobody was told
+    /// that they were durable.
     fn cut_tail(&self, name: Name, reader: &mut Reader, offset: u64, why: &'static str) -> Result<()> {
         if let Some(proof) = reader.find_record(offset, |header| header.synced > self.last)? {
             log::error!("a record at byte {proof} shows that byte {offset} had been written well");
@@ -216,10 +231,14 @@ fn refuse(disk: &dyn Disk, name: Name, offset: u64, bad: Bad) -> Error {
     let path = disk.path(&name.to_string());
     let path = path.display();
     match bad {
-        Bad::Newer => Error::internal(format!("the journal file {path} was written by a newer cephlet: start that version")),
+        Bad::Newer => Error::internal(format!(
+            "the journal file {path} was written by a newer cephlet: start that version"
+        )),
         Bad::Damaged(why) => Error::internal(format!(
-            "the journal file {path} is damaged at byte {offset}: {why}. What it recorded cannot be trusted. Check the disk; to \
-             go on without it, move the journal directory away: operations that were interrupted are then forgotten, volumes \
+            "the journal file {path} is damaged at byte {offset}: {why}. What it recorded cannot be trusted. \
+             Check the disk; to \
+             go on without it, move the journal directory away: operations that were interrupted are then \
+             forgotten, volumes \
              are not"
         )),
     }

@@ -1,4 +1,5 @@
-//! Taking a snapshot, so that old segments can go. The steps S1 to S7 stand at the top of the module `journal`.
+//! Taking a snapshot, so that old segments can go. The steps S1 to S7 stand at the top of the module
+//! `journal`.
 
 use std::io;
 
@@ -20,8 +21,9 @@ struct Covered {
 }
 
 impl Journal {
-    /// Takes a snapshot if the log has grown well past what is alive and nobody else is at it. The caller's own changes are
-    /// durable already, so a failure is not the caller's; it is in the log, or the journal is poisoned.
+    /// Takes a snapshot if the log has grown well past what is alive and nobody else is at it. The caller's
+    /// own changes are durable already, so a failure is not the caller's; it is in the log, or the journal is
+    /// poisoned.
     pub(super) fn snapshot_if_due(&self) {
         if !self.snapshot_due(&self.state.lock()) {
             return;
@@ -40,19 +42,23 @@ impl Journal {
     }
 
     fn snapshot_due(&self, state: &State) -> bool {
-        let allowed = (2 * state.tables.bytes()).max(self.limits.snapshot_floor).max(state.snapshot_not_before);
+        let allowed =
+            (2 * state.tables.bytes()).max(self.limits.snapshot_floor).max(state.snapshot_not_before);
         state.log_bytes > allowed
     }
 
     fn take_snapshot(&self) -> Result<(), Failure> {
         let covered = self.next_segment()?;
         let (unfinished, name) = (Name::Unfinished(covered.number), Name::Snapshot(covered.number));
-        self.write_unfinished(&covered).map_err(|e| self.give_up(unfinished, failed(&*self.disk, "write", unfinished, &e)))?;
+        self.write_unfinished(&covered)
+            .map_err(|e| self.give_up(unfinished, failed(&*self.disk, "write", unfinished, &e)))?;
         self.sync().map_err(Failure::Fatal)?;
         self.disk
             .rename(&unfinished.to_string(), &name.to_string())
             .map_err(|e| self.give_up(unfinished, failed(&*self.disk, "rename", unfinished, &e)))?;
-        self.disk.sync_dir().map_err(|e| Failure::Fatal(failed(&*self.disk, "sync the directory of", name, &e)))?;
+        self.disk
+            .sync_dir()
+            .map_err(|e| Failure::Fatal(failed(&*self.disk, "sync the directory of", name, &e)))?;
         remove_leftovers(&*self.disk, covered.number);
         let mut state = self.state.lock();
         state.log_bytes -= covered.bytes;
@@ -60,8 +66,8 @@ impl Journal {
         Ok(())
     }
 
-    /// S1 to S3: records go to a new segment. Not after a failure: the old one may end in half a record, and then has to stay
-    /// the last.
+    /// S1 to S3: records go to a new segment. Not after a failure: the old one may end in half a record, and
+    /// then has to stay the last.
     fn next_segment(&self) -> Result<Covered, Failure> {
         let mut log = self.log.lock();
         drop(self.healthy().map_err(Failure::Fatal)?);

@@ -7,8 +7,8 @@ use std::ops::Bound;
 
 use super::format::{self, Bad, CHANGE_HEADER, ChangeRef, Record, Table};
 
-/// A key and its value in one piece of memory: the allocator rounds up to powers of two, so two pieces would take half as much
-/// again. The length of the key stands in front.
+/// A key and its value in one piece of memory: the allocator rounds up to powers of two, so two pieces would
+/// take half as much again. The length of the key stands in front.
 struct Entry(Box<[u8]>);
 
 /// All tables, and how many bytes they would take on disk.
@@ -109,13 +109,18 @@ impl Tables {
         self.bytes -= old.map_or(0, |old| old.size());
     }
 
-    /// Adds entries behind `position` to `record` until it holds `size` bytes, and moves on. False when nothing was left.
+    /// Adds entries behind `position` to `record` until it holds `size` bytes, and moves on. False when
+    /// nothing was left.
     pub(super) fn copy_some(&self, position: &mut Position, record: &mut Record, size: usize) -> bool {
         while let Some(table) = self.tables.get(position.table) {
             let from = position.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             for entry in table.range::<[u8], _>((from, Bound::Unbounded)) {
                 let (key, value) = entry.split();
-                record.add(ChangeRef { table: Table::ALL[position.table], key: entry.key(), value: Some(value) });
+                record.add(ChangeRef {
+                    table: Table::ALL[position.table],
+                    key: entry.key(),
+                    value: Some(value),
+                });
                 if record.payload().len() >= size {
                     position.after = Some(key.into());
                     return true;
@@ -145,18 +150,24 @@ mod tests {
 
     #[test]
     fn the_size_follows_every_change() {
-        let mut tables = tables(&[Change::put(Table::Node, "key", "value"), Change::put(Table::Formats, "key", "")]);
+        let mut tables =
+            tables(&[Change::put(Table::Node, "key", "value"), Change::put(Table::Formats, "key", "")]);
         assert_eq!(tables.bytes(), 16 + 11);
         tables.apply(Record::of(&[Change::put(Table::Node, "key", "v")]).unwrap().payload()).unwrap();
         assert_eq!(tables.bytes(), 12 + 11);
-        let all = [Change::remove(Table::Node, "key"), Change::remove(Table::Formats, "key"), Change::remove(Table::Node, "?")];
+        let all = [
+            Change::remove(Table::Node, "key"),
+            Change::remove(Table::Formats, "key"),
+            Change::remove(Table::Node, "?"),
+        ];
         tables.apply(Record::of(&all).unwrap().payload()).unwrap();
         assert_eq!(tables.bytes(), 0);
     }
 
     #[test]
     fn a_walk_in_small_steps_sees_every_entry_once() {
-        let changes: Vec<_> = (0..30).map(|n| Change::put(Table::ALL[n % 3], format!("key {n:02}"), vec![7; n])).collect();
+        let changes: Vec<_> =
+            (0..30).map(|n| Change::put(Table::ALL[n % 3], format!("key {n:02}"), vec![7; n])).collect();
         let original = tables(&changes);
         for size in [1, 40, 1 << 20] {
             let (mut copy, mut position) = (Tables::default(), Position::default());

@@ -205,11 +205,16 @@ fn an_append_that_cannot_be_taken_back_poisons() {
         assert_eq!((error.kind(), error.errno()), (Kind::Unavailable, Some(libc::EIO)));
         assert!(journal.poisoned().is_some());
         disk.hook(|_, _| Ok(()));
-        assert_eq!(open(&disk, ONE_SEGMENT).unwrap().len(Table::Node), 0, "the half record is cut at the next start");
+        assert_eq!(
+            open(&disk, ONE_SEGMENT).unwrap().len(Table::Node),
+            0,
+            "the half record is cut at the next start"
+        );
     }
 }
 
-/// Writes until the log has been replaced by a snapshot several times; the state is the last value of each of ten keys.
+/// Writes until the log has been replaced by a snapshot several times; the state is the last value of each of
+/// ten keys.
 fn write_long(journal: &Journal) {
     for n in 0..200 {
         journal.write(&[put(&format!("key {}", n % 10), &n.to_string())]).unwrap();
@@ -236,8 +241,14 @@ fn a_snapshot_replaces_the_old_segments() {
 
 #[test]
 fn a_snapshot_on_a_full_disk_is_given_up_without_harm() {
-    let steps =
-        [("create", ".log"), ("write", ".log"), ("create", ".tmp"), ("write", ".tmp"), ("sync", ".tmp"), ("rename", ".tmp")];
+    let steps = [
+        ("create", ".log"),
+        ("write", ".log"),
+        ("create", ".tmp"),
+        ("write", ".tmp"),
+        ("sync", ".tmp"),
+        ("rename", ".tmp"),
+    ];
     for (what, suffix) in steps {
         let disk = RamDisk::default();
         let journal = open(&disk, SMALL).unwrap();
@@ -257,13 +268,19 @@ fn a_snapshot_on_a_full_disk_is_given_up_without_harm() {
         assert_eq!(last_values(&open(&disk, SMALL).unwrap()), expected, "{what} {suffix}");
         disk.hook(|_, _| Ok(()));
         (0..10).for_each(|_| write_long(&journal));
-        assert!(count(&disk, "rename") > 0 && disk.files().len() == 2, "{what} {suffix}: {:?}", disk.files().keys());
+        assert!(
+            count(&disk, "rename") > 0 && disk.files().len() == 2,
+            "{what} {suffix}: {:?}",
+            disk.files().keys()
+        );
     }
 }
 
 #[test]
 fn a_snapshot_on_a_broken_disk_poisons_and_the_write_before_it_holds() {
-    for (what, suffix) in [("create", ".log"), ("write", ".tmp"), ("sync", ".tmp"), ("rename", ".tmp"), ("sync", "directory")] {
+    for (what, suffix) in
+        [("create", ".log"), ("write", ".tmp"), ("sync", ".tmp"), ("rename", ".tmp"), ("sync", "directory")]
+    {
         let disk = RamDisk::default();
         let journal = open(&disk, SMALL).unwrap();
         fail(&disk, what, suffix, libc::EIO);
@@ -296,11 +313,13 @@ fn a_failed_read_is_an_error_and_never_the_end() {
     for fatal in 0.. {
         let (reads, counter) = (reads.clone(), reads.clone());
         reads.store(0, Ordering::SeqCst);
-        disk.hook(
-            move |op, _| {
-                if op == "read" && counter.fetch_add(1, Ordering::SeqCst) == fatal { Err(errno(libc::EIO)) } else { Ok(()) }
-            },
-        );
+        disk.hook(move |op, _| {
+            if op == "read" && counter.fetch_add(1, Ordering::SeqCst) == fatal {
+                Err(errno(libc::EIO))
+            } else {
+                Ok(())
+            }
+        });
         match open(&disk, SMALL) {
             Err(error) => assert_eq!(error.errno(), Some(libc::EIO), "read {fatal}: {error}"),
             Ok(journal) => {
@@ -318,13 +337,16 @@ fn a_failed_read_is_an_error_and_never_the_end() {
 fn a_directory_of_the_file_system_works_too() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("journal");
-    let real = |limits| Journal::open_with(Arc::new(RealDisk::open(&path).unwrap()), limits, Box::new(|_| {}));
+    let real =
+        |limits| Journal::open_with(Arc::new(RealDisk::open(&path).unwrap()), limits, Box::new(|_| {}));
     let journal = real(SMALL).unwrap();
     thread::scope(|scope| {
         for writer in 0..16 {
             let journal = &journal;
             scope.spawn(move || {
-                (0..20).for_each(|n| journal.write(&[put(&format!("{writer} {n}"), "x"), put("last", "x")]).unwrap());
+                (0..20).for_each(|n| {
+                    journal.write(&[put(&format!("{writer} {n}"), "x"), put("last", "x")]).unwrap()
+                });
                 journal.note(&[Change::remove(Table::Node, format!("{writer} 0"))]).unwrap();
             });
         }
@@ -337,13 +359,20 @@ fn a_directory_of_the_file_system_works_too() {
     assert_eq!(real(SMALL).unwrap().entries(Table::Node), entries);
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
-    let ours: Vec<_> = std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension().is_some()).collect();
+    let ours: Vec<_> = std::fs::read_dir(&path)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some())
+        .collect();
     assert!(ours.len() >= 2 && ours.iter().all(|path| mode(path) == 0o600), "{ours:?}");
     let snapshot = ours.iter().find(|path| path.extension().is_some_and(|e| e == "snapshot")).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(snapshot).unwrap();
     file.write_all_at(b"?", 40).unwrap();
     let error = real(SMALL).unwrap_err();
-    assert!(error.message().contains(snapshot.to_str().unwrap()) && error.message().contains("at byte 32"), "{error}");
+    assert!(
+        error.message().contains(snapshot.to_str().unwrap()) && error.message().contains("at byte 32"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -369,7 +398,10 @@ fn a_hundred_thousand_entries_are_there_again() {
     }
     drop(journal);
     let journal = Journal::open(disk, |_| {}).unwrap();
-    assert_eq!((journal.len(Table::Node), get(&journal, &format!("{:060}", 99_999))), (100_000, Some("v".repeat(120))));
+    assert_eq!(
+        (journal.len(Table::Node), get(&journal, &format!("{:060}", 99_999))),
+        (100_000, Some("v".repeat(120)))
+    );
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// The whole name of an object: what a lock, a node record and a mount of the daemon are filed under. Compared exactly.
+/// The whole name of an object: what a lock, a node record and a mount of the daemon are filed under.
+/// Compared exactly.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     hash: NonZeroU64,

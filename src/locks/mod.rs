@@ -1,15 +1,17 @@
-//! The fixed-size lock table: one operation at a time on one object, first in, first out; different objects never wait for
-//! each other.
+//! The fixed-size lock table: one operation at a time on one object, first in, first out; different objects
+//! never wait for each other.
 //!
-//! A call that has to wait holds no thread: its continuation ([`Entry::wake`]) is parked in the table and run when the object is
-//! free, when the same request got its answer, or when it has waited too long. A request joins the one before it if it is the
-//! very same, and shares its answer; if that answer is one that a repetition may better, the first who joined repeats the work.
+//! A call that has to wait holds no thread: its continuation ([`Entry::wake`]) is parked in the table and run
+//! when the object is free, when the same request got its answer, or when it has waited too long. A request
+//! joins the one before it if it is the very same, and shares its answer; if that answer is one that a
+//! repetition may better, the first who joined repeats the work.
 //!
-//! Memory: the slots are allocated once. What is parked is bounded by `CEPHLET_QUEUE`, as the pool counts parked calls when it
-//! admits new ones (those already at work may still come to wait: as many as there are workers).
+//! Memory: the slots are allocated once. What is parked is bounded by `CEPHLET_QUEUE`, as the pool counts
+//! parked calls when it admits new ones (those already at work may still come to wait: as many as there are
+//! workers).
 //!
-//! The mutex is held for the moves in the table only. Inside it the table reads the parked calls' progress and deadlines
-//! and compares requests; it never calls a continuation, and never drops one.
+//! The mutex is held for the moves in the table only. Inside it the table reads the parked calls' progress
+//! and deadlines and compares requests; it never calls a continuation, and never drops one.
 
 mod key;
 mod table;
@@ -36,7 +38,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The timer only walks the table and hands calls over.
 const TIMER_STACK: usize = 256 * 1024;
 
-/// The continuation of a call. It is run exactly once, with no mutex held: hand the work to a worker, fill in the answer.
+/// The continuation of a call. It is run exactly once, with no mutex held: hand the work to a worker, fill in
+/// the answer.
 pub type Wake<A> = Box<dyn FnOnce(Turn<A>) + Send>;
 
 /// A call that wants a lock.
@@ -70,8 +73,8 @@ pub enum Turn<A: 'static> {
     Go(Guard<A>),
     /// The same request came earlier, and this is its answer.
     Answer(A),
-    /// Not now: `Busy` after the lock wait, naming the holder, its step and their ages; `Timeout` when the client's deadline
-    /// has passed; `Unavailable` when the table is full.
+    /// Not now: `Busy` after the lock wait, naming the holder, its step and their ages; `Timeout` when the
+    /// client's deadline has passed; `Unavailable` when the table is full.
     Refused(Error),
 }
 
@@ -97,12 +100,19 @@ pub struct Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = [self.method, &self.subject].join(" ");
-        write!(f, "call {} ({}) has held it for {:.1} s", self.call, what.trim_end(), self.held.as_secs_f32())?;
+        write!(
+            f,
+            "call {} ({}) has held it for {:.1} s",
+            self.call,
+            what.trim_end(),
+            self.held.as_secs_f32()
+        )?;
         write!(f, " and has been in step \"{}\" for {:.1} s", self.step, self.step_age.as_secs_f32())
     }
 }
 
-/// The lock table. `A` is the answer that identical requests share. Dropped, it ends its timer; guards stay good.
+/// The lock table. `A` is the answer that identical requests share. Dropped, it ends its timer; guards stay
+/// good.
 pub struct Locks<A: 'static>(Arc<Shared<A>>);
 
 struct Shared<A: 'static> {
@@ -121,19 +131,22 @@ struct State<A: 'static> {
 }
 
 impl<A: Clone + Send + 'static> Locks<A> {
-    /// A table of `slots` objects. Calls wait `wait` at most. `retryable` tells the answers that joined calls do not share but
-    /// try to better (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED). Fails if the timer's thread cannot be started.
+    /// A table of `slots` objects. Calls wait `wait` at most. `retryable` tells the answers that joined calls
+    /// do not share but try to better (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED). Fails if the timer's thread
+    /// cannot be started.
     pub fn new(slots: usize, wait: Duration, retryable: fn(&A) -> bool) -> Result<Self> {
         let state = State { table: Table::new(slots), look: None, closed: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), earlier: Condvar::new(), wait, retryable });
         let timer = shared.clone();
         let thread = thread::Builder::new().name("lock timer".into()).stack_size(TIMER_STACK);
-        thread.spawn(move || timer.watch()).map_err(|cause| Error::io("start the thread of the lock table's timer", &cause))?;
+        thread
+            .spawn(move || timer.watch())
+            .map_err(|cause| Error::io("start the thread of the lock table's timer", &cause))?;
         Ok(Self(shared))
     }
 
-    /// Locks, joins or waits. The entry's `wake` runs before this returns if the objects are free (or the table full),
-    /// otherwise later on another thread.
+    /// Locks, joins or waits. The entry's `wake` runs before this returns if the objects are free (or the
+    /// table full), otherwise later on another thread.
     pub fn enter(&self, entry: Entry<A>) {
         for (wake, outcome) in self.0.enter(entry) {
             wake(self.0.turn(outcome, false));
@@ -151,7 +164,9 @@ impl<A: Clone + Send + 'static> Locks<A> {
         match turn.recv() {
             Ok(Turn::Go(guard)) => Ok(guard),
             Ok(Turn::Refused(error)) => Err(error),
-            Ok(Turn::Answer(_)) | Err(_) => Err(Error::unavailable("the lock table is gone: cephlet is stopping")),
+            Ok(Turn::Answer(_)) | Err(_) => {
+                Err(Error::unavailable("the lock table is gone: cephlet is stopping"))
+            }
         }
     }
 
@@ -188,7 +203,8 @@ impl<A: 'static> fmt::Debug for Locks<A> {
 
 impl<A: Clone + Send + 'static> Shared<A> {
     fn enter(&self, entry: Entry<A>) -> Effects<A> {
-        // The entry's clone of the call is dropped at the end, after the mutex: it may be the last, and free another lock.
+        // The entry's clone of the call is dropped at the end, after the mutex: it may be the last, and free
+        // another lock.
         let call = entry.call.clone();
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -202,8 +218,8 @@ impl<A: Clone + Send + 'static> Shared<A> {
         effects
     }
 
-    /// Serves all deadlines: sleeps until the first one, looks at the clients' own now and then, and sleeps for good while
-    /// nobody is parked.
+    /// Serves all deadlines: sleeps until the first one, looks at the clients' own now and then, and sleeps
+    /// for good while nobody is parked.
     fn watch(self: &Arc<Self>) {
         let mut state = self.state.lock();
         while !state.closed {
@@ -236,7 +252,8 @@ impl<A: 'static> Shared<A> {
     }
 }
 
-/// The lock of one operation. It may outlive the answer, as long as the work goes on: keep it in [`Call::hold`].
+/// The lock of one operation. It may outlive the answer, as long as the work goes on: keep it in
+/// [`Call::hold`].
 pub struct Guard<A: 'static> {
     shared: Arc<Shared<A>>,
     place: u64,
@@ -244,8 +261,8 @@ pub struct Guard<A: 'static> {
 }
 
 impl<A: Clone + 'static> Guard<A> {
-    /// Gives the answer to everybody who joined; if it is a retryable one, the first of them leads the next attempt, at the
-    /// head of the queue. From now on nobody joins: the same request queues.
+    /// Gives the answer to everybody who joined; if it is a retryable one, the first of them leads the next
+    /// attempt, at the head of the queue. From now on nobody joins: the same request queues.
     pub fn answer(&self, answer: &A) {
         let hand_over = (self.shared.retryable)(answer);
         let joined = self.shared.state.lock().table.answered(self.place, hand_over);
@@ -257,7 +274,8 @@ impl<A: Clone + 'static> Guard<A> {
 }
 
 impl<A: 'static> Guard<A> {
-    /// Whether the call was parked before it got its lock, so that `wake` is not running on the thread that entered.
+    /// Whether the call was parked before it got its lock, so that `wake` is not running on the thread that
+    /// entered.
     pub fn waited(&self) -> bool {
         self.waited
     }

@@ -1,9 +1,10 @@
-//! The table itself: slots, queues and who is next. No threads and no clock of its own; whatever is to be said to a call is
-//! given back, so that the caller says it with the mutex free.
+//! The table itself: slots, queues and who is next. No threads and no clock of its own; whatever is to be
+//! said to a call is given back, so that the caller says it with the mutex free.
 //!
 //! - A slot belongs to one key while anybody holds it or waits for it.
-//! - A slot's queue holds places. A place in one or two queues is one piece of work: it runs when it heads all of them. Places
-//!   are appended to both queues under one mutex, so any two queues agree on their order and nobody waits in a circle.
+//! - A slot's queue holds places. A place in one or two queues is one piece of work: it runs when it heads
+//!   all of them. Places are appended to both queues under one mutex, so any two queues agree on their order
+//!   and nobody waits in a circle.
 //! - Who wants the same answer shares the place: the first of them leads, the others joined.
 
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +25,8 @@ pub(super) enum Outcome {
 pub(super) type Effects<A> = Vec<(Wake<A>, Outcome)>;
 
 pub(super) struct Table<A: 'static> {
-    /// The hash of each slot's key; none: the slot is free. Beside the slots, so that a search reads little memory.
+    /// The hash of each slot's key; none: the slot is free. Beside the slots, so that a search reads little
+    /// memory.
     hashes: Box<[Option<NonZeroU64>]>,
     slots: Box<[Slot]>,
     free: usize,
@@ -87,7 +89,8 @@ impl<A: 'static> Table<A> {
         self.parked
     }
 
-    /// Joins the last place of the queue, or takes one of its own. `patience`: how long the call may wait from `now`.
+    /// Joins the last place of the queue, or takes one of its own. `patience`: how long the call may wait
+    /// from `now`.
     pub(super) fn enter(&mut self, entry: Entry<A>, patience: Duration, now: Instant) -> Effects<A> {
         let progress = entry.call.progress().clone();
         let Some(seats) = self.seats(&entry.key, entry.also.as_ref()) else {
@@ -100,13 +103,14 @@ impl<A: 'static> Table<A> {
             place.waiters.push_back(waiter);
             return Vec::new();
         }
-        let place = Place { seats, method, request: entry.joinable, holder: None, waiters: VecDeque::from([waiter]) };
+        let place =
+            Place { seats, method, request: entry.joinable, holder: None, waiters: VecDeque::from([waiter]) };
         self.insert(place, None);
         self.advance(seats, now)
     }
 
-    /// The work of a place has its answer: nobody can join any more. Gives the calls that joined, to be answered; or none of
-    /// them if the first is to lead the next attempt (`hand_over`).
+    /// The work of a place has its answer: nobody can join any more. Gives the calls that joined, to be
+    /// answered; or none of them if the first is to lead the next attempt (`hand_over`).
     pub(super) fn answered(&mut self, place: u64, hand_over: bool) -> VecDeque<Waiter<A>> {
         if hand_over {
             self.promote(place);
@@ -117,7 +121,8 @@ impl<A: 'static> Table<A> {
         std::mem::take(&mut place.waiters)
     }
 
-    /// The work of a place is over and the next one has its turn. Who joined and got no answer tries again, first in line.
+    /// The work of a place is over and the next one has its turn. Who joined and got no answer tries again,
+    /// first in line.
     pub(super) fn leave(&mut self, place: u64, now: Instant) -> Effects<A> {
         self.promote(place);
         match self.remove(place) {
@@ -131,7 +136,9 @@ impl<A: 'static> Table<A> {
         let mut effects = Vec::new();
         for (id, call, error) in self.overdue(now) {
             let Some(place) = self.places.get_mut(&id) else { continue };
-            let Some(at) = place.waiters.iter().position(|waiter| waiter.progress.id() == call) else { continue };
+            let Some(at) = place.waiters.iter().position(|waiter| waiter.progress.id() == call) else {
+                continue;
+            };
             if let Some(waiter) = place.waiters.remove(at) {
                 self.parked -= 1;
                 effects.push((waiter.wake, Outcome::Refused(error)));
@@ -148,9 +155,11 @@ impl<A: 'static> Table<A> {
     /// Refuses every call that waits.
     pub(super) fn refuse_all(&mut self, error: &Error) -> Effects<A> {
         let waiters = self.places.values_mut().flat_map(|place| place.waiters.drain(..));
-        let effects: Effects<A> = waiters.map(|waiter| (waiter.wake, Outcome::Refused(error.clone()))).collect();
+        let effects: Effects<A> =
+            waiters.map(|waiter| (waiter.wake, Outcome::Refused(error.clone()))).collect();
         self.parked = 0;
-        let unheld: Vec<u64> = self.places.iter().filter(|(_, place)| place.holder.is_none()).map(|(id, _)| *id).collect();
+        let unheld: Vec<u64> =
+            self.places.iter().filter(|(_, place)| place.holder.is_none()).map(|(id, _)| *id).collect();
         for id in unheld {
             self.remove(id);
         }
@@ -178,7 +187,8 @@ impl<A: 'static> Table<A> {
 
     fn find(&self, key: &Key) -> Option<usize> {
         let hash = Some(key.hash());
-        (0..self.slots.len()).find(|&slot| self.hashes[slot] == hash && self.slots[slot].key.as_ref() == Some(key))
+        (0..self.slots.len())
+            .find(|&slot| self.hashes[slot] == hash && self.slots[slot].key.as_ref() == Some(key))
     }
 
     /// The slots of the keys, taken if they are new; all or none.
@@ -210,7 +220,8 @@ impl<A: 'static> Table<A> {
             return None;
         }
         let place = self.places.get_mut(&last)?;
-        let equal = place.seats == seats && place.method == method && place.request.as_ref()?.identical(request?);
+        let equal =
+            place.seats == seats && place.method == method && place.request.as_ref()?.identical(request?);
         equal.then_some(place)
     }
 
@@ -225,9 +236,12 @@ impl<A: 'static> Table<A> {
         self.places.insert(id, place);
     }
 
-    /// Who joined the work of `place` gets a place of their own, right behind it: it works, so it heads its queues.
+    /// Who joined the work of `place` gets a place of their own, right behind it: it works, so it heads its
+    /// queues.
     fn promote(&mut self, place: u64) {
-        let Some(former) = self.places.get_mut(&place).filter(|place| !place.waiters.is_empty()) else { return };
+        let Some(former) = self.places.get_mut(&place).filter(|place| !place.waiters.is_empty()) else {
+            return;
+        };
         let next = Place {
             seats: former.seats,
             method: former.method,
@@ -314,13 +328,17 @@ impl<A: 'static> Table<A> {
         };
         let key = self.slots[place.seats.first].key.as_ref().map(Key::to_string).unwrap_or_default();
         let Some(holder) = self.blocker(id, now) else {
-            return Error::new(kind, format!("{key} is busy: waited {waited:.1} s, {why}; send the request again"));
+            return Error::new(
+                kind,
+                format!("{key} is busy: waited {waited:.1} s, {why}; send the request again"),
+            );
         };
         let wish = "send the request again when that is done";
         Error::new(kind, format!("{key} is busy: {holder}; waited {waited:.1} s, {why}; {wish}"))
     }
 
-    /// Whose work a place waits for in the end: who heads one of its queues may himself be waiting in another one.
+    /// Whose work a place waits for in the end: who heads one of its queues may himself be waiting in another
+    /// one.
     fn blocker(&self, mut id: u64, now: Instant) -> Option<Holder> {
         loop {
             let place = self.places.get(&id)?;
@@ -335,11 +353,15 @@ impl<A: 'static> Table<A> {
 
 fn full(key: &Key, slots: usize) -> Error {
     Error::unavailable(format!(
-        "{key}: all {slots} slots of the lock table are taken by other volumes; send the request again later, or raise CEPHLET_LOCK_SLOTS"
+        "{key}: all {slots} slots of the lock table are taken by other volumes; send the request again \
+         later, or raise CEPHLET_LOCK_SLOTS"
     ))
 }
 
 fn late(call: &Progress) -> Error {
     let (method, subject) = (call.method(), call.subject());
-    Error::new(Kind::Timeout, format!("{method} {subject}: the client's deadline passed before its turn came; nothing was done"))
+    Error::new(
+        Kind::Timeout,
+        format!("{method} {subject}: the client's deadline passed before its turn came; nothing was done"),
+    )
 }

@@ -36,7 +36,8 @@ struct Scene {
 
 impl Scene {
     fn new(slots: usize, wait: Duration) -> Self {
-        let retryable = |answer: &Answer| matches!(answer, Err(Kind::Unavailable | Kind::Timeout | Kind::Busy));
+        let retryable =
+            |answer: &Answer| matches!(answer, Err(Kind::Unavailable | Kind::Timeout | Kind::Busy));
         let (tell, told) = channel();
         Self { locks: Locks::new(slots, wait, retryable).unwrap(), told, tell }
     }
@@ -269,7 +270,8 @@ fn everybody_who_waits_can_be_refused_at_once() {
     scene.locks.refuse_parked(&Error::unavailable("going down"));
     let mut told: Vec<_> = (0..3).map(|_| scene.told.recv_timeout(NEVER).unwrap()).collect();
     told.sort_by_key(|(name, _)| *name);
-    let refused = |turn: &Turn<Answer>| matches!(turn, Turn::Refused(error) if error.kind() == Kind::Unavailable);
+    let refused =
+        |turn: &Turn<Answer>| matches!(turn, Turn::Refused(error) if error.kind() == Kind::Unavailable);
     assert!(told.iter().all(|(_, turn)| refused(turn)), "{told:?}");
     assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["behind", "both", "waiter"]);
     assert_eq!((scene.locks.parked(), scene.locks.holders().len()), (0, 1));
@@ -303,7 +305,12 @@ fn a_call_whose_client_has_given_up_is_refused_without_being_run() {
     let flag = gone.clone();
     scene.enter("holder", "v");
     let holder = scene.goes("holder");
-    scene.locks.enter(scene.entry("impatient", Call::new("Test", move || flag.load(Ordering::SeqCst)), "v", request("same")));
+    scene.locks.enter(scene.entry(
+        "impatient",
+        Call::new("Test", move || flag.load(Ordering::SeqCst)),
+        "v",
+        request("same"),
+    ));
     scene.ask("joined", "same");
     scene.enter("last", "v");
     gone.store(true, Ordering::SeqCst);

@@ -12,15 +12,18 @@ thread_local! {
     static LATER: RefCell<Option<VecDeque<Task>>> = const { RefCell::new(None) };
 }
 
-/// Runs the tasks in order. A task that frees a lock (its call was dropped at once: the pool has stopped) has the next wake put
-/// behind this one instead of run inside it, or a long queue would be as many stack frames deep. A task that panics is logged
-/// and the rest still runs: this may be the drop of a guard during another panic.
+/// Runs the tasks in order. A task that frees a lock (its call was dropped at once: the pool has stopped) has
+/// the next wake put behind this one instead of run inside it, or a long queue would be as many stack frames
+/// deep. A task that panics is logged and the rest still runs: this may be the drop of a guard during another
+/// panic.
 pub(super) fn in_turn(tasks: impl Iterator<Item = Task>) {
     let Some(first) = begin(tasks) else { return };
     let mut next = Some(first);
     while let Some(task) = next {
         if catch_unwind(AssertUnwindSafe(task)).is_err() {
-            log::error!("a call panicked when its turn came; its lock is freed and the next one has its turn");
+            log::error!(
+                "a call panicked when its turn came; its lock is freed and the next one has its turn"
+            );
         }
         next = LATER.with_borrow_mut(|later| {
             let task = later.as_mut().and_then(VecDeque::pop_front);
@@ -32,7 +35,8 @@ pub(super) fn in_turn(tasks: impl Iterator<Item = Task>) {
     }
 }
 
-/// Puts the tasks in this thread's queue. Gives the first one if it is the caller who has to work the queue off.
+/// Puts the tasks in this thread's queue. Gives the first one if it is the caller who has to work the queue
+/// off.
 fn begin(tasks: impl Iterator<Item = Task>) -> Option<Task> {
     LATER.with_borrow_mut(|later| {
         let busy = later.is_some();
@@ -73,7 +77,8 @@ mod tests {
     fn a_panic_stops_nobody_else() {
         let seen = Rc::new(RefCell::new(0));
         let count = seen.clone();
-        let tasks: [Task; 2] = [Box::new(|| panic!("on purpose")), Box::new(move || *count.borrow_mut() += 1)];
+        let tasks: [Task; 2] =
+            [Box::new(|| panic!("on purpose")), Box::new(move || *count.borrow_mut() += 1)];
         in_turn(tasks.into_iter());
         assert_eq!(*seen.borrow(), 1);
         let count = seen.clone();

@@ -1,11 +1,13 @@
 //! A fixed number of workers and their two lanes.
 //!
-//! - The quick lane has a worker of its own for what needs no storage, so that a health check never waits for a cluster.
-//! - The work lane is bounded: calls that queue and calls that are parked in the lock table count together, and one too many is
-//!   refused at once. A parked call that comes back is never refused, and goes before the new ones: it holds a lock.
-//! - A bulkhead (one cluster, or the local disk) has its first worker for the asking. For a second one, all bulkheads together
-//!   must leave two workers free: so one or two clusters that hang never take the daemon with them. What has to wait stays in the
-//!   queue while later jobs of others pass it.
+//! - The quick lane has a worker of its own for what needs no storage, so that a health check never waits for
+//!   a cluster.
+//! - The work lane is bounded: calls that queue and calls that are parked in the lock table count together,
+//!   and one too many is refused at once. A parked call that comes back is never refused, and goes before the
+//!   new ones: it holds a lock.
+//! - A bulkhead (one cluster, or the local disk) has its first worker for the asking. For a second one, all
+//!   bulkheads together must leave two workers free: so one or two clusters that hang never take the daemon
+//!   with them. What has to wait stays in the queue while later jobs of others pass it.
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,8 @@ pub const MIN_WORKERS: usize = 4;
 /// Workers that bulkheads leave to such as have none yet.
 const SPARE: usize = 2;
 
-/// Stack of a worker. The work is shallow: the deepest is the parser of the tools' JSON, which stops at 128 levels.
+/// Stack of a worker. The work is shallow: the deepest is the parser of the tools' JSON, which stops at 128
+/// levels.
 const STACK: usize = 512 * 1024;
 
 /// What a job may wait for: the name of a cluster, or of the local disk.
@@ -72,9 +75,14 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts `workers` (at least [`MIN_WORKERS`]) for the work lane and one for the quick lane. `limit` is how many calls may
-    /// be queued and parked together; `parked` tells how many are parked. Fails if a thread cannot be started.
-    pub fn start(workers: usize, limit: usize, parked: impl Fn() -> usize + Send + Sync + 'static) -> Result<Self> {
+    /// Starts `workers` (at least [`MIN_WORKERS`]) for the work lane and one for the quick lane. `limit` is
+    /// how many calls may be queued and parked together; `parked` tells how many are parked. Fails if a
+    /// thread cannot be started.
+    pub fn start(
+        workers: usize,
+        limit: usize,
+        parked: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> Result<Self> {
         let workers = workers.max(MIN_WORKERS);
         let (work, quick) = (Lane::new(workers - SPARE), Lane::new(1));
         let pool = Self { work, quick, limit, parked: Box::new(parked) };
@@ -85,7 +93,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Queues work. `Unavailable` if too many calls are queued and parked already, or the daemon is about to stop.
+    /// Queues work. `Unavailable` if too many calls are queued and parked already, or the daemon is about to
+    /// stop.
     pub fn submit(&self, job: Job) -> Result<()> {
         self.work.admit(job, self.limit.saturating_sub((self.parked)()), |queued| self.overload(queued))
     }
@@ -95,14 +104,14 @@ impl Pool {
         self.quick.admit(Job::new(None, run), self.limit, |queued| self.overload(queued))
     }
 
-    /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the queue's length;
-    /// only after [`Pool::stop`] it is dropped.
+    /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the
+    /// queue's length; only after [`Pool::stop`] it is dropped.
     pub fn resume(&self, job: Job) {
         self.work.resume(job);
     }
 
-    /// Goes on with a call on this thread, a worker of the work lane, which saves the way through the queue; queues it like
-    /// [`Pool::resume`] when its bulkhead has no room.
+    /// Goes on with a call on this thread, a worker of the work lane, which saves the way through the queue;
+    /// queues it like [`Pool::resume`] when its bulkhead has no room.
     pub fn go_on(&self, job: Job) {
         self.work.go_on(job);
     }
@@ -115,14 +124,15 @@ impl Pool {
         Load { running, queued, parked: (self.parked)() }
     }
 
-    /// Refuses new work from now on, and waits until what was admitted is done; calls in the quick lane go on being served.
-    /// False if that took longer than `deadline`. Parked calls whose holder never ends are not waited for.
+    /// Refuses new work from now on, and waits until what was admitted is done; calls in the quick lane go on
+    /// being served. False if that took longer than `deadline`. Parked calls whose holder never ends are not
+    /// waited for.
     pub fn drain(&self, deadline: Instant) -> bool {
         self.work.drain(deadline)
     }
 
-    /// Takes no more work and forgets what is queued. Workers end with the job they are in; nobody waits for them, as one may
-    /// be stuck for ever.
+    /// Takes no more work and forgets what is queued. Workers end with the job they are in; nobody waits for
+    /// them, as one may be stuck for ever.
     pub fn stop(&self) {
         self.work.stop();
         self.quick.stop();
@@ -131,7 +141,8 @@ impl Pool {
     fn overload(&self, queued: usize) -> Error {
         let (parked, limit) = ((self.parked)(), self.limit);
         Error::unavailable(format!(
-            "too much to do: {queued} calls are queued and {parked} wait for volumes that are busy, the limit is {limit} \
+            "too much to do: {queued} calls are queued and {parked} wait for volumes that are busy, the \
+             limit is {limit} \
              (CEPHLET_QUEUE); send the request again later"
         ))
     }
@@ -152,7 +163,10 @@ impl fmt::Debug for Pool {
 fn spawn(lane: &Arc<Lane>, name: String) -> Result<()> {
     let lane = lane.clone();
     let thread = thread::Builder::new().name(name.clone()).stack_size(STACK);
-    thread.spawn(move || lane.serve()).map(drop).map_err(|cause| Error::io(format_args!("start the thread \"{name}\""), &cause))
+    thread
+        .spawn(move || lane.serve())
+        .map(drop)
+        .map_err(|cause| Error::io(format_args!("start the thread \"{name}\""), &cause))
 }
 
 /// A queue and the workers that serve it.
@@ -185,7 +199,9 @@ impl Lane {
     fn admit(&self, job: Job, limit: usize, overload: impl FnOnce(usize) -> Error) -> Result<()> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Error::unavailable("cephlet is shutting down; send the request again when it is back"));
+            return Err(Error::unavailable(
+                "cephlet is shutting down; send the request again when it is back",
+            ));
         }
         let queued = state.queued();
         if queued >= limit {
@@ -200,7 +216,8 @@ impl Lane {
     fn resume(&self, job: Job) {
         let mut state = self.state.lock();
         if state.stopped {
-            // The job goes with its call's lock: not before the mutex is free, as the next call comes back at once.
+            // The job goes with its call's lock: not before the mutex is free, as the next call comes back at
+            // once.
             drop(state);
             return;
         }

@@ -80,7 +80,9 @@ fn a_call_goes_on_where_it_is_if_its_bulkhead_has_room() {
     let go_on = |pool: &Arc<Pool>| {
         let (pool, sender) = (pool.clone(), sender.clone());
         let here = thread::current().id();
-        pool.go_on(Job::new(bulkhead("cluster"), move || sender.send(thread::current().id() == here).unwrap()));
+        pool.go_on(Job::new(bulkhead("cluster"), move || {
+            sender.send(thread::current().id() == here).unwrap()
+        }));
     };
     go_on(&pool);
     assert!(threads.recv_timeout(NEVER).unwrap(), "there was room");
@@ -212,5 +214,7 @@ fn a_stopped_pool_drops_what_it_is_given() {
     pool.submit(Job::new(None, move || drop(kept))).unwrap();
     pool.stop();
     pool.resume(Job::new(None, move || drop(again)));
-    assert!(gone.recv_timeout(NEVER).is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Disconnected));
+    assert!(
+        gone.recv_timeout(NEVER).is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Disconnected)
+    );
 }

@@ -19,9 +19,10 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// Zeros, written at once.
 const CHUNK: usize = 1 << 20;
 
-/// Overwrites all data of a device of `size` bytes, which must be open for writing. `sparse` is the file it stands on, if there is
-/// one: nothing but its data is written, so that it grows no larger and loses no room that was set aside. Any other device is told
-/// to forget everything, which need not leave zeros, and is overwritten where its content would show.
+/// Overwrites all data of a device of `size` bytes, which must be open for writing. `sparse` is the file it
+/// stands on, if there is one: nothing but its data is written, so that it grows no larger and loses no room
+/// that was set aside. Any other device is told to forget everything, which need not leave zeros, and is
+/// overwritten where its content would show.
 ///
 /// # Errors
 /// Those of writing.

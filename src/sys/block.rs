@@ -60,7 +60,11 @@ impl Device {
         if !node.file_type().is_block_device() {
             return Err(io::Error::from_raw_os_error(libc::ENOTBLK));
         }
-        Ok(Self { path, number: DeviceNumber::from_raw(node.rdev()), node_on: DeviceNumber::from_raw(node.dev()) })
+        Ok(Self {
+            path,
+            number: DeviceNumber::from_raw(node.rdev()),
+            node_on: DeviceNumber::from_raw(node.dev()),
+        })
     }
 
     /// Whether the device takes no writes.
@@ -101,7 +105,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
 }
 
-/// Opens a device for reading while nobody else claims it: a mount, a holder, another exclusive opener such as mkfs or fsck.
+/// Opens a device for reading while nobody else claims it: a mount, a holder, another exclusive opener such
+/// as mkfs or fsck.
 ///
 /// # Errors
 /// Those of open(2): EBUSY when it is claimed.

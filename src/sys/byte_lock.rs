@@ -1,8 +1,8 @@
 //! Locks on single bytes of a file: fcntl(2), "Open file description locks".
 //!
-//! One file holds as many of them as there are numbers, so there is nothing to make or to clean up for each. A lock belongs to the
-//! open file description: a child that keeps the descriptor holds it too, and it goes with the last of those who have it, or when
-//! one of them gives it back.
+//! One file holds as many of them as there are numbers, so there is nothing to make or to clean up for each.
+//! A lock belongs to the open file description: a child that keeps the descriptor holds it too, and it goes
+//! with the last of those who have it, or when one of them gives it back.
 
 #![expect(unsafe_code, reason = "rustix has no locks of byte ranges")]
 
@@ -68,7 +68,8 @@ fn fcntl(file: &File, command: libc::c_int, kind: libc::c_int, key: u64) -> io::
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_start = (key >> 2).cast_signed();
     lock.l_len = 1;
-    // SAFETY: the descriptor is open and the structure outlives the call, which reads and writes nothing else.
+    // SAFETY: the descriptor is open and the structure outlives the call, which reads and writes nothing
+    // else.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(lock) }
 }

@@ -1,4 +1,5 @@
-//! Copies of images: by sharing their blocks (FICLONE, ioctl_ficlone(2)) or byte by byte without their holes (lseek(2), SEEK_DATA).
+//! Copies of images: by sharing their blocks (FICLONE, ioctl_ficlone(2)) or byte by byte without their holes
+//! (lseek(2), SEEK_DATA).
 
 use std::fs::File;
 use std::io;
@@ -32,13 +33,15 @@ pub enum Reflink {
 pub fn reflink(from: &File, to: &File) -> io::Result<Reflink> {
     match changing("reflink", || ioctl_ficlone(to, from)) {
         Ok(()) => Ok(Reflink::Cloned),
-        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => Ok(Reflink::Unsupported),
+        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
+            Ok(Reflink::Unsupported)
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Copies the data of `from` into `to`, which must be empty; holes stay holes. `go_on` gets the number of bytes copied so far, about
-/// every 16 MiB, and stops the copy by its error.
+/// Copies the data of `from` into `to`, which must be empty; holes stay holes. `go_on` gets the number of
+/// bytes copied so far, about every 16 MiB, and stops the copy by its error.
 ///
 /// # Errors
 /// Those of reading and writing, and what `go_on` gave. `to` is then of no use.
@@ -60,7 +63,8 @@ pub fn copy_sparse(from: &File, to: &File, mut go_on: impl FnMut(u64) -> io::Res
     Ok(copied)
 }
 
-/// The next range from `offset` on that is not a hole; none if only holes follow. Ends at `length` at the latest.
+/// The next range from `offset` on that is not a hole; none if only holes follow. Ends at `length` at the
+/// latest.
 ///
 /// # Errors
 /// Those of lseek(2).
@@ -149,7 +153,8 @@ mod tests {
     #[test]
     fn nothing_but_a_hole_is_copied_too() {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (create_new(&dir.path().join("from")).unwrap(), create_new(&dir.path().join("to")).unwrap());
+        let (from, to) =
+            (create_new(&dir.path().join("from")).unwrap(), create_new(&dir.path().join("to")).unwrap());
         from.set_len(1 << 40).unwrap();
         assert_eq!(copy_sparse(&from, &to, |_| Ok(())).unwrap(), 0);
         assert_eq!(to.metadata().unwrap().len(), 1 << 40);
@@ -158,7 +163,8 @@ mod tests {
     #[test]
     fn a_copy_stops_between_chunks() {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (create_new(&dir.path().join("from")).unwrap(), create_new(&dir.path().join("to")).unwrap());
+        let (from, to) =
+            (create_new(&dir.path().join("from")).unwrap(), create_new(&dir.path().join("to")).unwrap());
         from.write_all_at(&vec![7; 40 << 20], 0).unwrap();
         let mut asked = Vec::new();
         let result = copy_sparse(&from, &to, |copied| {
@@ -180,7 +186,8 @@ mod tests {
     #[test]
     fn a_source_that_got_shorter_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (create_new(&dir.path().join("from")).unwrap(), create_new(&dir.path().join("to")).unwrap());
+        let (from, to) =
+            (create_new(&dir.path().join("from")).unwrap(), create_new(&dir.path().join("to")).unwrap());
         assert_eq!(copy_chunk(&from, &to, 0, 4096).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 

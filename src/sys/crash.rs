@@ -22,7 +22,10 @@ mod armed {
 
     /// Counts and names the points while one ahead is fatal; there, ends the process as `kill -9` would.
     pub fn point(what: &str) {
-        let Ok(left) = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) else { return };
+        let Ok(left) = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+        else {
+            return;
+        };
         eprintln!("crash point: {what}");
         if left == 1 {
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

@@ -1,7 +1,7 @@
 //! Exact and durable work on files and names: open(2), fallocate(2), renameat2(2), fsync(2).
 //!
-//! What a name points to after a power failure is sure only once its directory was synced ([`sync_dir`]), what a file holds only
-//! once the file was ([`sync_file`]).
+//! What a name points to after a power failure is sure only once its directory was synced ([`sync_dir`]),
+//! what a file holds only once the file was ([`sync_file`]).
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -95,7 +95,8 @@ pub fn ensure_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The path as the kernel's tables name it: symbolic links on the way are followed, the last name is taken as it is.
+/// The path as the kernel's tables name it: symbolic links on the way are followed, the last name is taken as
+/// it is.
 ///
 /// # Errors
 /// Those of realpath(3) for the directory the path is in.

@@ -1,5 +1,6 @@
-//! Locks on whole files: flock(2). They belong to the open file description and go when its last descriptor is closed, also by the
-//! end of the process; the descriptor here is close-on-exec as long as it was opened by std or rustix.
+//! Locks on whole files: flock(2). They belong to the open file description and go when its last descriptor
+//! is closed, also by the end of the process; the descriptor here is close-on-exec as long as it was opened
+//! by std or rustix.
 
 use std::fs::File;
 use std::io;
@@ -75,7 +76,8 @@ mod tests {
         assert!(FileLock::try_exclusive(open()).unwrap().is_none());
         assert!(FileLock::try_shared(open()).unwrap().is_none());
         drop(lock);
-        // Waits until it is free: children of other tests hold what was open when they were forked until their exec.
+        // Waits until it is free: children of other tests hold what was open when they were forked until
+        // their exec.
         assert!(FileLock::exclusive(open()).unwrap().file().metadata().unwrap().is_file());
     }
 

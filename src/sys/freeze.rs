@@ -1,7 +1,8 @@
-//! Freezing a file system so that what lies on its device is consistent: FIFREEZE and FITHAW, ioctl_fs (linux/fs.h).
+//! Freezing a file system so that what lies on its device is consistent: FIFREEZE and FITHAW, ioctl_fs
+//! (linux/fs.h).
 //!
-//! Writers wait while it is frozen, and a freeze outlives its process: whoever is killed in between leaves a file system that hangs
-//! until somebody calls [`thaw`].
+//! Writers wait while it is frozen, and a freeze outlives its process: whoever is killed in between leaves a
+//! file system that hangs until somebody calls [`thaw`].
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
@@ -25,7 +26,8 @@ impl Frozen {
     /// Flushes and freezes the file system that is mounted at `mount_point`.
     ///
     /// # Errors
-    /// Those of ioctl(2): EBUSY when it is frozen already, EOPNOTSUPP when its type cannot freeze, EPERM without CAP_SYS_ADMIN.
+    /// Those of ioctl(2): EBUSY when it is frozen already, EOPNOTSUPP when its type cannot freeze, EPERM
+    /// without CAP_SYS_ADMIN.
     pub fn freeze(mount_point: &Path) -> io::Result<Self> {
         let file = open(mount_point)?;
         // SAFETY: FIFREEZE ignores its argument.

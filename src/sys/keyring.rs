@@ -1,8 +1,8 @@
 //! The kernel's keyrings: add_key(2), keyrings(7), and keys as Ceph writes them.
 //!
-//! A key in the process keyring is found by whatever this process asks of the kernel and goes with the process. The kernel's Ceph
-//! client copies it when an image is mapped, so the process that maps may end. Two helpers may hold keys of the same name: each
-//! process has a keyring of its own, which no child inherits.
+//! A key in the process keyring is found by whatever this process asks of the kernel and goes with the
+//! process. The kernel's Ceph client copies it when an image is mapped, so the process that maps may end. Two
+//! helpers may hold keys of the same name: each process has a keyring of its own, which no child inherits.
 
 use std::ffi::CString;
 use std::io;
@@ -15,13 +15,17 @@ const PROCESS_KEYRING: i32 = -2;
 /// `payload` is the key as Ceph encodes it, without the base64.
 ///
 /// # Errors
-/// Those of add_key(2): ENODEV when the kernel has no libceph, EINVAL when the payload is no Ceph key, EDQUOT.
+/// Those of add_key(2): ENODEV when the kernel has no libceph, EINVAL when the payload is no Ceph key,
+/// EDQUOT.
 #[allow(unsafe_code)]
 pub fn add_ceph_key(name: &str, payload: &[u8]) -> io::Result<()> {
     let name = CString::new(name)?;
     let (key_type, payload_at) = (c"ceph".as_ptr(), payload.as_ptr());
-    // SAFETY: two strings that end in NUL and a buffer of the length given, all alive during the call; the kernel only reads them.
-    let serial = unsafe { libc::syscall(libc::SYS_add_key, key_type, name.as_ptr(), payload_at, payload.len(), PROCESS_KEYRING) };
+    // SAFETY: two strings that end in NUL and a buffer of the length given, all alive during the call; the
+    // kernel only reads them.
+    let serial = unsafe {
+        libc::syscall(libc::SYS_add_key, key_type, name.as_ptr(), payload_at, payload.len(), PROCESS_KEYRING)
+    };
     if serial < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

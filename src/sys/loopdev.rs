@@ -1,12 +1,14 @@
 //! Loop devices: loop(4), linux/loop.h.
 //!
-//! An attached image carries a shared flock(2), which tells everybody that it is attached. The lock belongs to the open file
-//! description that LOOP_CONFIGURE hands to the kernel, and the kernel keeps that description for as long as the device is attached:
-//! the lock outlives the process that attached the image and goes with the detach, whoever does that. So an exclusive lock on the
-//! image means that it is attached nowhere and will not be.
+//! An attached image carries a shared flock(2), which tells everybody that it is attached. The lock belongs
+//! to the open file description that LOOP_CONFIGURE hands to the kernel, and the kernel keeps that
+//! description for as long as the device is attached: the lock outlives the process that attached the image
+//! and goes with the detach, whoever does that. So an exclusive lock on the image means that it is attached
+//! nowhere and will not be.
 //!
-//! The sector size is always 512: a file system remembers the sector size it was made with and cannot be mounted from a device with
-//! a larger one. Direct I/O is asked for; where the disk below wants larger sectors the kernel goes through the page cache instead.
+//! The sector size is always 512: a file system remembers the sector size it was made with and cannot be
+//! mounted from a device with a larger one. Direct I/O is asked for; where the disk below wants larger
+//! sectors the kernel goes through the page cache instead.
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
@@ -44,8 +46,8 @@ const SECTOR: u32 = 512;
 /// Somebody else takes the free device first: each time he got on, so this ends.
 const TRIES: usize = 64;
 
-/// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16 detaches in the background,
-/// which took more than 200 ms on a busy machine.
+/// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16
+/// detaches in the background, which took more than 200 ms on a busy machine.
 const LOOKS: u32 = 150;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -119,7 +121,8 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// An attached device. It remembers which file it stands on: device numbers are reused, inodes in use are not.
+/// An attached device. It remembers which file it stands on: device numbers are reused, inodes in use are
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopDevice {
     /// `/dev/loopN`.
@@ -155,18 +158,23 @@ impl Inode {
 pub enum Detached {
     /// The device no longer stands on the image.
     Gone,
-    /// Somebody uses the device (a mount, a holder, an open descriptor): the kernel detaches it when the last one lets go.
+    /// Somebody uses the device (a mount, a holder, an open descriptor): the kernel detaches it when the last
+    /// one lets go.
     WhenUnused,
 }
 
 /// Attaches `image` to a loop device; one that is attached already keeps its device.
 ///
 /// # Errors
-/// Those of open(2) and loop(4); EWOULDBLOCK when somebody holds an exclusive lock on the image; EROFS when it is attached read-only
-/// and is to be written; ENODEV when /dev has no loop devices.
+/// Those of open(2) and loop(4); EWOULDBLOCK when somebody holds an exclusive lock on the image; EROFS when
+/// it is attached read-only and is to be written; ENODEV when /dev has no loop devices.
 pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
     if let Some(device) = find(image)? {
-        return if device.read_only && !read_only { Err(io::Error::from_raw_os_error(libc::EROFS)) } else { Ok(device) };
+        return if device.read_only && !read_only {
+            Err(io::Error::from_raw_os_error(libc::EROFS))
+        } else {
+            Ok(device)
+        };
     }
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let file = File::from(rustix::fs::open(image, access | OFlags::CLOEXEC, Mode::empty())?);
@@ -206,7 +214,9 @@ fn open_node(path: &Path, access: OFlags) -> io::Result<File> {
 fn configure(device: &File, image: &File, flags: u32) -> io::Result<()> {
     let config = LoopConfig::new(image, flags)?;
     // SAFETY: LOOP_CONFIGURE reads one struct loop_config, which LoopConfig is; the descriptor in it is open.
-    changing("attach loop device", || unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, LoopConfig>::new(config)) })?;
+    changing("attach loop device", || unsafe {
+        ioctl(device, Setter::<LOOP_CONFIGURE, LoopConfig>::new(config))
+    })?;
     Ok(())
 }
 
@@ -268,7 +278,8 @@ fn open_attached(path: &Path) -> io::Result<Option<LoopDevice>> {
     Ok(Some(device))
 }
 
-/// All attached devices, each with the path of its file as the kernel shows it: ` (deleted)` follows one whose name is gone.
+/// All attached devices, each with the path of its file as the kernel shows it: ` (deleted)` follows one
+/// whose name is gone.
 ///
 /// # Errors
 /// Those of reading sysfs.

@@ -21,7 +21,9 @@ fn an_image_is_attached_once_and_found() {
     let image = LoopImage::new(4 << 20);
     assert_eq!(attach(image.file(), false).unwrap(), *image.attached());
     assert_eq!(find(image.file()).unwrap().as_ref(), Some(image.attached()));
-    assert!(attached().unwrap().iter().any(|(device, file)| device == image.device() && file == image.file()));
+    assert!(
+        attached().unwrap().iter().any(|(device, file)| device == image.device() && file == image.file())
+    );
 }
 
 #[test]
@@ -29,7 +31,8 @@ fn the_lock_stays_with_the_device_and_goes_with_it() {
     let image = LoopImage::new(4 << 20);
     assert!(is_locked(image.file()), "attached, and no descriptor of ours is open");
     assert_eq!(detach(image.attached()).unwrap(), Detached::Gone);
-    // Waits until it is free: children of other tests hold what was open when they were forked until their exec.
+    // Waits until it is free: children of other tests hold what was open when they were forked until their
+    // exec.
     drop(FileLock::exclusive(File::open(image.file()).unwrap()).unwrap());
     assert_eq!(detach(image.attached()).unwrap(), Detached::Gone, "again");
 }
@@ -108,7 +111,11 @@ fn a_device_follows_its_image() {
 fn direct_io_is_on_where_the_file_system_has_it() {
     let image = LoopImage::new(4 << 20);
     let info = status(&block::open(image.device()).unwrap()).unwrap();
-    assert_ne!(info.flags & LO_FLAGS_DIRECT_IO, 0, "the scratch directory is on a file system with direct I/O");
+    assert_ne!(
+        info.flags & LO_FLAGS_DIRECT_IO,
+        0,
+        "the scratch directory is on a file system with direct I/O"
+    );
 }
 
 #[test]

@@ -12,7 +12,9 @@ pub struct Modules {
 impl Default for Modules {
     /// Those of the running kernel.
     fn default() -> Self {
-        Self::at(PathBuf::from("/lib/modules").join(rustix::system::uname().release().to_string_lossy().as_ref()))
+        Self::at(
+            PathBuf::from("/lib/modules").join(rustix::system::uname().release().to_string_lossy().as_ref()),
+        )
     }
 }
 
@@ -27,7 +29,8 @@ impl Modules {
         let list = fs::read_to_string(self.directory.join("modules.dep")).unwrap_or_default();
         let mut files = list.lines().filter_map(|line| line.split(':').next()?.rsplit('/').next());
         // `rbd.ko`, or `rbd.ko.xz`
-        let is_it = |file: &str| file.strip_prefix(name).is_some_and(|end| end == ".ko" || end.starts_with(".ko."));
+        let is_it =
+            |file: &str| file.strip_prefix(name).is_some_and(|end| end == ".ko" || end.starts_with(".ko."));
         files.any(is_it)
     }
 }
@@ -42,7 +45,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let modules = Modules::at(dir.path());
         assert!(!modules.has("rbd"));
-        let list = "kernel/drivers/block/drbd/drbd.ko.xz: kernel/lib/libcrc32c.ko.xz\nkernel/drivers/block/nbd.ko:\n\
+        let list = "kernel/drivers/block/drbd/drbd.ko.xz: \
+                    kernel/lib/libcrc32c.ko.xz\nkernel/drivers/block/nbd.ko:\n\
                     kernel/drivers/block/rbd.ko.xz: kernel/net/ceph/libceph.ko.xz kernel/lib/ice.ko.xz\n";
         fs::write(dir.path().join("modules.dep"), list).unwrap();
         assert!(modules.has("rbd") && modules.has("nbd") && modules.has("drbd"));

@@ -1,7 +1,8 @@
 //! Mounts, binds, remounts and unmounts: mount(2), umount2(2). What is mounted where is told by `mountinfo`.
 //!
-//! Propagation is left alone. A new mount below a shared one is shared by itself and so appears on the host and in every container
-//! that follows it; making it private would take that away (Documentation/filesystems/sharedsubtree.rst).
+//! Propagation is left alone. A new mount below a shared one is shared by itself and so appears on the host
+//! and in every container that follows it; making it private would take that away
+//! (Documentation/filesystems/sharedsubtree.rst).
 
 use std::ffi::CString;
 use std::fs;
@@ -69,7 +70,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads options as written after `mount -o`, each item one word or several with commas. Later words win, as in mount(8).
+    /// Reads options as written after `mount -o`, each item one word or several with commas. Later words win,
+    /// as in mount(8).
     pub fn parse<T: AsRef<str>>(items: &[T]) -> Self {
         let mut options = Self { flags: MountFlags::empty(), data: String::new() };
         for word in items.iter().flat_map(|item| item.as_ref().split(',')) {
@@ -114,7 +116,8 @@ pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &Options) -> 
     Ok(())
 }
 
-/// Binds `source` on `target`, without the mounts below `source`; it has the options of the mount `source` is on.
+/// Binds `source` on `target`, without the mounts below `source`; it has the options of the mount `source` is
+/// on.
 ///
 /// # Errors
 /// Those of mount(2): ENOTDIR when one is a directory and the other a file.
@@ -123,7 +126,8 @@ pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Binds `source` on `target` read-only: all or nothing. A process that is killed half way leaves a read-write bind.
+/// Binds `source` on `target` read-only: all or nothing. A process that is killed half way leaves a
+/// read-write bind.
 ///
 /// # Errors
 /// Those of mount(2), after which the bind is taken back.
@@ -137,7 +141,8 @@ pub fn bind_read_only(source: &Path, target: &Path) -> io::Result<()> {
 
 /// Makes the one mount at `target` read-only, and no other mount of its file system.
 ///
-/// The kernel ignores MS_RDONLY on the bind itself, and a remount replaces all per-mount flags: those in force are given again.
+/// The kernel ignores MS_RDONLY on the bind itself, and a remount replaces all per-mount flags: those in
+/// force are given again.
 ///
 /// # Errors
 /// Those of mount(2) and statvfs(3).
@@ -155,7 +160,8 @@ fn flags_in_force(target: &Path) -> io::Result<MountFlags> {
             flags |= *flag;
         }
     }
-    // Strictatime shows as the absence of the two others; without a word about it the kernel would choose relatime.
+    // Strictatime shows as the absence of the two others; without a word about it the kernel would choose
+    // relatime.
     if !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME) {
         flags |= MountFlags::STRICTATIME;
     }
@@ -171,7 +177,8 @@ pub fn unmount(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the topmost mount off `target` even if it is in use: it is gone from the tree now and from the kernel when its last user is.
+/// Takes the topmost mount off `target` even if it is in use: it is gone from the tree now and from the
+/// kernel when its last user is.
 ///
 /// # Errors
 /// Those of umount2(2) with MNT_DETACH.
@@ -210,8 +217,8 @@ pub fn ensure_unmounted(target: &Path) -> io::Result<Unmounted> {
     }
 }
 
-/// Whether an answer from a mounted path means that its file system is beyond repair while mounted: the FUSE process has gone, the
-/// server forgot us, the device was taken away, the client was blocklisted (ESHUTDOWN).
+/// Whether an answer from a mounted path means that its file system is beyond repair while mounted: the FUSE
+/// process has gone, the server forgot us, the device was taken away, the client was blocklisted (ESHUTDOWN).
 pub fn is_dead(errno: i32) -> bool {
     use libc::{ECONNABORTED, EHOSTDOWN, EIO, ENODEV, ENOTCONN, ENXIO, ESHUTDOWN, ESTALE};
     [ENOTCONN, ESTALE, EIO, EHOSTDOWN, ENODEV, ENXIO, ESHUTDOWN, ECONNABORTED].contains(&errno)
@@ -219,10 +226,11 @@ pub fn is_dead(errno: i32) -> bool {
 
 /// Asks the mount itself. statfs may be answered from memory, so its directory is read too.
 fn answers_dead(target: &Path) -> bool {
-    let answer = rustix::fs::statvfs(target).map_err(io::Error::from).and_then(|_| match fs::read_dir(target) {
-        Ok(mut entries) => entries.next().map_or(Ok(()), |entry| entry.map(drop)),
-        Err(error) => Err(error),
-    });
+    let answer =
+        rustix::fs::statvfs(target).map_err(io::Error::from).and_then(|_| match fs::read_dir(target) {
+            Ok(mut entries) => entries.next().map_or(Ok(()), |entry| entry.map(drop)),
+            Err(error) => Err(error),
+        });
     answer.err().and_then(|error| error.raw_os_error()).is_some_and(is_dead)
 }
 
@@ -250,7 +258,8 @@ mod tests {
 
     #[test]
     fn words_become_flags_and_the_rest_is_data() {
-        let options = Options::parse(&["noatime,nosuid", "discard", "x-systemd.automount,_netdev", "data=ordered"]);
+        let options =
+            Options::parse(&["noatime,nosuid", "discard", "x-systemd.automount,_netdev", "data=ordered"]);
         assert_eq!(options.flags, MountFlags::NOATIME | MountFlags::NOSUID);
         assert_eq!(options.data, "discard,data=ordered");
     }

@@ -1,6 +1,7 @@
 //! The kernel's table of mounts: /proc/self/mountinfo, proc_pid_mountinfo(5).
 //!
-//! Paths are bytes, as the kernel gave them. Nothing here touches a mounted file system, so nothing here can hang on a dead one.
+//! Paths are bytes, as the kernel gave them. Nothing here touches a mounted file system, so nothing here can
+//! hang on a dead one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use super::block::{Device, DeviceNumber};
 
-/// The table of the calling thread's own mount namespace. (Since 5.8 a reader misses no mount while others unmount.)
+/// The table of the calling thread's own mount namespace. (Since 5.8 a reader misses no mount while others
+/// unmount.)
 const TABLE: &str = "/proc/thread-self/mountinfo";
 
 /// One mount. The field numbers are those of the man page.
@@ -76,7 +78,10 @@ impl Mounts {
         let parsed = lines.map(|line| {
             parse_line(line).ok_or_else(|| {
                 let line = String::from_utf8_lossy(line);
-                io::Error::new(io::ErrorKind::InvalidData, format!("{TABLE} has a line that cannot be understood: {line}"))
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{TABLE} has a line that cannot be understood: {line}"),
+                )
             })
         });
         parsed.collect::<io::Result<Vec<_>>>().map(Self)
@@ -102,7 +107,8 @@ impl Mounts {
         self.0.iter().filter(move |mount| mount.mount_point.starts_with(path))
     }
 
-    /// Every mount that keeps `device` in use: file systems on it, their binds, and binds of its node (block volumes).
+    /// Every mount that keeps `device` in use: file systems on it, their binds, and binds of its node (block
+    /// volumes).
     pub fn of_device<'a>(&'a self, device: &Device) -> impl Iterator<Item = &'a Mount> {
         self.0.iter().filter(move |mount| {
             let holds_it = mount.device == device.number || mount.source == device.path;
@@ -184,7 +190,8 @@ fn path(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape(field)))
 }
 
-/// Options and types are ASCII but for what a mounter chose to put in; they are only compared with ASCII words.
+/// Options and types are ASCII but for what a mounter chose to put in; they are only compared with ASCII
+/// words.
 fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(&unescape(field)).into_owned()
 }
@@ -221,13 +228,21 @@ mod tests {
 
     #[test]
     fn every_field_has_its_place() {
-        let mounts = parse("36 35 98:5 /mnt1 /mnt2 rw,noatime shared:7 master:1 - fuse.ceph-fuse ceph-fuse ro,allow_other\n");
+        let mounts = parse(
+            "36 35 98:5 /mnt1 /mnt2 rw,noatime shared:7 master:1 - fuse.ceph-fuse ceph-fuse ro,allow_other\n",
+        );
         let mount = mounts.iter().next().unwrap();
         assert_eq!((mount.id, mount.parent), (36, 35));
         assert_eq!(mount.device, DeviceNumber { major: 98, minor: 5 });
-        assert_eq!((mount.root.as_path(), mount.mount_point.as_path()), (Path::new("/mnt1"), Path::new("/mnt2")));
+        assert_eq!(
+            (mount.root.as_path(), mount.mount_point.as_path()),
+            (Path::new("/mnt1"), Path::new("/mnt2"))
+        );
         assert_eq!(mount.propagation, ["shared:7", "master:1"]);
-        assert_eq!((mount.fs_type.as_str(), mount.source.as_os_str()), ("fuse.ceph-fuse", OsStr::new("ceph-fuse")));
+        assert_eq!(
+            (mount.fs_type.as_str(), mount.source.as_os_str()),
+            ("fuse.ceph-fuse", OsStr::new("ceph-fuse"))
+        );
         assert!(mount.is_read_only(), "the file system is read-only though the mount is not");
     }
 
@@ -259,7 +274,9 @@ mod tests {
 
     #[test]
     fn the_topmost_of_a_stack_is_found_whatever_the_order() {
-        let mounts = parse("9 8 8:9 / /a rw - ext4 top rw\n1 0 8:1 / / rw - ext4 root rw\n8 1 8:8 / /a rw - ext4 below rw\n");
+        let mounts = parse(
+            "9 8 8:9 / /a rw - ext4 top rw\n1 0 8:1 / / rw - ext4 root rw\n8 1 8:8 / /a rw - ext4 below rw\n",
+        );
         assert_eq!(mounts.find_at(Path::new("/a")).unwrap().source, "top");
         assert_eq!(mounts.at(Path::new("/a")).count(), 2);
         assert!(mounts.find_at(Path::new("/a/")).is_some(), "a trailing slash is the same path");
@@ -268,8 +285,10 @@ mod tests {
 
     #[test]
     fn a_mount_hidden_by_a_later_one_further_up_is_not_found() {
-        let mounts =
-            parse("1 0 8:1 / / rw - ext4 root rw\n2 1 8:2 / /a/b rw - ext4 hidden rw\n3 1 8:3 / /a rw - ext4 cover rw\n");
+        let mounts = parse(
+            "1 0 8:1 / / rw - ext4 root rw\n2 1 8:2 / /a/b rw - ext4 hidden rw\n3 1 8:3 / /a rw - ext4 cover \
+             rw\n",
+        );
         assert!(mounts.find_at(Path::new("/a/b")).is_none());
         assert_eq!(mounts.find_at(Path::new("/a")).unwrap().source, "cover");
     }
@@ -291,8 +310,10 @@ mod tests {
             node_on: DeviceNumber { major: 0, minor: 6 },
         };
         let mounts = parse(
-            "1 0 7:3 / /a rw - ext4 /dev/loop3 rw\n2 0 7:3 /sub /b rw - ext4 /dev/loop3 rw\n3 0 0:6 /loop3 /c rw - devtmpfs devtmpfs rw\n\
-             4 0 0:6 / /dev rw - devtmpfs devtmpfs rw\n5 0 0:44 / /d rw - btrfs /dev/loop3 rw\n6 0 7:4 / /e rw - ext4 /dev/loop4 rw\n",
+            "1 0 7:3 / /a rw - ext4 /dev/loop3 rw\n2 0 7:3 /sub /b rw - ext4 /dev/loop3 rw\n3 0 0:6 /loop3 \
+             /c rw - devtmpfs devtmpfs rw\n\
+             4 0 0:6 / /dev rw - devtmpfs devtmpfs rw\n5 0 0:44 / /d rw - btrfs /dev/loop3 rw\n6 0 7:4 / /e \
+             rw - ext4 /dev/loop4 rw\n",
         );
         let ids: Vec<u64> = mounts.of_device(&device).map(|mount| mount.id).collect();
         assert_eq!(ids, [1, 2, 3, 5]);

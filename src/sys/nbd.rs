@@ -1,8 +1,8 @@
 //! Network block devices: `/sys/block/nbdN` (drivers/block/nbd.c), and the processes behind them.
 //!
-//! A device carries the cookie it was connected with (`--cookie` of rbd-nbd(8)): as its attribute `backend` since Linux 5.14, and on
-//! the command line of its process before. What bears none was connected by somebody else and is not listed. Nothing here opens a
-//! device or starts a process.
+//! A device carries the cookie it was connected with (`--cookie` of rbd-nbd(8)): as its attribute `backend`
+//! since Linux 5.14, and on the command line of its process before. What bears none was connected by somebody
+//! else and is not listed. Nothing here opens a device or starts a process.
 
 use std::fs;
 use std::io;
@@ -64,7 +64,10 @@ impl Table {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.sysfs.join("block"))? {
             let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix("nbd")).and_then(|number| number.parse().ok());
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("nbd"))
+                .and_then(|number| number.parse().ok());
             if let Some(number) = number {
                 found.extend(self.read(number)?);
             }
@@ -79,11 +82,16 @@ impl Table {
     /// Those of reading sysfs.
     pub fn read(&self, number: u32) -> io::Result<Option<ConnectedDevice>> {
         // There is such a file only while the device is connected.
-        let Some(process) = self.attribute(number, "pid")?.and_then(|pid| pid.parse().ok()) else { return Ok(None) };
+        let Some(process) = self.attribute(number, "pid")?.and_then(|pid| pid.parse().ok()) else {
+            return Ok(None);
+        };
         let on_command_line = || self.cookie_of(process);
-        let Some(cookie) = self.attribute(number, "backend")?.or_else(on_command_line) else { return Ok(None) };
+        let Some(cookie) = self.attribute(number, "backend")?.or_else(on_command_line) else {
+            return Ok(None);
+        };
         let read_only = self.attribute(number, "ro")?.is_some_and(|value| value != "0");
-        let sectors: u64 = self.attribute(number, "size")?.and_then(|sectors| sectors.parse().ok()).unwrap_or(0);
+        let sectors: u64 =
+            self.attribute(number, "size")?.and_then(|sectors| sectors.parse().ok()).unwrap_or(0);
         Ok(Some(ConnectedDevice { number, cookie, read_only, size: sectors * 512, process }))
     }
 
@@ -94,7 +102,9 @@ impl Table {
     pub fn device_number(&self, number: u32) -> io::Result<Option<DeviceNumber>> {
         let text = self.attribute(number, "dev")?;
         let numbers = text.as_deref().and_then(|text| text.split_once(':'));
-        Ok(numbers.and_then(|(major, minor)| Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })))
+        Ok(numbers.and_then(|(major, minor)| {
+            Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
+        }))
     }
 
     /// Whether a process serves the device: the one that connected it, or one that took over.
@@ -105,7 +115,9 @@ impl Table {
         if self.serves(device.process, device) {
             return Ok(true);
         }
-        let mut processes = fs::read_dir(&self.procfs)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut processes = fs::read_dir(&self.procfs)?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         Ok(processes.any(|process| self.serves(process, device)))
     }
 
@@ -159,7 +171,9 @@ mod tests {
             let device = self.dir.path().join(format!("sys/block/nbd{number}"));
             fs::create_dir_all(&device).unwrap();
             let process = process.to_string();
-            for (name, value) in [("pid", process.as_str()), ("ro", "0"), ("size", "131072"), ("dev", "43:16")] {
+            for (name, value) in
+                [("pid", process.as_str()), ("ro", "0"), ("size", "131072"), ("dev", "43:16")]
+            {
                 fs::write(device.join(name), format!("{value}\n")).unwrap();
             }
             if let Some(backend) = backend {

@@ -28,7 +28,8 @@ pub fn of(device: DeviceNumber) -> io::Result<Vec<Opener>> {
         let entry = entry?;
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         if has_open(&entry.path().join("fd"), device) {
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
+            let name =
+                fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
             found.push(Opener { process, name });
         }
     }
@@ -40,7 +41,8 @@ fn has_open(descriptors: &Path, device: DeviceNumber) -> bool {
     entries.flatten().any(|entry| is_device(&entry.path(), device))
 }
 
-/// Asks nobody but this kernel: another descriptor of that process may be of a network file system that does not answer.
+/// Asks nobody but this kernel: another descriptor of that process may be of a network file system that does
+/// not answer.
 fn is_device(descriptor: &Path, device: DeviceNumber) -> bool {
     statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok_and(|found| {
         FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
@@ -61,7 +63,8 @@ mod tests {
         let number = Device::at(image.device()).unwrap().number;
         assert!(!of(number).unwrap().iter().any(|opener| opener.process == std::process::id()));
         let _device = open(image.device()).unwrap();
-        let opener = of(number).unwrap().into_iter().find(|opener| opener.process == std::process::id()).unwrap();
+        let opener =
+            of(number).unwrap().into_iter().find(|opener| opener.process == std::process::id()).unwrap();
         assert!(!opener.name.is_empty());
     }
 }

@@ -1,7 +1,9 @@
-//! What a started process inherits from the daemon: nothing but its three standard descriptors and what is meant for it.
+//! What a started process inherits from the daemon: nothing but its three standard descriptors and what is
+//! meant for it.
 //!
-//! gRPC's core opens descriptors without close-on-exec, threads of libraries block signals, a supervisor may have left signals
-//! ignored. A child that kept the lock of the state directory or a client's socket open would keep them alive after the daemon.
+//! gRPC's core opens descriptors without close-on-exec, threads of libraries block signals, a supervisor may
+//! have left signals ignored. A child that kept the lock of the state directory or a client's socket open
+//! would keep them alive after the daemon.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,19 +22,23 @@ pub enum Orphaned {
     MayWriteNoMore,
     /// Such a write fails with EPIPE and the child goes on: for work that must outlive the daemon.
     GoesOn,
-    /// The kernel kills it, even before: when the thread ends that started it. For a thread that waits for the child.
+    /// The kernel kills it, even before: when the thread ends that started it. For a thread that waits for
+    /// the child.
     Dies,
 }
 
-/// Makes `command` start a child that holds no descriptor above 2 but those in `keep`, which have the same numbers there, blocks
-/// and ignores no signal, and has the usual umask. `keep` stays open here as long as `command` lives, for nobody else to inherit.
+/// Makes `command` start a child that holds no descriptor above 2 but those in `keep`, which have the same
+/// numbers there, blocks and ignores no signal, and has the usual umask. `keep` stays open here as long as
+/// `command` lives, for nobody else to inherit.
 ///
-/// The standard library itself empties the signal mask and resets SIGPIPE in the child (`do_exec` in std's unix `process`).
+/// The standard library itself empties the signal mask and resets SIGPIPE in the child (`do_exec` in std's
+/// unix `process`).
 #[allow(unsafe_code)]
 pub fn isolate(command: &mut Command, orphaned: Orphaned, keep: Vec<OwnedFd>) {
     let (open_limit, daemon) = (getrlimit(Resource::Nofile).current, std::process::id());
-    // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask, signal, close_range,
-    // fcntl, prctl and getppid, all async-signal-safe or plain system calls (signal-safety(7)), allocates nothing and takes no lock.
+    // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask,
+    // signal, close_range, fcntl, prctl and getppid, all async-signal-safe or plain system calls
+    // (signal-safety(7)), allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
             reset_signals(orphaned);
@@ -58,7 +64,8 @@ fn reset_signals(orphaned: Orphaned) {
     }
 }
 
-/// Has the kernel kill this process when its parent dies, which is `parent` if it has not died yet: prctl(2), "PR_SET_PDEATHSIG".
+/// Has the kernel kill this process when its parent dies, which is `parent` if it has not died yet: prctl(2),
+/// "PR_SET_PDEATHSIG".
 #[allow(unsafe_code)]
 fn die_with(parent: u32) -> io::Result<()> {
     // SAFETY: prctl(2) with this option takes an integer.
@@ -71,11 +78,13 @@ fn die_with(parent: u32) -> io::Result<()> {
     if still_there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// Marks every descriptor above 2 close-on-exec; the one by which std reports a failed exec must stay open until then.
+/// Marks every descriptor above 2 close-on-exec; the one by which std reports a failed exec must stay open
+/// until then.
 #[allow(unsafe_code)]
 fn close_on_exec_above_stderr(open_limit: Option<u64>) {
     // SAFETY: close_range(2) takes three integers and with CLOSE_RANGE_CLOEXEC closes nothing.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } == 0;
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } == 0;
     if done {
         return;
     }
@@ -100,7 +109,8 @@ fn mark_one_by_one(open_limit: Option<u64>) {
     }
 }
 
-/// Closes every descriptor above 2. For the first line of a process that was just started and has opened nothing yet.
+/// Closes every descriptor above 2. For the first line of a process that was just started and has opened
+/// nothing yet.
 #[allow(unsafe_code)]
 pub fn close_inherited() {
     // SAFETY: the caller has opened nothing, so nobody in this process owns what is closed here.

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use std::fs;
 use std::io;
 
-/// The number of this boot of the machine, new at every boot: random(4). What does not outlive a boot is recorded with it.
+/// The number of this boot of the machine, new at every boot: random(4). What does not outlive a boot is
+/// recorded with it.
 ///
 /// # Errors
 /// Those of reading /proc.

@@ -1,10 +1,11 @@
 //! The kernel's RBD driver: `/sys/bus/rbd`, Documentation/ABI/testing/sysfs-bus-rbd.
 //!
-//! Reading attributes waits for nobody. Writing `add`, `remove` and `refresh` waits for the cluster, for ever if it does not answer:
-//! only for helpers.
+//! Reading attributes waits for nobody. Writing `add`, `remove` and `refresh` waits for the cluster, for ever
+//! if it does not answer: only for helpers.
 //!
-//! The attribute `name` is the name under which the image was mapped; a rename does not change it. The kernel itself maps an image
-//! any number of times, so who maps takes a lock ([`Bus::lock`]) first and looks again under it.
+//! The attribute `name` is the name under which the image was mapped; a rename does not change it. The kernel
+//! itself maps an image any number of times, so who maps takes a lock ([`Bus::lock`]) first and looks again
+//! under it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -98,7 +99,9 @@ impl Bus {
         };
         let mut found = Vec::new();
         for entry in entries {
-            let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
             found.extend(self.read(number)?);
         }
         found.sort_unstable_by_key(|image: &MappedImage| image.number);
@@ -138,14 +141,17 @@ impl Bus {
         })
     }
 
-    /// Major and minor number of a mapped device. Without `single_major` the minor number is always 0 and not told.
+    /// Major and minor number of a mapped device. Without `single_major` the minor number is always 0 and not
+    /// told.
     ///
     /// # Errors
     /// Those of reading sysfs: ENOENT when the device is gone.
     pub fn device_number(&self, number: u32) -> io::Result<DeviceNumber> {
         let text = line(&self.root.join(format!("block/rbd{number}/dev")))?;
-        let numbers = text.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-        let (major, minor) = numbers.ok_or_else(|| io::Error::other(format!("{text:?} is no device number")))?;
+        let numbers =
+            text.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        let (major, minor) =
+            numbers.ok_or_else(|| io::Error::other(format!("{text:?} is no device number")))?;
         Ok(DeviceNumber { major, minor })
     }
 
@@ -154,7 +160,8 @@ impl Bus {
     /// # Errors
     /// Those of reading sysfs: ENOENT when the device is gone.
     pub fn device_size(&self, number: u32) -> io::Result<u64> {
-        let sectors: u64 = line(&self.root.join(format!("block/rbd{number}/size")))?.parse().map_err(io::Error::other)?;
+        let sectors: u64 =
+            line(&self.root.join(format!("block/rbd{number}/size")))?.parse().map_err(io::Error::other)?;
         Ok(sectors * 512)
     }
 
@@ -170,9 +177,11 @@ impl Bus {
         u64::from_str_radix(text.trim_start_matches("0x"), 16).map(Some).map_err(io::Error::other)
     }
 
-    /// What the kernel's client of an image has under way and watches (`osdc` of debugfs); None where debugfs does not show it.
+    /// What the kernel's client of an image has under way and watches (`osdc` of debugfs); None where debugfs
+    /// does not show it.
     pub fn watches(&self, image: &MappedImage) -> Option<String> {
-        fs::read_to_string(self.root.join(format!("kernel/debug/ceph/{}.{}/osdc", image.fsid, image.client))).ok()
+        fs::read_to_string(self.root.join(format!("kernel/debug/ceph/{}.{}/osdc", image.fsid, image.client)))
+            .ok()
     }
 
     /// Maps what `line` says ([`add_line`]). Waits for the cluster.
@@ -199,7 +208,8 @@ impl Bus {
         write_once(&self.attribute(number, "refresh"), "1")
     }
 
-    /// With the module's parameter `single_major` (the default) the plain files refuse, and without it there are no others.
+    /// With the module's parameter `single_major` (the default) the plain files refuse, and without it there
+    /// are no others.
     fn write(&self, action: &str, line: &str) -> io::Result<()> {
         match write_once(&self.bus(&format!("{action}_single_major")), line) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.has_single_major() => {
@@ -254,7 +264,9 @@ fn line(path: &Path) -> io::Result<String> {
 /// # Errors
 /// The offending word, if it is empty or has a character that parts words or options.
 pub fn add_line(monitors: &str, options: &[String], pool: &str, name: &str) -> Result<String, String> {
-    let parts = |word: &str, more: &[char]| word.is_empty() || word.contains(|c: char| c.is_whitespace() || more.contains(&c));
+    let parts = |word: &str, more: &[char]| {
+        word.is_empty() || word.contains(|c: char| c.is_whitespace() || more.contains(&c))
+    };
     let offending = options.iter().map(String::as_str).find(|option| parts(option, &[',']));
     match offending.or_else(|| [monitors, pool, name].into_iter().find(|word| parts(word, &[]))) {
         Some(word) => Err(word.to_owned()),

@@ -123,7 +123,12 @@ fn only_one_maps_an_image_at_a_time() {
 #[test]
 fn a_line_has_no_more_words_than_it_should() {
     let options = |text: &[&str]| text.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let line = add_line("1.2.3.4:6789", &options(&["name=admin", "key=client.admin", "_pool_ns=n1", "ro"]), "rbd", "a");
+    let line = add_line(
+        "1.2.3.4:6789",
+        &options(&["name=admin", "key=client.admin", "_pool_ns=n1", "ro"]),
+        "rbd",
+        "a",
+    );
     assert_eq!(line.unwrap(), "1.2.3.4:6789 name=admin,key=client.admin,_pool_ns=n1,ro rbd a -");
     for option in ["queue_depth=1,secret=x", "a b", "a\nb", ""] {
         assert_eq!(add_line("m", &options(&[option]), "rbd", "a").unwrap_err(), option);

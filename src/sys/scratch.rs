@@ -15,15 +15,17 @@ use tempfile::TempDir;
 use super::loopdev::{self, LoopDevice};
 use super::mount;
 
-/// Runs `test` on a thread with a mount namespace of its own and a scratch directory: the host never sees its mounts, and those that
-/// are left go with the thread.
+/// Runs `test` on a thread with a mount namespace of its own and a scratch directory: the host never sees its
+/// mounts, and those that are left go with the thread.
 pub(crate) fn in_private_mounts(test: impl FnOnce(&Path) + Send) {
     let result = thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: of all that can be unshared only the mount namespace (and with it root, directory and umask) is.
+            // SAFETY: of all that can be unshared only the mount namespace (and with it root, directory and
+            // umask) is.
             #[expect(unsafe_code, reason = "no other way to a mount namespace")]
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.expect("root may unshare");
-            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+                .unwrap();
             let dir = TempDir::new().unwrap();
             test(dir.path());
         });

@@ -1,5 +1,5 @@
-//! What the door needs from the kernel: whose a socket's name is, its mode from its first moment, and whether anybody listens on
-//! an old one.
+//! What the door needs from the kernel: whose a socket's name is, its mode from its first moment, and whether
+//! anybody listens on an old one.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -19,8 +19,8 @@ pub struct Reservation {
     _held: UnixListener,
 }
 
-/// Reserves the name of a socket among all daemons of this network namespace, without writing anything beside the socket: an
-/// abstract name (unix(7)) made from the path. EADDRINUSE: somebody else has it.
+/// Reserves the name of a socket among all daemons of this network namespace, without writing anything beside
+/// the socket: an abstract name (unix(7)) made from the path. EADDRINUSE: somebody else has it.
 pub fn reserve(socket: &Path) -> io::Result<Reservation> {
     let digest = Sha256::digest(socket.as_os_str().as_bytes());
     let name = [b"cephlet:".as_slice(), digest.as_slice()].concat();
@@ -28,8 +28,8 @@ pub fn reserve(socket: &Path) -> io::Result<Reservation> {
     Ok(Reservation { _held: held })
 }
 
-/// A umask in force until this is dropped: umask(2). It is the whole process's: files that other threads create meanwhile get it too,
-/// so it belongs into start-up.
+/// A umask in force until this is dropped: umask(2). It is the whole process's: files that other threads
+/// create meanwhile get it too, so it belongs into start-up.
 #[derive(Debug)]
 #[must_use = "the umask is in force only as long as this lives"]
 pub struct Umask(Mode);
@@ -67,7 +67,9 @@ pub enum Listener {
 pub fn probe(path: &Path) -> io::Result<Listener> {
     // A symbolic link is followed; a plain file is refused by the kernel in the same words as a dead socket.
     match std::fs::metadata(path) {
-        Ok(file) if !std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()) => return Ok(Listener::Other),
+        Ok(file) if !std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()) => {
+            return Ok(Listener::Other);
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listener::Absent),
         result => result?,
     };

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Space and inodes of a file system. Used and available need not add up to the total: some is reserved for root.
+/// Space and inodes of a file system. Used and available need not add up to the total: some is reserved for
+/// root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Size in bytes, without the file system's own structures.

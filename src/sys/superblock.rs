@@ -1,10 +1,12 @@
 //! What is on a device: nothing, one of our file systems, or something that must not be overwritten.
 //!
-//! Nothing is guessed in favour of writing. Data without a known signature is not blank; a file system together with a signature
-//! outside its own area (a RAID member shows the file system inside it) is foreign. Inside its area everything is the file system's
-//! own data, whatever it looks like: a tenant's file is no reason to refuse his volume.
+//! Nothing is guessed in favour of writing. Data without a known signature is not blank; a file system
+//! together with a signature outside its own area (a RAID member shows the file system inside it) is foreign.
+//! Inside its area everything is the file system's own data, whatever it looks like: a tenant's file is no
+//! reason to refuse his volume.
 //!
-//! Offsets and magics are those of the on-disk formats: Documentation/filesystems/ext4, xfs_format.h, btrfs_tree.h, libblkid.
+//! Offsets and magics are those of the on-disk formats: Documentation/filesystems/ext4, xfs_format.h,
+//! btrfs_tree.h, libblkid.
 
 use std::fs::File;
 use std::io;
@@ -59,7 +61,8 @@ pub struct FileSystem {
     pub fs_type: FsType,
     /// How much of the device it takes.
     pub bytes: u64,
-    /// The kernel found errors in it and it was not repaired since. A journal that waits to be replayed is no error.
+    /// The kernel found errors in it and it was not repaired since. A journal that waits to be replayed is no
+    /// error.
     pub needs_check: bool,
     /// Its UUID, 32 hex digits.
     pub uuid: String,
@@ -125,8 +128,9 @@ const SIGNATURES: &[Signature] = &[
 const ZFS_UBERBLOCKS: Range<usize> = 128 << 10..HEAD;
 const ZFS_MAGICS: [[u8; 8]; 2] = [0x00ba_b10c_u64.to_le_bytes(), 0x00ba_b10c_u64.to_be_bytes()];
 
-/// Looks at a device, or a file, of `size` bytes. `sparse` is the file it stands on, if there is one: its holes need not be read, and
-/// everything else is, so that blank is certain. Without it the first 4 MiB and the last MiB decide.
+/// Looks at a device, or a file, of `size` bytes. `sparse` is the file it stands on, if there is one: its
+/// holes need not be read, and everything else is, so that blank is certain. Without it the first 4 MiB and
+/// the last MiB decide.
 ///
 /// # Errors
 /// Those of reading.
@@ -140,9 +144,8 @@ pub fn identify(device: &File, size: u64, sparse: Option<&File>) -> io::Result<C
     }
     let data = match sparse {
         Some(file) => first_data_outside_holes(device, size, file)?,
-        None => {
-            first_data(device, 0..size.min(BLANK_HEAD))?.map_or_else(|| first_data(device, tail_at..size), |at| Ok(Some(at)))?
-        }
+        None => first_data(device, 0..size.min(BLANK_HEAD))?
+            .map_or_else(|| first_data(device, tail_at..size), |at| Ok(Some(at)))?,
     };
     Ok(data.map_or(Content::Blank, |at| Content::Foreign(format!("unknown data (byte {at} is not zero)"))))
 }
@@ -152,8 +155,10 @@ pub fn classify(head: &[u8], tail: &[u8], size: u64) -> Content {
     let ours: Vec<(FileSystem, Range<u64>)> =
         [parse_ext(head), parse_xfs(head), parse_btrfs(head)].into_iter().flatten().collect();
     let belongs_to_ours = |offset: u64| ours.iter().any(|(_, area)| area.contains(&offset));
-    let mut names: Vec<&str> =
-        foreign(head, tail, size).filter(|(_, offset)| !belongs_to_ours(*offset)).map(|(name, _)| name).collect();
+    let mut names: Vec<&str> = foreign(head, tail, size)
+        .filter(|(_, offset)| !belongs_to_ours(*offset))
+        .map(|(name, _)| name)
+        .collect();
     match (ours.as_slice(), names.is_empty()) {
         ([], true) => Content::Blank,
         ([(file_system, _)], true) => Content::FileSystem(file_system.clone()),
@@ -169,10 +174,16 @@ pub fn classify(head: &[u8], tail: &[u8], size: u64) -> Content {
 fn foreign<'a>(head: &'a [u8], tail: &'a [u8], size: u64) -> impl Iterator<Item = (&'static str, u64)> + 'a {
     let fixed = SIGNATURES.iter().filter(|(_, at, magic)| bytes_at(head, *at, magic.len()) == Some(*magic));
     let fixed = fixed.map(|(name, at, _)| (*name, *at as u64));
-    fixed.chain(mbr(head)).chain(ext_journal(head)).chain(unfinished_xfs(head)).chain(zfs(head)).chain(raid_at_end(tail, size))
+    fixed
+        .chain(mbr(head))
+        .chain(ext_journal(head))
+        .chain(unfinished_xfs(head))
+        .chain(zfs(head))
+        .chain(raid_at_end(tail, size))
 }
 
-/// A boot signature and at least one partition entry that makes sense; a boot sector alone is no partition table.
+/// A boot signature and at least one partition entry that makes sense; a boot sector alone is no partition
+/// table.
 fn mbr(head: &[u8]) -> Option<(&'static str, u64)> {
     let entries = head.get(446..510)?;
     let plausible = |entry: &[u8]| matches!(entry[0], 0 | 0x80) && entry[4] != 0 && entry[12..16] != [0; 4];
@@ -183,7 +194,9 @@ fn mbr(head: &[u8]) -> Option<(&'static str, u64)> {
 
 fn zfs(head: &[u8]) -> Option<(&'static str, u64)> {
     let mut slots = ZFS_UBERBLOCKS.step_by(1024);
-    let found = slots.find(|at| bytes_at(head, *at, 8).is_some_and(|bytes| ZFS_MAGICS.iter().any(|magic| magic == bytes)))?;
+    let found = slots.find(|at| {
+        bytes_at(head, *at, 8).is_some_and(|bytes| ZFS_MAGICS.iter().any(|magic| magic == bytes))
+    })?;
     Some(("ZFS", found as u64))
 }
 
@@ -273,7 +286,10 @@ fn parse_btrfs(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     }
     // dev_item.total_bytes: its share of this device, which is what grows with it.
     let bytes = le64(sb, 201 + 8)?;
-    Some((FileSystem { fs_type: FsType::Btrfs, bytes, needs_check: false, uuid: hex(sb.get(32..48)?) }, BTRFS_AT as u64..bytes))
+    Some((
+        FileSystem { fs_type: FsType::Btrfs, bytes, needs_check: false, uuid: hex(sb.get(32..48)?) },
+        BTRFS_AT as u64..bytes,
+    ))
 }
 
 fn bytes_at(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {

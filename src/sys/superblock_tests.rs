@@ -36,7 +36,8 @@ fn foreign_name(content: Content) -> String {
 fn ext_types_are_told_apart() {
     for (fs_type, options) in [(FsType::Ext2, "ext2"), (FsType::Ext3, "ext3"), (FsType::Ext4, "ext4")] {
         let image = image(16 << 20);
-        let made = Command::new("mke2fs").args(["-q", "-F", "-t", options]).arg(image.path()).status().unwrap();
+        let made =
+            Command::new("mke2fs").args(["-q", "-F", "-t", options]).arg(image.path()).status().unwrap();
         assert!(made.success());
         let found = file_system(look(&image));
         assert_eq!((found.fs_type, found.bytes, found.needs_check), (fs_type, 16 << 20, false));
@@ -50,7 +51,8 @@ fn xfs_and_btrfs_have_size_and_uuid() {
         mkfs(name, image.path());
         let found = file_system(look(&image));
         assert_eq!((found.fs_type, found.bytes, found.needs_check), (fs_type, bytes, false));
-        let shown = Command::new("blkid").args(["-o", "value", "-s", "UUID"]).arg(image.path()).output().unwrap();
+        let shown =
+            Command::new("blkid").args(["-o", "value", "-s", "UUID"]).arg(image.path()).output().unwrap();
         assert_eq!(found.uuid, String::from_utf8(shown.stdout).unwrap().trim().replace('-', ""));
     }
 }
@@ -174,7 +176,11 @@ fn zfs_is_found_in_either_byte_order() {
 fn a_partition_table_needs_a_partition() {
     let mut head = vec![0; HEAD];
     head[510..512].copy_from_slice(b"\x55\xaa");
-    assert_eq!(classify(&head, &[], 1 << 30), Content::Blank, "no signature; the bytes themselves are found later");
+    assert_eq!(
+        classify(&head, &[], 1 << 30),
+        Content::Blank,
+        "no signature; the bytes themselves are found later"
+    );
     head[446 + 4] = 0x83;
     head[446 + 12] = 1;
     assert_eq!(classify(&head, &[], 1 << 30), Content::Foreign("MBR partition table".into()));

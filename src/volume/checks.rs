@@ -1,4 +1,5 @@
-//! The specification's rules for single fields ("Size Limits", "Required vs. Optional Fields"). An error names the field.
+//! The specification's rules for single fields ("Size Limits", "Required vs. Optional Fields"). An error
+//! names the field.
 
 use std::path::{Component, Path};
 
@@ -95,7 +96,9 @@ pub fn path(field: &str, text: &str) -> Result<()> {
     let plain = |component: Component<'_>| matches!(component, Component::RootDir | Component::Normal(_));
     let dotted = text.split('/').any(|part| part == "." || part == "..");
     if text.contains('\0') || dotted || !text.starts_with('/') || !Path::new(text).components().all(plain) {
-        return Err(Error::invalid(format!("{field} must be an absolute path without '.', '..' and NUL, not {text:?}")));
+        return Err(Error::invalid(format!(
+            "{field} must be an absolute path without '.', '..' and NUL, not {text:?}"
+        )));
     }
     if text.bytes().all(|byte| byte == b'/') {
         return Err(Error::invalid(format!("{field} must not be the root directory")));
@@ -103,8 +106,8 @@ pub fn path(field: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A required path that is only looked up among those a volume is staged and published at: one of another form is none of
-/// them, which the look-up says.
+/// A required path that is only looked up among those a volume is staged and published at: one of another
+/// form is none of them, which the look-up says.
 pub fn known_path(field: &str, text: &str) -> Result<()> {
     if text.is_empty() {
         return Err(missing(field));
@@ -112,7 +115,8 @@ pub fn known_path(field: &str, text: &str) -> Result<()> {
     text_within(field, text, MAX_PATH - 1)
 }
 
-/// A target that is not the staging path and not below it: it would be taken for the staging, or be made inside the volume.
+/// A target that is not the staging path and not below it: it would be taken for the staging, or be made
+/// inside the volume.
 pub fn apart(staging: &str, target: &str) -> Result<()> {
     if staging.is_empty() || !Path::new(target).starts_with(staging) {
         return Ok(());
@@ -131,10 +135,14 @@ pub fn optional_path(field: &str, text: &str) -> Result<()> {
 pub fn size(range: &SizeRange) -> Result<()> {
     let SizeRange { required, limit } = *range;
     if required > MAX_SIZE || limit > MAX_SIZE {
-        return Err(Error::out_of_range(format!("capacity_range: {required} to {limit} bytes is more than any volume can have")));
+        return Err(Error::out_of_range(format!(
+            "capacity_range: {required} to {limit} bytes is more than any volume can have"
+        )));
     }
     if limit != 0 && limit < required {
-        return Err(Error::invalid(format!("capacity_range: limit_bytes ({limit}) is less than required_bytes ({required})")));
+        return Err(Error::invalid(format!(
+            "capacity_range: limit_bytes ({limit}) is less than required_bytes ({required})"
+        )));
     }
     Ok(())
 }

@@ -25,7 +25,8 @@ impl Volumes {
             source,
             secrets: request.secrets,
         };
-        let volume = self.intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
+        let volume = self
+            .intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
         for deletion in [Operation::DeleteVolume, Operation::ReleaseVolume] {
             self.withdraw(deletion, &volume.id.to_string())?;
         }

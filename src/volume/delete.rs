@@ -14,12 +14,18 @@ impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         // What a crash interrupts is finished under the same terms.
-        let operation = if request.snapshots_may_outlive { Operation::DeleteVolume } else { Operation::ReleaseVolume };
+        let operation =
+            if request.snapshots_may_outlive { Operation::DeleteVolume } else { Operation::ReleaseVolume };
         self.intending(operation, |begin| self.delete_begun(call, request, begin))
     }
 
     /// The same for one whose intent is written by `begin`.
-    pub(super) fn delete_begun(&self, call: &Call, request: &DeleteVolume, begin: Intend<'_>) -> Result<Deleted> {
+    pub(super) fn delete_begun(
+        &self,
+        call: &Call,
+        request: &DeleteVolume,
+        begin: Intend<'_>,
+    ) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
         let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;
         let deletion = Deletion { id: &named, snapshots_may_outlive: *snapshots_may_outlive, secrets };
@@ -39,6 +45,8 @@ impl Volumes {
         let Some(record) = self.node_record(id)? else { return Ok(()) };
         let Some(record) = self.still_in_use(call, id, record, secrets, |_| false)? else { return Ok(()) };
         let paths = record.paths().collect::<Vec<_>>().join(", ");
-        Err(Error::precondition(format!("volume {id} is in use on this node at {paths}: unpublish and unstage it first")))
+        Err(Error::precondition(format!(
+            "volume {id} is in use on this node at {paths}: unpublish and unstage it first"
+        )))
     }
 }

@@ -21,8 +21,11 @@ impl Volumes {
         let (id, backend) = self.volume(&request.volume_id)?;
         let path = &request.volume_path;
         let record = self.node_record(&id)?.filter(|record| record.paths().any(|known| known == path));
-        let record = record.ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))?;
-        let lost = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
+        let record = record.ok_or_else(|| {
+            Error::not_found(format!("volume {id} is neither staged nor published at {path}"))
+        })?;
+        let lost =
+            || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
         let device = backend.attached(&id)?.ok_or_else(lost)?;
         backend.refresh(call, &id, &device, request.size.required)?;
         let size = self.kernel.device_size(call, &device.path)?;
@@ -41,9 +44,12 @@ impl Volumes {
             }
             Access::Mount { fs_type, .. } => {
                 let mount_point = self.real_mount(&id)?;
-                // Told to grow what lies at an unmounted directory, btrfs would grow the file system of the host.
+                // Told to grow what lies at an unmounted directory, btrfs would grow the file system of the
+                // host.
                 if !matches!(self.mounted_at(&id, &mount_point)?, Mounted::Ours { .. }) {
-                    return Err(Error::precondition(format!("volume {id} is no longer mounted on this node: stage it again")));
+                    return Err(Error::precondition(format!(
+                        "volume {id} is no longer mounted on this node: stage it again"
+                    )));
                 }
                 self.grow(call, &id, &device.path, &mount_point, fs_type)?;
             }

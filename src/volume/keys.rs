@@ -1,7 +1,8 @@
 //! What an operation holds while it runs: the keys of its objects, known from the request alone.
 //!
-//! The key is the object itself, never the text of an ID, and the same for the controller's and the node's work. An operation on a
-//! source and a new object holds both. An ID that means nothing here needs no lock: its operation only says so.
+//! The key is the object itself, never the text of an ID, and the same for the controller's and the node's
+//! work. An operation on a source and a new object holds both. An ID that means nothing here needs no lock:
+//! its operation only says so.
 
 use crate::error::Result;
 use crate::ids::{self, SnapshotId, VolumeId};
@@ -19,13 +20,17 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// What a question about everything holds: no object; but together such questions may not occupy every worker either.
+    /// What a question about everything holds: no object; but together such questions may not occupy every
+    /// worker either.
     pub fn everything() -> Self {
         Self { cluster: Some("all".to_string()), keys: Vec::new() }
     }
 
     fn of(place: &ids::Place, keys: impl IntoIterator<Item = String>) -> Self {
-        Self { cluster: Some(format!("{}:{}", place.backend, place.cluster)), keys: keys.into_iter().map(Key::from).collect() }
+        Self {
+            cluster: Some(format!("{}:{}", place.backend, place.cluster)),
+            keys: keys.into_iter().map(Key::from).collect(),
+        }
     }
 }
 
@@ -35,13 +40,15 @@ impl Volumes {
         self.volume_here(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default()
     }
 
-    /// What a controller's work on one volume holds. A volume that only another node's controller can reach is refused.
+    /// What a controller's work on one volume holds. A volume that only another node's controller can reach
+    /// is refused.
     pub fn hold_own_volume(&self, id: &str) -> Result<Hold> {
         self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
         Ok(self.hold_volume(id))
     }
 
-    /// What a controller's work on one snapshot holds. A snapshot that only another node's controller can reach is refused.
+    /// What a controller's work on one snapshot holds. A snapshot that only another node's controller can
+    /// reach is refused.
     pub fn hold_own_snapshot(&self, id: &str) -> Result<Hold> {
         self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
         Ok(self.snapshot(id).map(|(id, _)| Hold::of(&id.place, [id.key()])).unwrap_or_default())

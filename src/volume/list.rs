@@ -1,7 +1,7 @@
 //! Lists of volumes and snapshots, page by page, and the room left for more.
 //!
-//! A page ends with a token that names backend and key of its last entry. The next page begins after that key, whatever came and
-//! went meanwhile: nothing that was there all the time is left out or told twice.
+//! A page ends with a token that names backend and key of its last entry. The next page begins after that
+//! key, whatever came and went meanwhile: nothing that was there all the time is left out or told twice.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub struct Listed<T> {
     pub next_token: String,
 }
 
-/// The most entries of a page, also where the request sets no limit: an answer of more than 4 MiB is refused by gRPC's clients.
+/// The most entries of a page, also where the request sets no limit: an answer of more than 4 MiB is refused
+/// by gRPC's clients.
 const LARGEST_PAGE: usize = 5000;
 
 impl Volumes {
@@ -46,17 +47,24 @@ impl Volumes {
     }
 
     fn list_one(&self, call: &Call, request: &ListSnapshots) -> Result<Listed<Snapshot>> {
-        let found = match SnapshotId::parse(&request.snapshot_id).and_then(|id| Some((self.backends.at(&id.place)?, id))) {
+        let found = match SnapshotId::parse(&request.snapshot_id)
+            .and_then(|id| Some((self.backends.at(&id.place)?, id)))
+        {
             Some((backend, id)) => backend.find_snapshot(call, &id, &request.secrets)?,
             None => None,
         };
-        let wanted =
-            |snapshot: &Snapshot| request.source_volume_id.is_empty() || snapshot.source.to_string() == request.source_volume_id;
+        let wanted = |snapshot: &Snapshot| {
+            request.source_volume_id.is_empty() || snapshot.source.to_string() == request.source_volume_id
+        };
         Ok(Listed { entries: found.into_iter().filter(wanted).collect(), next_token: String::new() })
     }
 
     /// Fills a page from the backends in their order, beginning where the token says.
-    fn pages<T>(&self, page: &Page, part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>) -> Result<Listed<T>> {
+    fn pages<T>(
+        &self,
+        page: &Page,
+        part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>,
+    ) -> Result<Listed<T>> {
         let (first, mut after) = self.position(&page.token)?;
         let most = if page.max_entries == 0 { LARGEST_PAGE } else { page.max_entries.min(LARGEST_PAGE) };
         let mut entries = Vec::new();
@@ -67,7 +75,10 @@ impl Volumes {
             let found = part(backend, &after, most - entries.len())?;
             entries.extend(found.entries);
             if let Some(last) = found.next {
-                return Ok(Listed { entries, next_token: format!("{}/{}", backend.name(), ids::encode(last)) });
+                return Ok(Listed {
+                    entries,
+                    next_token: format!("{}/{}", backend.name(), ids::encode(last)),
+                });
             }
             after.clear();
         }
@@ -79,8 +90,12 @@ impl Volumes {
         if token.is_empty() {
             return Ok((0, String::new()));
         }
-        let bad =
-            || Error::new(Kind::BadToken, format!("starting_token {token:?} is none of ours: begin the list again without one"));
+        let bad = || {
+            Error::new(
+                Kind::BadToken,
+                format!("starting_token {token:?} is none of ours: begin the list again without one"),
+            )
+        };
         let (name, after) = token.split_once('/').ok_or_else(bad)?;
         let index = self.backends.iter().position(|backend| backend.name() == name).ok_or_else(bad)?;
         Ok((index, ids::decode(after).ok_or_else(bad)?))
@@ -95,7 +110,9 @@ impl Volumes {
         };
         let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok());
         let reachable = match (&request.topology, backend.topology()) {
-            (Some(asked), Some(ours)) => asked.iter().all(|(key, value)| ours.get(key).is_none_or(|our| our == value)),
+            (Some(asked), Some(ours)) => {
+                asked.iter().all(|(key, value)| ours.get(key).is_none_or(|our| our == value))
+            }
             _ => true,
         };
         if usable && reachable { backend.capacity(call, &request.parameters) } else { Ok(none) }

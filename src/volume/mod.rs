@@ -1,7 +1,8 @@
 //! The operations on volumes, free of any protocol.
 //!
-//! The caller holds the locks that the operation names (see [`keys`]) and has checked the request. An operation looks first, then
-//! acts, then records, so that the same request after a crash at any step finds its way to the same answer.
+//! The caller holds the locks that the operation names (see [`keys`]) and has checked the request. An
+//! operation looks first, then acts, then records, so that the same request after a crash at any step finds
+//! its way to the same answer.
 
 pub mod checks;
 mod create;
@@ -69,7 +70,10 @@ type Intend<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 impl std::fmt::Debug for Volumes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volumes").field("backends", &self.backends).field("node_id", &self.node_id).finish_non_exhaustive()
+        f.debug_struct("Volumes")
+            .field("backends", &self.backends)
+            .field("node_id", &self.node_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -82,19 +86,20 @@ impl Volumes {
         Ok((parsed, backend))
     }
 
-    /// The same for giving a volume up on this node: what is in use here can be given up also when its place was taken out of the
-    /// set-up.
+    /// The same for giving a volume up on this node: what is in use here can be given up also when its place
+    /// was taken out of the set-up.
     fn volume_here(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
         let in_use = |id: &VolumeId| matches!(self.node_record(id), Ok(Some(_)));
         self.volume(id).or_else(|absent| {
             let here = VolumeId::parse(id).filter(in_use).ok_or(absent.clone())?;
-            let backend = self.backends.of_kind(&here.place).filter(|backend| backend.is_elsewhere()).ok_or(absent)?;
+            let backend =
+                self.backends.of_kind(&here.place).filter(|backend| backend.is_elsewhere()).ok_or(absent)?;
             Ok((here, backend))
         })
     }
 
-    /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete it is not done by
-    /// saying so. None is an ID that means nothing anywhere.
+    /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete
+    /// it is not done by saying so. None is an ID that means nothing anywhere.
     fn refuse_another_nodes(&self, id: &str, place: Option<&Place>) -> Result<()> {
         match place.and_then(|place| self.backends.home(place)) {
             None => Ok(()),
@@ -129,7 +134,8 @@ impl Volumes {
     }
 
     fn one_can(&self, work: impl Fn(&dyn Backend) -> Result<()>) -> Result<()> {
-        let troubles: Vec<Error> = self.backends.iter().filter_map(|backend| work(backend.as_ref()).err()).collect();
+        let troubles: Vec<Error> =
+            self.backends.iter().filter_map(|backend| work(backend.as_ref()).err()).collect();
         let works = troubles.len() < self.backends.iter().count();
         match (works, self.journal.poisoned()) {
             (true, None) => Ok(()),
@@ -145,13 +151,17 @@ impl Volumes {
         self.backends.at(place)
     }
 
-    /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An intent that a crash
-    /// left behind is seen at the next start.
+    /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An
+    /// intent that a crash left behind is seen at the next start.
     fn intending<T>(&self, operation: Operation, work: impl FnOnce(Intend<'_>) -> Result<T>) -> Result<T> {
         let begun = RefCell::new(None);
         let outcome = work(&|subject| {
             let key = intent_key(operation, subject);
-            self.journal.write(&[Change::put(Table::Intents, key.clone(), node_record::intent(operation, subject)?)])?;
+            self.journal.write(&[Change::put(
+                Table::Intents,
+                key.clone(),
+                node_record::intent(operation, subject)?,
+            )])?;
             begun.replace(Some(key));
             Ok(())
         });
@@ -161,7 +171,8 @@ impl Volumes {
         outcome
     }
 
-    /// Takes an intent back that a crash left: its object was asked for again since, and what is answered now must hold.
+    /// Takes an intent back that a crash left: its object was asked for again since, and what is answered now
+    /// must hold.
     fn withdraw(&self, operation: Operation, subject: &str) -> Result<()> {
         let key = intent_key(operation, subject);
         match self.journal.get(Table::Intents, &key) {
@@ -171,10 +182,17 @@ impl Volumes {
     }
 
     /// The volume as its backend knows it now.
-    fn look_up(&self, call: &Call, id: &str, secrets: &crate::secrets::Secrets) -> Result<(VolumeId, crate::backend::Volume)> {
+    fn look_up(
+        &self,
+        call: &Call,
+        id: &str,
+        secrets: &crate::secrets::Secrets,
+    ) -> Result<(VolumeId, crate::backend::Volume)> {
         let (parsed, backend) = self.volume(id)?;
         let volume = backend.find(call, &parsed, secrets)?;
-        volume.map(|volume| (parsed, volume)).ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))
+        volume
+            .map(|volume| (parsed, volume))
+            .ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))
     }
 }
 

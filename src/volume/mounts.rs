@@ -44,14 +44,19 @@ pub(super) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
     let path = path.as_ref();
     match file::resolve_parent(path) {
         Ok(resolved) => Ok(resolved),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(path.to_path_buf()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(path.to_path_buf())
+        }
         Err(error) => Err(Error::io(format!("look at {}", path.display()), &error)),
     }
 }
 
-/// Makes the directory or file that is bound over, if nothing is there. Through a link the mount would lie where nobody looks.
+/// Makes the directory or file that is bound over, if nothing is there. Through a link the mount would lie
+/// where nobody looks.
 pub(super) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
-    let refused = |what: &str| Err(Error::precondition(format!("{} {what}: remove it, or name another path", path.display())));
+    let refused = |what: &str| {
+        Err(Error::precondition(format!("{} {what}: remove it, or name another path", path.display())))
+    };
     let made = match path.symlink_metadata() {
         Ok(found) if found.is_symlink() => return refused("is a symbolic link"),
         Ok(found) if found.is_dir() && !directory => return refused("is a directory"),
@@ -63,8 +68,8 @@ pub(super) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
     made.map_err(|error| Error::io(format!("create {}", path.display()), &error))
 }
 
-/// Whether `mount` belongs to a volume whose device is gone: a bind of what is mounted at `real`, or of a device's node. Anything
-/// else at the path may be anybody's.
+/// Whether `mount` belongs to a volume whose device is gone: a bind of what is mounted at `real`, or of a
+/// device's node. Anything else at the path may be anybody's.
 fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
     let same = |other: &Mount| (other.device, &other.root) == (mount.device, &mount.root);
     let is_node = |dev: &Mount| dev.device == mount.device && dev.root != mount.root;
@@ -94,12 +99,14 @@ impl Volumes {
         };
         Ok(match (ours(present), mounts.at(target).any(ours)) {
             (true, _) => Mounted::Ours { read_only: present.is_read_only() },
-            (false, covers_ours) => Mounted::Foreign { what: present.source.to_string_lossy().into_owned(), covers_ours },
+            (false, covers_ours) => {
+                Mounted::Foreign { what: present.source.to_string_lossy().into_owned(), covers_ours }
+            }
         })
     }
 
-    /// Makes sure that `path` is a bind of `source`, and that there is something to bind over. Whatever else is mounted there is
-    /// left alone.
+    /// Makes sure that `path` is a bind of `source`, and that there is something to bind over. Whatever else
+    /// is mounted there is left alone.
     pub(super) fn ensure_bound(
         &self,
         call: &Call,
@@ -112,9 +119,13 @@ impl Volumes {
         let explain = |error: Error| error.context(format!("volume {id}"));
         match self.mounted_at(id, &resolved(path)?)? {
             // A crash came before it was made read-only, so nobody was given it.
-            Mounted::Ours { read_only: false } if read_only => self.ensure_unbound(call, id, &resolved(path)?)?,
+            Mounted::Ours { read_only: false } if read_only => {
+                self.ensure_unbound(call, id, &resolved(path)?)?
+            }
             Mounted::Ours { .. } => return Ok(()),
-            Mounted::Nothing => ensure_place(path, matches!(access, Access::Mount { .. })).map_err(explain)?,
+            Mounted::Nothing => {
+                ensure_place(path, matches!(access, Access::Mount { .. })).map_err(explain)?
+            }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
                     "volume {id} cannot be mounted at {}: {what} is mounted there; unmount it first",
@@ -125,14 +136,17 @@ impl Volumes {
         self.kernel.bind(call, source, &resolved(path)?, read_only).map_err(explain)
     }
 
-    /// Takes the volume off `path`; a bind that a crash made twice lies there twice. What is not the volume's stays.
+    /// Takes the volume off `path`; a bind that a crash made twice lies there twice. What is not the volume's
+    /// stays.
     pub(super) fn ensure_unbound(&self, call: &Call, id: &VolumeId, path: &Path) -> Result<()> {
         for _ in 0..MOST_LAYERS {
             match self.mounted_at(id, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),
-                Mounted::Ours { .. } => {
-                    self.kernel.unmount(call, path).map(drop).map_err(|error| error.context(format!("volume {id}")))?
-                }
+                Mounted::Ours { .. } => self
+                    .kernel
+                    .unmount(call, path)
+                    .map(drop)
+                    .map_err(|error| error.context(format!("volume {id}")))?,
                 Mounted::Foreign { what, .. } => {
                     return Err(Error::precondition(format!(
                         "{what} is mounted over volume {id} at {}: unmount it first",
@@ -141,6 +155,9 @@ impl Volumes {
                 }
             }
         }
-        Err(Error::internal(format!("{} was unmounted {MOST_LAYERS} times and is still a mount point", path.display())))
+        Err(Error::internal(format!(
+            "{} was unmounted {MOST_LAYERS} times and is still a mount point",
+            path.display()
+        )))
     }
 }

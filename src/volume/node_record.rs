@@ -1,7 +1,7 @@
 //! What this node remembers of a volume, and how it is written down.
 //!
-//! A record says what is ours: it is written before anything is made and removed after everything is gone. What is so at the
-//! moment is asked of the kernel, never of the record.
+//! A record says what is ours: it is written before anything is made and removed after everything is gone.
+//! What is so at the moment is asked of the kernel, never of the record.
 
 use protobuf::{EnumOrUnknown, Message};
 
@@ -66,7 +66,8 @@ pub struct Target {
     pub read_only: bool,
     /// We made the file or directory, so we remove it.
     pub made: bool,
-    /// Published without a stage. In a single-node mode it is the only target, whatever the configuration says.
+    /// Published without a stage. In a single-node mode it is the only target, whatever the configuration
+    /// says.
     pub unstaged: bool,
 }
 
@@ -104,7 +105,9 @@ impl NodeRecord {
             alone: self.alone,
             ..Default::default()
         };
-        record.write_to_bytes().map_err(|error| Error::internal(format!("record of {}: {error}", self.volume_id)))
+        record
+            .write_to_bytes()
+            .map_err(|error| Error::internal(format!("record of {}: {error}", self.volume_id)))
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -137,12 +140,25 @@ fn decode_staging(record: records::Staging) -> Option<Staging> {
 fn encode_target(target: &Target) -> records::Target {
     let Target { path, mode, read_only, made, unstaged } = target;
     let (path, mode) = (path.clone(), mode.number());
-    records::Target { path, mode, read_only: *read_only, made: *made, unstaged: *unstaged, ..Default::default() }
+    records::Target {
+        path,
+        mode,
+        read_only: *read_only,
+        made: *made,
+        unstaged: *unstaged,
+        ..Default::default()
+    }
 }
 
 fn decode_target(record: records::Target) -> Option<Target> {
     let mode = Mode::from_number(record.mode)?;
-    Some(Target { path: record.path, mode, read_only: record.read_only, made: record.made, unstaged: record.unstaged })
+    Some(Target {
+        path: record.path,
+        mode,
+        read_only: record.read_only,
+        made: record.made,
+        unstaged: record.unstaged,
+    })
 }
 
 /// An intent as it is written down.
@@ -155,7 +171,8 @@ pub fn intent(operation: Operation, subject: &str) -> Result<Vec<u8>> {
         Operation::DeleteSnapshot => RecordedOperation::DELETE_SNAPSHOT,
         Operation::ExpandVolume => RecordedOperation::EXPAND_VOLUME,
     };
-    let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let record = records::Intent {
         operation: EnumOrUnknown::new(operation),
         subject: subject.to_string(),
@@ -168,20 +185,22 @@ pub fn intent(operation: Operation, subject: &str) -> Result<Vec<u8>> {
 /// The access a record is kept under: sorted flags, without those that every path has for itself.
 pub fn shared_access(capability: &Capability, fs_type: &str) -> Access {
     let Access::Mount { flags, .. } = &capability.access else { return Access::Block };
-    let mut flags: Vec<String> = flags.iter().filter(|flag| !matches!(flag.as_str(), "ro" | "rw")).cloned().collect();
+    let mut flags: Vec<String> =
+        flags.iter().filter(|flag| !matches!(flag.as_str(), "ro" | "rw")).cloned().collect();
     flags.sort();
     Access::Mount { fs_type: fs_type.to_string(), flags }
 }
 
 /// Whether a use of the volume forbids writing: by its mode or by a mount flag.
 pub fn is_read_only(capability: &Capability) -> bool {
-    let by_flag = matches!(&capability.access, Access::Mount { flags, .. } if flags.iter().any(|flag| flag == "ro"));
+    let by_flag =
+        matches!(&capability.access, Access::Mount { flags, .. } if flags.iter().any(|flag| flag == "ro"));
     capability.mode.is_read_only() || by_flag
 }
 
 impl Volumes {
-    /// What is remembered of a volume on this node, if it is in use here. A late call for an earlier volume of the same name finds
-    /// nothing.
+    /// What is remembered of a volume on this node, if it is in use here. A late call for an earlier volume
+    /// of the same name finds nothing.
     pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         Ok(self.record_under_name(id)?.filter(|record| record.is_of(id)))
     }
@@ -193,8 +212,11 @@ impl Volumes {
 
     fn record_under_name(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         let Some(bytes) = self.journal.get(Table::Node, &id.key()) else { return Ok(None) };
-        let damaged =
-            || Error::internal(format!("the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"));
+        let damaged = || {
+            Error::internal(format!(
+                "the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"
+            ))
+        };
         NodeRecord::decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
@@ -221,8 +243,15 @@ mod tests {
     #[test]
     fn records_survive_the_round_trip() {
         let staging = Staging { path: "/s".into(), mode: Mode::SingleNodeWriter, read_only: false };
-        let target = Target { path: "/t".into(), mode: Mode::SingleNodeReaderOnly, read_only: true, made: true, unstaged: true };
-        for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }] {
+        let target = Target {
+            path: "/t".into(),
+            mode: Mode::SingleNodeReaderOnly,
+            read_only: true,
+            made: true,
+            unstaged: true,
+        };
+        for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }]
+        {
             let record = NodeRecord {
                 volume_id: "local:n:::o:1".into(),
                 boot_id: "b".into(),
@@ -240,8 +269,12 @@ mod tests {
     #[test]
     fn flags_of_single_paths_are_not_shared() {
         let flags = ["rw", "noatime", "ro", "discard"].map(String::from).to_vec();
-        let capability = Capability { access: Access::Mount { fs_type: String::new(), flags }, mode: Mode::SingleNodeWriter };
-        let shared = Access::Mount { fs_type: "ext4".into(), flags: vec!["discard".into(), "noatime".into()] };
+        let capability = Capability {
+            access: Access::Mount { fs_type: String::new(), flags },
+            mode: Mode::SingleNodeWriter,
+        };
+        let shared =
+            Access::Mount { fs_type: "ext4".into(), flags: vec!["discard".into(), "noatime".into()] };
         assert_eq!(shared_access(&capability, "ext4"), shared);
         assert!(is_read_only(&capability));
     }

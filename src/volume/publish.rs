@@ -18,13 +18,16 @@ impl Volumes {
     pub fn publish(&self, call: &Call, request: &Publish) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        let Some(mut record) = self.node_record(&id)? else { return Err(self.not_staged(call, backend.as_ref(), &id, request)) };
+        let Some(mut record) = self.node_record(&id)? else {
+            return Err(self.not_staged(call, backend.as_ref(), &id, request));
+        };
         self.check_staging(&id, &record, request)?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
         let mode = request.capability.mode;
-        let wanted = Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
+        let wanted =
+            Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
         let is_new = add_target(&id, &mut record, wanted, self.single_node_targets)?;
         if is_new {
             self.remember(&id, &record)?;
@@ -42,7 +45,9 @@ impl Volumes {
     fn not_staged(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Publish) -> Error {
         match backend.find(call, id, &request.secrets) {
             Ok(None) => Error::not_found(format!("there is no volume {:?}", request.volume_id)),
-            Ok(Some(_)) => Error::precondition(format!("volume {id} is not staged on this node: stage it first")),
+            Ok(Some(_)) => {
+                Error::precondition(format!("volume {id} is not staged on this node: stage it first"))
+            }
             Err(error) => error,
         }
     }
@@ -51,13 +56,19 @@ impl Volumes {
     fn check_staging(&self, id: &VolumeId, record: &NodeRecord, request: &Publish) -> Result<()> {
         let path = &request.staging_path;
         let staging = record.stagings.iter().find(|staging| staging.path == *path);
-        let staging =
-            staging.ok_or_else(|| Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first")))?;
+        let staging = staging.ok_or_else(|| {
+            Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first"))
+        })?;
         let block = |access: &Access| matches!(access, Access::Block);
         if block(&record.access) != block(&request.capability.access) {
-            let (is, asked) =
-                if block(&record.access) { ("block device", "file system") } else { ("file system", "block device") };
-            return Err(Error::precondition(format!("volume {id} is staged as a {is} and cannot be published as a {asked}")));
+            let (is, asked) = if block(&record.access) {
+                ("block device", "file system")
+            } else {
+                ("file system", "block device")
+            };
+            return Err(Error::precondition(format!(
+                "volume {id} is staged as a {is} and cannot be published as a {asked}"
+            )));
         }
         if staging.read_only && !request.read_only && !node_record::is_read_only(&request.capability) {
             return Err(Error::precondition(format!(
@@ -65,8 +76,8 @@ impl Volumes {
                 staging.path
             )));
         }
-        let unmounted =
-            !block(&record.access) && !matches!(self.mounted_at(id, &mounts::resolved(&staging.path)?)?, Mounted::Ours { .. });
+        let unmounted = !block(&record.access)
+            && !matches!(self.mounted_at(id, &mounts::resolved(&staging.path)?)?, Mounted::Ours { .. });
         match unmounted {
             true => Err(Error::precondition(format!(
                 "volume {id} is no longer mounted at its staging path {}: stage it again",
@@ -91,22 +102,33 @@ impl Volumes {
         if record.access != Access::Block {
             return self.real_mount(id);
         }
-        let gone = || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
+        let gone =
+            || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
         let device = backend.attached(id)?.ok_or_else(gone)?;
         if read_only && !device.read_only {
             // A read-only bind of a device's node keeps nobody from writing to the device.
             return Err(Error::precondition(format!(
-                "volume {id} is attached for writing, and a block device cannot be read-only at one path alone: stage it with a \
+                "volume {id} is attached for writing, and a block device cannot be read-only at one path \
+                 alone: stage it with a \
                  reader-only access mode, or have the controller publish it read-only first"
             )));
         }
         Ok(device.path)
     }
 
-    /// Takes back what a failed publish left, as far as possible; what stays is in the record for an unpublish to find.
-    pub(super) fn forget_failed_target(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets, why: &Error) {
+    /// Takes back what a failed publish left, as far as possible; what stays is in the record for an
+    /// unpublish to find.
+    pub(super) fn forget_failed_target(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        path: &str,
+        secrets: &Secrets,
+        why: &Error,
+    ) {
         if why.kind() == Kind::Timeout {
-            // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it done.
+            // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it
+            // done.
             return;
         }
         if let Err(error) = self.remove_target(call, id, path, secrets) {
@@ -116,12 +138,19 @@ impl Volumes {
 }
 
 /// Enters a target into the record, unless it is there; whether it was not.
-pub(super) fn add_target(id: &VolumeId, record: &mut NodeRecord, wanted: Target, configured: SingleNodeTargets) -> Result<bool> {
+pub(super) fn add_target(
+    id: &VolumeId,
+    record: &mut NodeRecord,
+    wanted: Target,
+    configured: SingleNodeTargets,
+) -> Result<bool> {
     if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
         return same_target(id, present, &wanted).map(|()| false);
     }
     check_other_targets(id, record, &wanted, configured)?;
-    if let Some(staging) = record.stagings.iter().find(|staging| Path::new(&wanted.path).starts_with(&staging.path)) {
+    if let Some(staging) =
+        record.stagings.iter().find(|staging| Path::new(&wanted.path).starts_with(&staging.path))
+    {
         // Unpublished, it would be taken from those for whom it is staged.
         return Err(Error::precondition(format!(
             "volume {id} is staged at {}, so {} cannot be a target of it: name another path",
@@ -133,8 +162,14 @@ pub(super) fn add_target(id: &VolumeId, record: &mut NodeRecord, wanted: Target,
     Ok(true)
 }
 
-/// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume", second call).
-fn check_other_targets(id: &VolumeId, record: &NodeRecord, wanted: &Target, configured: SingleNodeTargets) -> Result<()> {
+/// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume",
+/// second call).
+fn check_other_targets(
+    id: &VolumeId,
+    record: &NodeRecord,
+    wanted: &Target,
+    configured: SingleNodeTargets,
+) -> Result<()> {
     let Some(other) = record.targets.first() else { return Ok(()) };
     let all = || record.targets.iter().chain([wanted]);
     let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.unstaged);
@@ -156,7 +191,8 @@ fn same_target(id: &VolumeId, present: &Target, wanted: &Target) -> Result<()> {
     if (present.mode, present.read_only) == (wanted.mode, wanted.read_only) {
         return Ok(());
     }
-    let describe = |target: &Target| format!("{:?}{}", target.mode, if target.read_only { ", read-only" } else { "" });
+    let describe =
+        |target: &Target| format!("{:?}{}", target.mode, if target.read_only { ", read-only" } else { "" });
     let (is, asked) = (describe(present), describe(wanted));
     Err(Error::already_exists(format!(
         "volume {id} is published at {} as {is}, not as {asked}: unpublish it first",

@@ -11,8 +11,11 @@ impl Volumes {
     pub fn publish_to_node(&self, call: &Call, request: &PublishToNode) -> Result<Map> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        let publication =
-            Publication { node: request.node_id.clone(), capability: request.capability.clone(), read_only: request.read_only };
+        let publication = Publication {
+            node: request.node_id.clone(),
+            capability: request.capability.clone(),
+            read_only: request.read_only,
+        };
         backend.publish(call, &id, &publication, &request.secrets)
     }
 

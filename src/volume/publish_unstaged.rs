@@ -1,11 +1,12 @@
-//! Publishing for orchestrators that know no staging: one call makes the volume ready on this node and gives it to a consumer.
+//! Publishing for orchestrators that know no staging: one call makes the volume ready on this node and gives
+//! it to a consumer.
 //!
-//! The device is attached and mounted once, below the runtime directory, however many targets there are, as for a stage; only
-//! nobody is given a staging path. So there is nothing else to take back: whoever gives up the last path of a volume, in whichever
-//! way he was given it, has the device taken from the node.
+//! The device is attached and mounted once, below the runtime directory, however many targets there are, as
+//! for a stage; only nobody is given a staging path. So there is nothing else to take back: whoever gives up
+//! the last path of a volume, in whichever way he was given it, has the device taken from the node.
 //!
-//! An orchestrator that does not hear how a publishing ended may ask again or unpublish, but need not: what was broken off before
-//! anything was mounted at its target counts for nobody else.
+//! An orchestrator that does not hear how a publishing ended may ask again or unpublish, but need not: what
+//! was broken off before anything was mounted at its target counts for nobody else.
 
 use std::path::Path;
 
@@ -50,9 +51,15 @@ impl Volumes {
         })
     }
 
-    /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not asked for again just as
-    /// it was, keeps nobody from another.
-    fn record_before(&self, call: &Call, id: &VolumeId, request: &PublishUnstaged, fs_type: &str) -> Result<Option<NodeRecord>> {
+    /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not
+    /// asked for again just as it was, keeps nobody from another.
+    fn record_before(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        request: &PublishUnstaged,
+        fs_type: &str,
+    ) -> Result<Option<NodeRecord>> {
         let Some(record) = self.node_record(id)? else { return Ok(None) };
         let wanted = target_of(request);
         let same_access = record.access == node_record::shared_access(&request.capability, fs_type);
@@ -62,15 +69,22 @@ impl Volumes {
         })
     }
 
-    fn bind_target(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
+    fn bind_target(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        record: &NodeRecord,
+        path: &str,
+    ) -> Result<()> {
         let Some(target) = record.targets.iter().find(|target| target.path == path) else { return Ok(()) };
         let read_only = target.read_only || record.read_only;
         let source = self.bind_source(id, record, backend, read_only)?;
         self.ensure_bound(call, id, &source, Path::new(path), &record.access, read_only)
     }
 
-    /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster that does not answer
-    /// is no reason to keep what is gone from being given up.
+    /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster
+    /// that does not answer is no reason to keep what is gone from being given up.
     pub fn refuse_absent(&self, call: &Call, volume_id: &str, secrets: &Secrets) -> Result<()> {
         let (id, backend) = self.volume_here(volume_id)?;
         if self.node_record(&id)?.is_some() {
@@ -88,8 +102,8 @@ impl Volumes {
     }
 }
 
-/// Enters the target into the record, if that is compatible with what is there; whether it is new. In use otherwise at this very
-/// path is another refusal than in use elsewhere.
+/// Enters the target into the record, if that is compatible with what is there; whether it is new. In use
+/// otherwise at this very path is another refusal than in use elsewhere.
 fn enter_target(
     id: &VolumeId,
     record: &mut NodeRecord,
@@ -115,7 +129,8 @@ fn target_of(request: &PublishUnstaged) -> Target {
 
 /// What publishing passes to the backend. A device is read-only for all or for nobody.
 fn context_of(request: &PublishUnstaged) -> NodeContext<'_> {
-    let PublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
+    let PublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
+        request;
     let reads_only = request.read_only || node_record::is_read_only(capability);
     let read_only = capability.access == Access::Block && reads_only;
     NodeContext { volume, publish, secrets, capability, read_only }
@@ -143,13 +158,15 @@ mod tests {
         }
     }
 
-    /// What a second publishing comes to, in the lenient configuration: whether the target is new, or which refusal.
+    /// What a second publishing comes to, in the lenient configuration: whether the target is new, or which
+    /// refusal.
     fn second(first: &PublishUnstaged, second: &PublishUnstaged) -> Result<bool, Kind> {
         let id = VolumeId::parse("local:n:::o:1").expect("an ID");
         let (volume_id, boot_id) = (id.to_string(), "b".into());
         let access = node_record::shared_access(&first.capability, "ext4");
         let (stagings, targets) = (Vec::new(), Vec::new());
-        let mut record = NodeRecord { volume_id, boot_id, access, read_only: false, stagings, targets, alone: true };
+        let mut record =
+            NodeRecord { volume_id, boot_id, access, read_only: false, stagings, targets, alone: true };
         let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
         enter(first).expect("the first one");
         enter(second).map_err(|error| error.kind())
@@ -158,16 +175,27 @@ mod tests {
     /// The table of CSI 0.1, "NodePublishVolume". What one mount cannot serve is refused at other paths, too.
     #[test]
     fn a_second_publishing_is_what_the_table_says() {
-        let modes = |multi: bool| (1..=5).filter_map(Mode::from_number).filter(move |mode| mode.is_multi_node() == multi);
-        for (mode, elsewhere) in
-            modes(true).map(|mode| (mode, Ok(true))).chain(modes(false).map(|mode| (mode, Err(Kind::Precondition))))
+        let modes = |multi: bool| {
+            (1..=5).filter_map(Mode::from_number).filter(move |mode| mode.is_multi_node() == multi)
+        };
+        for (mode, elsewhere) in modes(true)
+            .map(|mode| (mode, Ok(true)))
+            .chain(modes(false).map(|mode| (mode, Err(Kind::Precondition))))
         {
             let first = request("/t1", capability(mode, &[]), false);
             assert_eq!(second(&first, &first), Ok(false), "{mode:?}: the same again");
-            assert_eq!(second(&first, &request("/t2", capability(mode, &[]), false)), elsewhere, "{mode:?}: elsewhere");
+            assert_eq!(
+                second(&first, &request("/t2", capability(mode, &[]), false)),
+                elsewhere,
+                "{mode:?}: elsewhere"
+            );
             let others = modes(true).chain(modes(false)).filter(|other| *other != mode);
             for other in others.map(|other| capability(other, &[])).chain([capability(mode, &["noatime"])]) {
-                assert_eq!(second(&first, &request("/t1", other, false)), Err(Kind::AlreadyExists), "{mode:?}: otherwise");
+                assert_eq!(
+                    second(&first, &request("/t1", other, false)),
+                    Err(Kind::AlreadyExists),
+                    "{mode:?}: otherwise"
+                );
             }
             let flags = request("/t2", capability(mode, &["noatime"]), false);
             assert_eq!(second(&first, &flags), Err(Kind::Precondition), "{mode:?}: elsewhere and otherwise");

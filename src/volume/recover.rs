@@ -1,6 +1,8 @@
-//! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the kernel has.
+//! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the
+//! kernel has.
 //!
-//! What a cluster has to answer for is finished beside the calls, and as if it were one of them: under the lock of its object.
+//! What a cluster has to answer for is finished beside the calls, and as if it were one of them: under the
+//! lock of its object.
 
 #[cfg(test)]
 mod tests;
@@ -48,8 +50,8 @@ impl Refusal {
 }
 
 impl Volumes {
-    /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every operation asks the
-    /// kernel.
+    /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every
+    /// operation asks the kernel.
     pub fn recover_node(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         let mounts = mounts::read()?;
         for (key, record) in self.node_records() {
@@ -57,10 +59,16 @@ impl Volumes {
                 self.forget_boot(&key, &record, lock)?;
                 continue;
             }
-            let mounted = |target: &&Target| mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some());
+            let mounted = |target: &&Target| {
+                mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some())
+            };
             let lost = record.targets.iter().filter(|target| !mounted(target)).count();
             match lost {
-                0 => log::info!("volume {}: still in use at {} paths", record.volume_id, record.paths().count()),
+                0 => log::info!(
+                    "volume {}: still in use at {} paths",
+                    record.volume_id,
+                    record.paths().count()
+                ),
                 lost => log::warn!(
                     "volume {}: {lost} of its targets are not mounted; a repeated publish mounts them",
                     record.volume_id
@@ -72,7 +80,11 @@ impl Volumes {
 
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &Lock) -> Result<()> {
-        log::warn!("volume {}: was in use before this boot; its {} paths are gone", record.volume_id, record.paths().count());
+        log::warn!(
+            "volume {}: was in use before this boot; its {} paths are gone",
+            record.volume_id,
+            record.paths().count()
+        );
         for target in &record.targets {
             if let Err(error) = remove_made(target, &record.access) {
                 log::warn!("volume {}: {error}", record.volume_id);
@@ -80,8 +92,10 @@ impl Volumes {
         }
         let mut changes = vec![Change::remove(Table::Node, key)];
         let place = VolumeId::parse(&record.volume_id).map(|id| id.place);
-        if place.and_then(|place| self.backends.of_kind(&place)).is_some_and(|backend| backend.is_elsewhere()) {
-            // Others may have written to it since. What was begun on it is looked for again, but a formatting that was broken off.
+        if place.and_then(|place| self.backends.of_kind(&place)).is_some_and(|backend| backend.is_elsewhere())
+        {
+            // Others may have written to it since. What was begun on it is looked for again, but a formatting
+            // that was broken off.
             changes.push(Change::remove(Table::Formats, key));
         }
         self.journal.write(&changes)?;
@@ -92,8 +106,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not wait for it; what cannot
-    /// be given back, or is staged here again by now, is taken over by that stage.
+    /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
+    /// wait for it; what cannot be given back, or is staged here again by now, is taken over by that stage.
     fn give_back(&self, id: &VolumeId, lock: &Lock) {
         let Some(backend) = self.backends.at(&id.place) else { return };
         let call = Call::internal("recovery");
@@ -106,8 +120,8 @@ impl Volumes {
         }
     }
 
-    /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told. A cluster may not answer, so
-    /// the start does not wait for one.
+    /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told. A
+    /// cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
         let intents = self.journal.entries(Table::Intents).into_iter().map(|(key, _)| key);
@@ -142,7 +156,8 @@ impl Volumes {
         }
     }
 
-    /// Finishes one under the lock of its object, unless a call has finished it or taken it back meanwhile. False if that did not work.
+    /// Finishes one under the lock of its object, unless a call has finished it or taken it back meanwhile.
+    /// False if that did not work.
     fn finish_locked(&self, key: &str, lock: &Lock, refusal: Refusal) -> bool {
         let Some((_, object)) = object_of(key) else { return true };
         let call = Call::internal("recovery");
@@ -163,7 +178,10 @@ impl Volumes {
             // Also of what was gone already, or is none of ours any more: nobody else would remove it.
             Ok(()) => self.end(key),
             Err(error) if refusal.ends(&error) => {
-                log::warn!("{operation} of {subject} was interrupted and cannot be finished, ask for it again: {error}");
+                log::warn!(
+                    "{operation} of {subject} was interrupted and cannot be finished, ask for it again: \
+                     {error}"
+                );
                 self.end(key)
             }
             Err(error) => {
@@ -190,7 +208,8 @@ impl Volumes {
     }
 
     fn repeat_deletion(&self, call: &Call, id: &str, snapshots_may_outlive: bool) -> Result<()> {
-        let request = DeleteVolume { volume_id: id.into(), snapshots_may_outlive, secrets: Default::default() };
+        let request =
+            DeleteVolume { volume_id: id.into(), snapshots_may_outlive, secrets: Default::default() };
         self.delete_begun(call, &request, &|_| Ok(())).map(drop)
     }
 

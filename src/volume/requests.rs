@@ -1,7 +1,7 @@
 //! What the orchestrator may ask, checked before any lock or path is touched.
 //!
-//! Every protocol converts its messages into these types; nothing behind them knows which protocol asked. Two requests are the
-//! same exactly when they compare equal, secrets included.
+//! Every protocol converts its messages into these types; nothing behind them knows which protocol asked. Two
+//! requests are the same exactly when they compare equal, secrets included.
 
 use crate::error::Result;
 use crate::secrets::Secrets;
@@ -17,8 +17,8 @@ macro_rules! request {
         pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
 
         impl $name {
-            /// The request if every field is present, well-formed and within the specification's limits; else the first field
-            /// that is not, by name.
+            /// The request if every field is present, well-formed and within the specification's limits; else
+            /// the first field that is not, by name.
             pub fn checked(self) -> Result<Self> {
                 let $it = &self;
                 $checks

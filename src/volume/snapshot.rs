@@ -13,12 +13,16 @@ impl Volumes {
     pub fn create_snapshot(&self, call: &Call, request: CreateSnapshot) -> Result<Snapshot> {
         let (source, backend) = self.volume(&request.source_volume_id)?;
         if let Some(unknown) = request.parameters.keys().find(|key| !key.starts_with(METADATA)) {
-            return Err(Error::invalid(format!("snapshots of {} volumes know no parameter {unknown:?}", backend.name())));
+            return Err(Error::invalid(format!(
+                "snapshots of {} volumes know no parameter {unknown:?}",
+                backend.name()
+            )));
         }
         let digits = ids::snapshot_digits(&self.instance, &request.name);
         let new = NewSnapshot { source, digits, name: request.name, secrets: request.secrets };
-        let snapshot =
-            self.intending(Operation::CreateSnapshot, |begin| backend.create_snapshot(call, &new, &|| begin(&new.name)))?;
+        let snapshot = self.intending(Operation::CreateSnapshot, |begin| {
+            backend.create_snapshot(call, &new, &|| begin(&new.name))
+        })?;
         self.withdraw(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
         Ok(snapshot)
     }
@@ -29,7 +33,12 @@ impl Volumes {
     }
 
     /// The same for one whose intent is written by `begin`.
-    pub(super) fn delete_snapshot_begun(&self, call: &Call, request: &SnapshotById, begin: Intend<'_>) -> Result<Deleted> {
+    pub(super) fn delete_snapshot_begun(
+        &self,
+        call: &Call,
+        request: &SnapshotById,
+        begin: Intend<'_>,
+    ) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
         begin(&request.snapshot_id)?;
         backend.delete_snapshot(call, &id, &request.secrets)

@@ -1,7 +1,7 @@
 //! Making a volume ready on this node.
 //!
-//! A device has one real mount, below the runtime directory; staging paths and targets are binds of it. A second real mount
-//! would silently ignore its own options, so a path that asks for other options is refused.
+//! A device has one real mount, below the runtime directory; staging paths and targets are binds of it. A
+//! second real mount would silently ignore its own options, so a path that asks for other options is refused.
 
 use std::path::Path;
 
@@ -46,20 +46,28 @@ impl Volumes {
         })
     }
 
-    /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from the node, whose only word
-    /// of it is the record that this volume needs; while it is mounted at one of its paths, it is not.
+    /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from
+    /// the node, whose only word of it is the record that this volume needs; while it is mounted at one of
+    /// its paths, it is not.
     pub(super) fn release_predecessor(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
         let Some(record) = self.predecessor(id)? else { return Ok(()) };
         let mounts = mounts::read()?;
-        let is_mounted = |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
+        let is_mounted =
+            |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
         if let Some(path) = record.paths().find(is_mounted) {
             return Err(Error::precondition(format!(
-                "an earlier volume of the name of {id}, {}, is still mounted at {path}: unpublish and unstage that one first",
+                "an earlier volume of the name of {id}, {}, is still mounted at {path}: unpublish and \
+                 unstage that one first",
                 record.volume_id
             )));
         }
         let Some(earlier) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
-        self.release(call, &earlier, NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record }, secrets)
+        self.release(
+            call,
+            &earlier,
+            NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record },
+            secrets,
+        )
     }
 
     /// The device of the volume, which may be attached already.
@@ -77,8 +85,8 @@ impl Volumes {
         }
     }
 
-    /// The file system to use: as the request says, else as the volume was made for. An orchestrator that skips the controller does
-    /// not bring what the volume was made for.
+    /// The file system to use: as the request says, else as the volume was made for. An orchestrator that
+    /// skips the controller does not bring what the volume was made for.
     pub(super) fn fs_type_for(
         &self,
         call: &Call,
@@ -98,7 +106,13 @@ impl Volumes {
     }
 
     /// The record as it will be with this staging path, if that is compatible with what is there.
-    fn staged_record(&self, id: &VolumeId, request: &Stage, fs_type: &str, before: Option<NodeRecord>) -> Result<NodeRecord> {
+    fn staged_record(
+        &self,
+        id: &VolumeId,
+        request: &Stage,
+        fs_type: &str,
+        before: Option<NodeRecord>,
+    ) -> Result<NodeRecord> {
         let capability = &request.capability;
         let read_only = node_record::is_read_only(capability);
         let staging = Staging { path: request.staging_path.clone(), mode: capability.mode, read_only };
@@ -138,7 +152,13 @@ impl Volumes {
     }
 
     /// Mounts the device once, below the runtime directory. A block volume needs no mount.
-    pub(super) fn mount_device(&self, call: &Call, id: &VolumeId, device: &Device, record: &NodeRecord) -> Result<()> {
+    pub(super) fn mount_device(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        device: &Device,
+        record: &NodeRecord,
+    ) -> Result<()> {
         let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
         let mount_point = self.real_mount(id)?;
         let read_only = record.read_only || device.read_only;
@@ -148,15 +168,26 @@ impl Volumes {
                 self.ensure_file_system(call, id, device, fs_type)?;
                 mounts::ensure_place(&mount_point, true)?;
                 let options = mount_options(fs_type, flags, read_only);
-                let spec = MountSpec { source: &device.path, target: &mount_point, fs_type, options: &options, read_only };
+                let spec = MountSpec {
+                    source: &device.path,
+                    target: &mount_point,
+                    fs_type,
+                    options: &options,
+                    read_only,
+                };
                 // The file system is sound, so what the kernel does not like are the flags.
                 let flags_refused = |error: &Error| error.errno() == Some(libc::EINVAL) && !flags.is_empty();
-                let explain = |error: Error| if flags_refused(&error) { error.with_kind(Kind::InvalidArgument) } else { error };
-                self.kernel.mount(call, &spec).map_err(|error| explain(error).context(format!("volume {id}")))?;
+                let explain = |error: Error| {
+                    if flags_refused(&error) { error.with_kind(Kind::InvalidArgument) } else { error }
+                };
+                self.kernel
+                    .mount(call, &spec)
+                    .map_err(|error| explain(error).context(format!("volume {id}")))?;
             }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
-                    "volume {id} cannot be mounted: {what} is mounted at {}, which is cephlet's own; unmount it first",
+                    "volume {id} cannot be mounted: {what} is mounted at {}, which is cephlet's own; unmount \
+                     it first",
                     mount_point.display()
                 )));
             }
@@ -165,19 +196,26 @@ impl Volumes {
     }
 
     fn bind_staging(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
-        let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else { return Ok(()) };
+        let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else {
+            return Ok(());
+        };
         let place = Path::new(path);
         match record.access {
-            Access::Block => mounts::ensure_place(place, true).map_err(|error| error.context(format!("volume {id}"))),
-            Access::Mount { .. } => self.ensure_bound(call, id, &self.real_mount(id)?, place, &record.access, staging.read_only),
+            Access::Block => {
+                mounts::ensure_place(place, true).map_err(|error| error.context(format!("volume {id}")))
+            }
+            Access::Mount { .. } => {
+                self.ensure_bound(call, id, &self.real_mount(id)?, place, &record.access, staging.read_only)
+            }
         }
     }
 
-    /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not follow, so that an
-    /// unstage finds it.
+    /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not
+    /// follow, so that an unstage finds it.
     fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &Stage, why: &Error) {
         if why.kind() == Kind::Timeout {
-            // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it done.
+            // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it
+            // done.
             return;
         }
         let Stage { staging_path: path, secrets, .. } = request;
@@ -194,10 +232,17 @@ fn context_of(request: &Stage) -> NodeContext<'_> {
 }
 
 /// Whether the volume, as it is in use on this node, can also be used like this at `path`.
-pub(super) fn admit(id: &VolumeId, record: &NodeRecord, access: &Access, read_only: bool, path: &str) -> Result<()> {
+pub(super) fn admit(
+    id: &VolumeId,
+    record: &NodeRecord,
+    access: &Access,
+    read_only: bool,
+    path: &str,
+) -> Result<()> {
     if record.access != *access {
         return Err(Error::already_exists(format!(
-            "volume {id} is in use on this node as {}; {} was asked for at {path}: take it back first, or ask for the same",
+            "volume {id} is in use on this node as {}; {} was asked for at {path}: take it back first, or \
+             ask for the same",
             describe(&record.access),
             describe(access),
         )));
@@ -210,8 +255,9 @@ pub(super) fn admit(id: &VolumeId, record: &NodeRecord, access: &Access, read_on
     Ok(())
 }
 
-/// Whether a block volume is only read. The kernel lets a device be written through a read-only bind of its node (only files,
-/// directories and links are protected, fs/namei.c, sb_permission), so the device itself has to refuse.
+/// Whether a block volume is only read. The kernel lets a device be written through a read-only bind of its
+/// node (only files, directories and links are protected, fs/namei.c, sb_permission), so the device itself
+/// has to refuse.
 fn reads_a_device(capability: &Capability) -> bool {
     capability.access == Access::Block && node_record::is_read_only(capability)
 }
@@ -244,6 +290,8 @@ fn describe(access: &Access) -> String {
         Access::Block => "a block device".to_string(),
         Access::Mount { fs_type, flags } if flags.is_empty() => format!("a file system ({fs_type})"),
         // Flags are not named: the specification counts them as sensitive.
-        Access::Mount { fs_type, flags } => format!("a file system ({fs_type}, with {} mount flags)", flags.len()),
+        Access::Mount { fs_type, flags } => {
+            format!("a file system ({fs_type}, with {} mount flags)", flags.len())
+        }
     }
 }

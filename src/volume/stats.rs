@@ -39,12 +39,16 @@ impl Volumes {
         let (id, backend) = self.volume(&request.volume_id)?;
         let path = &request.volume_path;
         let record = self.node_record(&id)?.filter(|record| record.paths().any(|known| known == path));
-        let record = record.ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))?;
+        let record = record.ok_or_else(|| {
+            Error::not_found(format!("volume {id} is neither staged nor published at {path}"))
+        })?;
         match &record.access {
             Access::Block => {
                 let device = backend.attached(&id)?;
                 let Some(device) = device else {
-                    return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
+                    return Ok(Usage::lost(
+                        "its device is gone from this node: unpublish and stage it again",
+                    ));
                 };
                 let total = self.kernel.device_size(call, &device.path)?;
                 let condition = backend.device_condition(&id)?;
@@ -52,13 +56,20 @@ impl Volumes {
             }
             Access::Mount { .. } => {
                 let usage = self.file_system_usage(call, &id, &record, &mounts::resolved(path)?)?;
-                let condition = usage.condition.map_or_else(|| backend.device_condition(&id), |found| Ok(Some(found)))?;
+                let condition =
+                    usage.condition.map_or_else(|| backend.device_condition(&id), |found| Ok(Some(found)))?;
                 Ok(Usage { condition, ..usage })
             }
         }
     }
 
-    fn file_system_usage(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &Path) -> Result<Usage> {
+    fn file_system_usage(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        record: &NodeRecord,
+        path: &Path,
+    ) -> Result<Usage> {
         let mounts = mounts::read()?;
         let Some(mount) = mounts.find_at(path) else {
             return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
@@ -67,19 +78,28 @@ impl Volumes {
         let turned = mount.is_file_system_read_only() && !record.read_only;
         match self.kernel.statfs(call, path) {
             Ok(found) => Ok(Usage {
-                bytes: Amount { total: found.bytes_total, used: found.bytes_used, available: found.bytes_available },
+                bytes: Amount {
+                    total: found.bytes_total,
+                    used: found.bytes_used,
+                    available: found.bytes_available,
+                },
                 inodes: (found.inodes_total > 0).then_some(Amount {
                     total: found.inodes_total,
                     used: found.inodes_used,
                     available: found.inodes_available,
                 }),
                 condition: turned.then(|| {
-                    "the kernel found an error and made it read-only: see the kernel's log, check the file system".to_string()
+                    "the kernel found an error and made it read-only: see the kernel's log, check the file \
+                     system"
+                        .to_string()
                 }),
             }),
             Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {
                 log::warn!("volume {id}: {error}");
-                Ok(Usage::lost("its mount is dead (its storage is gone or failed): unpublish it and publish it again"))
+                Ok(Usage::lost(
+                    "its mount is dead (its storage is gone or failed): unpublish it and publish \
+                                it again",
+                ))
             }
             Err(error) => Err(error),
         }

@@ -1,7 +1,7 @@
 //! Taking a volume back from its consumers and from this node.
 //!
-//! Only recorded paths are unmounted, and only what we made is removed, never recursively. The device stays mounted and attached
-//! while any staging path or target is left, whatever the orchestrator believes.
+//! Only recorded paths are unmounted, and only what we made is removed, never recursively. The device stays
+//! mounted and attached while any staging path or target is left, whatever the orchestrator believes.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +29,13 @@ impl Volumes {
         self.remove_target(call, &id, &request.target_path, &request.secrets)
     }
 
-    pub(super) fn remove_staging(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets) -> Result<()> {
+    pub(super) fn remove_staging(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        path: &str,
+        secrets: &Secrets,
+    ) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
         if record.stagings.iter().any(|staging| staging.path == path) {
             if record.access != Access::Block {
@@ -40,7 +46,13 @@ impl Volumes {
         self.release(call, id, record, secrets)
     }
 
-    pub(super) fn remove_target(&self, call: &Call, id: &VolumeId, path: &str, secrets: &Secrets) -> Result<()> {
+    pub(super) fn remove_target(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        path: &str,
+        secrets: &Secrets,
+    ) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
         if let Some(target) = record.targets.iter().find(|target| target.path == path) {
             self.ensure_unbound(call, id, &mounts::resolved(path)?)?;
@@ -51,12 +63,19 @@ impl Volumes {
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
-    pub(super) fn release(&self, call: &Call, id: &VolumeId, mut record: NodeRecord, secrets: &Secrets) -> Result<()> {
+    pub(super) fn release(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        mut record: NodeRecord,
+        secrets: &Secrets,
+    ) -> Result<()> {
         self.drop_broken_off(id, &mut record, |_| false);
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(call, id, &mount_point)?;
-            file::remove_dir(&mount_point).map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
+            file::remove_dir(&mount_point)
+                .map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.of_kind(&id.place) {
                 // It may have been staged by another form of its ID.
                 for id in [Some(id.clone()), VolumeId::parse(&record.volume_id)].iter().flatten() {
@@ -68,8 +87,8 @@ impl Volumes {
         self.remember(id, &record)
     }
 
-    /// The record without the publishings that were broken off before anything was mounted, but for the one that `is_asked_again`;
-    /// None if nobody is left, and then the device is taken from the node.
+    /// The record without the publishings that were broken off before anything was mounted, but for the one
+    /// that `is_asked_again`; None if nobody is left, and then the device is taken from the node.
     pub(super) fn still_in_use(
         &self,
         call: &Call,
@@ -85,8 +104,8 @@ impl Volumes {
         }
     }
 
-    /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its publishing ended may
-    /// unpublish there, but need not. A target that cannot be looked at stays.
+    /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its
+    /// publishing ended may unpublish there, but need not. A target that cannot be looked at stays.
     fn drop_broken_off(&self, id: &VolumeId, record: &mut NodeRecord, is_kept: impl Fn(&Target) -> bool) {
         let is_mounted = |target: &Target| {
             let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(id, &path));
@@ -105,16 +124,24 @@ impl Volumes {
     }
 }
 
-/// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and stays.
+/// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and
+/// stays.
 pub(super) fn remove_made(target: &Target, access: &Access) -> Result<()> {
     if !target.made {
         return Ok(());
     }
     let path = Path::new(&target.path);
-    let theirs = || Error::precondition(format!("the target path {} holds data of somebody: move it away", path.display()));
+    let theirs = || {
+        Error::precondition(format!(
+            "the target path {} holds data of somebody: move it away",
+            path.display()
+        ))
+    };
     let removed = match access {
         Access::Mount { .. } => file::remove_dir(path),
-        Access::Block if path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) => return Err(theirs()),
+        Access::Block if path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) => {
+            return Err(theirs());
+        }
         Access::Block => file::remove(path),
     };
     removed.map(drop).map_err(|error| match error.kind() {

@@ -12,8 +12,14 @@ pub fn create(client: &Client, name: &str) {
     client.create(&requests::volume_as(name, 0, requests::block())).unwrap();
 }
 
-/// Has `callers` clients, each with a connection of its own, ask for every name once; gives the seconds it took.
-pub fn all_at_once(daemon: &Daemon, callers: usize, names: &[String], ask: impl Fn(&Client, &str) + Sync) -> f64 {
+/// Has `callers` clients, each with a connection of its own, ask for every name once; gives the seconds it
+/// took.
+pub fn all_at_once(
+    daemon: &Daemon,
+    callers: usize,
+    names: &[String],
+    ask: impl Fn(&Client, &str) + Sync,
+) -> f64 {
     let clients: Vec<Client> = (0..callers).map(|_| daemon.client()).collect();
     clients.iter().for_each(|client| drop(client.probe(&Default::default()).unwrap()));
     share(&clients, names, ask)

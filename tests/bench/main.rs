@@ -1,5 +1,5 @@
-//! The figures that count, measured on this machine in this run. They are printed beside what they should be, never asserted:
-//! machines differ.
+//! The figures that count, measured on this machine in this run. They are printed beside what they should be,
+//! never asserted: machines differ.
 //!
 //! `packaging/cargo test --test bench`, or one part of it: `packaging/cargo test --test bench -- rbd`
 
@@ -58,7 +58,11 @@ fn daemon() -> Daemon {
 
 fn binary() {
     let bytes = std::fs::metadata(env!("CARGO_BIN_EXE_cephlet")).unwrap().len();
-    figure("binary, as tests link it; packaging/build's is smaller", format!("{:.2} MB", bytes as f64 / 1e6), "≤ 6 MB");
+    figure(
+        "binary, as tests link it; packaging/build's is smaller",
+        format!("{:.2} MB", bytes as f64 / 1e6),
+        "≤ 6 MB",
+    );
 }
 
 fn memory_and_creates() {
@@ -78,7 +82,11 @@ fn memory_and_creates() {
     figure("resident after 1000 creates, 16 callers", megabytes(resident(&daemon)), "≤ 12 MB");
 
     let seconds = all_at_once(&daemon, CALLERS, &names, create);
-    figure("the same requests again, 16 callers", format!("{:.0} /s", names.len() as f64 / seconds), "≥ 5000 /s");
+    figure(
+        "the same requests again, 16 callers",
+        format!("{:.0} /s", names.len() as f64 / seconds),
+        "≥ 5000 /s",
+    );
     let client = daemon.client();
     let one = timed(200, |number| client.create(&requests::volume(&format!("single-{number}"))).unwrap());
     figure("CreateVolume, one caller, median", format!("{:.2} ms", percentile(&one, 50) * 1e3), "");
@@ -92,18 +100,34 @@ fn many_volumes() {
     let seconds = all_at_once(&daemon, CALLERS, &names, |client, name| {
         client.create(&requests::volume_as(name, MIB, requests::block())).unwrap();
     });
-    figure("creates while 100 000 volumes come to be, 16 callers", format!("{:.0} /s", VOLUMES as f64 / seconds), "");
+    figure(
+        "creates while 100 000 volumes come to be, 16 callers",
+        format!("{:.0} /s", VOLUMES as f64 / seconds),
+        "",
+    );
     assert!(daemon.terminate().success());
     let started = Instant::now();
     daemon.restart();
     let ready = started.elapsed();
-    figure("start to accepting, 100 000 volumes on record", format!("{:.0} ms", ready.as_secs_f64() * 1e3), "≤ 1000 ms");
+    figure(
+        "start to accepting, 100 000 volumes on record",
+        format!("{:.0} ms", ready.as_secs_f64() * 1e3),
+        "≤ 1000 ms",
+    );
     figure("resident, 100 000 volumes on record", megabytes(resident(&daemon)), "≤ 40 MB");
     let client = daemon.client();
     let page = timed(5, |_| client.list_volumes(&requests::page(1000, "")).unwrap());
-    figure("ListVolumes, first 1000 of 100 000, median", format!("{:.0} ms", percentile(&page, 50) * 1e3), "");
+    figure(
+        "ListVolumes, first 1000 of 100 000, median",
+        format!("{:.0} ms", percentile(&page, 50) * 1e3),
+        "",
+    );
     let capacity = timed(3, |_| client.get_capacity(&Default::default()).unwrap());
-    figure("GetCapacity with 100 000 volumes, median", format!("{:.0} ms", percentile(&capacity, 50) * 1e3), "");
+    figure(
+        "GetCapacity with 100 000 volumes, median",
+        format!("{:.0} ms", percentile(&capacity, 50) * 1e3),
+        "",
+    );
 }
 
 /// Prints what each rpc starts.

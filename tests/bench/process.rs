@@ -28,8 +28,9 @@ fn memory(pid: u32, name: &str) -> Option<u64> {
 pub fn resident_with_children(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let below =
-        children.map(|text| text.split_whitespace().filter_map(|it| it.parse().ok()).map(resident_with_children).sum::<u64>());
+    let below = children.map(|text| {
+        text.split_whitespace().filter_map(|it| it.parse().ok()).map(resident_with_children).sum::<u64>()
+    });
     memory(pid, "VmRSS:").unwrap_or(0) + below.sum::<u64>()
 }
 
@@ -51,7 +52,8 @@ pub fn fdatasync_seconds(path: &Path) -> f64 {
 }
 
 /// How the log names foreign programs.
-const TOOLS: [&str; 8] = ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs", "`rbd", "`rados", "`ceph"];
+const TOOLS: [&str; 8] =
+    ["`mkfs", "`e2fsck", "`resize2fs", "`xfs_growfs", "`btrfs", "`rbd", "`rados", "`ceph"];
 
 /// An rpc, and what the daemon starts for it: foreign programs, and its own helpers.
 pub type Started = (&'static str, usize, usize);
@@ -75,7 +77,8 @@ pub fn commands_by_rpc() -> Vec<Started> {
     let daemon = Daemon::start();
     let client = daemon.client();
     let mut found = Vec::new();
-    let mut count = |name: &'static str, rpc: &dyn Fn(&Client)| found.push(started_by(&daemon, name, || rpc(&client)));
+    let mut count =
+        |name: &'static str, rpc: &dyn Fn(&Client)| found.push(started_by(&daemon, name, || rpc(&client)));
     let request = requests::volume_as("life", 320 * MIB, requests::mount("xfs"));
     let volume = client.create(&request).unwrap().volume_id;
     let (stage, target) = (daemon.text("stage"), daemon.text("target"));
@@ -88,19 +91,31 @@ pub fn commands_by_rpc() -> Vec<Started> {
     count("NodeStageVolume, again", &|client| drop(client.node_stage_volume(&staged).unwrap()));
     let published = requests::publish(&volume, &stage, &target, requests::mount("xfs"));
     count("NodePublishVolume", &|client| drop(client.node_publish_volume(&published).unwrap()));
-    count("NodeGetVolumeStats", &|client| drop(client.node_get_volume_stats(&requests::stats(&volume, &target)).unwrap()));
+    count("NodeGetVolumeStats", &|client| {
+        drop(client.node_get_volume_stats(&requests::stats(&volume, &target)).unwrap())
+    });
     count("ControllerExpandVolume", &|client| {
         drop(client.controller_expand_volume(&requests::expand(&volume, 640 * MIB)).unwrap())
     });
-    count("NodeExpandVolume", &|client| drop(client.node_expand_volume(&requests::node_expand(&volume, &target)).unwrap()));
-    count("NodeUnpublishVolume", &|client| drop(client.node_unpublish_volume(&requests::unpublish(&volume, &target)).unwrap()));
-    count("NodeUnstageVolume", &|client| drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap()));
+    count("NodeExpandVolume", &|client| {
+        drop(client.node_expand_volume(&requests::node_expand(&volume, &target)).unwrap())
+    });
+    count("NodeUnpublishVolume", &|client| {
+        drop(client.node_unpublish_volume(&requests::unpublish(&volume, &target)).unwrap())
+    });
+    count("NodeUnstageVolume", &|client| {
+        drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap())
+    });
     count("NodeStageVolume, formatted", &|client| drop(client.node_stage_volume(&staged).unwrap()));
-    count("NodeUnstageVolume", &|client| drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap()));
+    count("NodeUnstageVolume", &|client| {
+        drop(client.node_unstage_volume(&requests::unstage(&volume, &stage)).unwrap())
+    });
     count("ControllerUnpublishVolume", &|client| {
         drop(client.controller_unpublish_volume(&requests::unpublish_from(&volume, "node-1")).unwrap());
     });
-    count("CreateSnapshot", &|client| drop(client.create_snapshot(&requests::snapshot("life", &volume)).unwrap()));
+    count("CreateSnapshot", &|client| {
+        drop(client.create_snapshot(&requests::snapshot("life", &volume)).unwrap())
+    });
     count("ListVolumes", &|client| drop(client.list_volumes(&requests::page(0, "")).unwrap()));
     count("GetCapacity", &|client| drop(client.get_capacity(&Default::default()).unwrap()));
     count("DeleteVolume", &|client| drop(client.delete_volume(&requests::delete(&volume)).unwrap()));
@@ -122,7 +137,8 @@ impl HangingTools {
         let directory = scratch.dir("tools");
         for name in names {
             let (started, go) = (scratch.path("started"), scratch.path("go"));
-            let script = format!("#!/bin/sh\necho > {}\nread line < {}\nexit 1\n", started.display(), go.display());
+            let script =
+                format!("#!/bin/sh\necho > {}\nread line < {}\nexit 1\n", started.display(), go.display());
             stub::install(&directory.join(name), &script);
         }
         Self { scratch, started, go }
@@ -130,7 +146,10 @@ impl HangingTools {
 
     /// A daemon that finds only these tools.
     pub fn daemon(&self) -> Daemon {
-        Setup::new().set("CEPHLET_LOG", "info").set("CEPHLET_TOOL_PATH", self.scratch.path("tools").display()).start()
+        Setup::new()
+            .set("CEPHLET_LOG", "info")
+            .set("CEPHLET_TOOL_PATH", self.scratch.path("tools").display())
+            .start()
     }
 
     /// Waits until so many hang.

@@ -39,8 +39,12 @@ struct Bare<'a>(&'a Cluster);
 impl Bare<'_> {
     fn run(&self, arguments: &[&str]) {
         let mut rbd = Command::new("rbd");
-        rbd.arg("-c").arg(self.0.conf()).args(["--id", USER, "--keyring", text(&self.0.keyring(USER))]).args(arguments);
-        let status = rbd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().expect("rbd");
+        rbd.arg("-c")
+            .arg(self.0.conf())
+            .args(["--id", USER, "--keyring", text(&self.0.keyring(USER))])
+            .args(arguments);
+        let status =
+            rbd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().expect("rbd");
         assert!(status.success(), "rbd {arguments:?}: {status}");
     }
 
@@ -73,7 +77,8 @@ fn medians(ours: impl Fn(usize), theirs: impl Fn(usize)) -> (f64, f64) {
 fn one_caller(daemon: &Daemon, bare: &Bare) {
     let client = daemon.client();
     let again = create(&client, "single-again");
-    let (ours, theirs) = medians(|it| drop(create(&client, &format!("single-{it}"))), |it| bare.create(&format!("bare-{it}")));
+    let (ours, theirs) =
+        medians(|it| drop(create(&client, &format!("single-{it}"))), |it| bare.create(&format!("bare-{it}")));
     compare("CreateVolume, one caller, median", ours, theirs, "≤ 2.8");
     let repeat = timed(TIMES, |_| assert_eq!(create(&client, "single-again"), again));
     figure("  the same again", format!("{:.1} ms", percentile(&repeat, 50) * 1e3), "");
@@ -90,7 +95,8 @@ fn many_callers(daemon: &Daemon, bare: &Bare) {
 fn copies(daemon: &Daemon, bare: &Bare) {
     let client = daemon.client();
     let volume = create(&client, "original");
-    let snapshot = client.create_snapshot(&requests::snapshot("state", &volume)).unwrap().snapshot.unwrap().snapshot_id;
+    let snapshot =
+        client.create_snapshot(&requests::snapshot("state", &volume)).unwrap().snapshot.unwrap().snapshot_id;
     bare.create("bare-original");
     bare.run(&["snap", "create", "rbd/bare-original@state"]);
     let ours = |number| {
@@ -98,7 +104,12 @@ fn copies(daemon: &Daemon, bare: &Bare) {
         client.create(&requests::from_snapshot(request, &snapshot)).unwrap();
     };
     let theirs = |number| {
-        bare.run(&["clone", "--rbd-default-clone-format=2", "rbd/bare-original@state", &format!("rbd/bare-copy-{number}")]);
+        bare.run(&[
+            "clone",
+            "--rbd-default-clone-format=2",
+            "rbd/bare-original@state",
+            &format!("rbd/bare-copy-{number}"),
+        ]);
     };
     let (ours, theirs) = medians(ours, theirs);
     compare("a volume from a snapshot, median", ours, theirs, "≤ 5");
@@ -109,7 +120,9 @@ fn a_long_list(daemon: &Daemon) {
     let client = daemon.client();
     let volumes = || client.list_volumes(&requests::page(0, "")).unwrap().entries.len();
     let present = volumes();
-    all_at_once(daemon, CALLERS, &names("listed", COUNT - present), |client, name| drop(create(client, name)));
+    all_at_once(daemon, CALLERS, &names("listed", COUNT - present), |client, name| {
+        drop(create(client, name))
+    });
     let times = timed(3, |_| assert_eq!(volumes(), COUNT));
     figure("1 000 volumes listed, median", format!("{:.2} s", percentile(&times, 50)), "≤ 5 s");
 }
@@ -147,8 +160,12 @@ fn commands(cluster: &Cluster) -> Vec<Started> {
     count("CreateVolume, again", &mut || drop(create(&client, "life")));
     let publish = requests::publish_to(&volume, "node-1");
     count("ControllerPublishVolume", &mut || drop(client.controller_publish_volume(&publish).unwrap()));
-    count("ControllerPublishVolume, again", &mut || drop(client.controller_publish_volume(&publish).unwrap()));
-    count("ControllerGetVolume", &mut || drop(client.controller_get_volume(&requests::get(&volume)).unwrap()));
+    count("ControllerPublishVolume, again", &mut || {
+        drop(client.controller_publish_volume(&publish).unwrap())
+    });
+    count("ControllerGetVolume", &mut || {
+        drop(client.controller_get_volume(&requests::get(&volume)).unwrap())
+    });
     count("ControllerExpandVolume", &mut || {
         drop(client.controller_expand_volume(&requests::expand(&volume, 2048 * MIB)).unwrap());
     });
@@ -156,10 +173,18 @@ fn commands(cluster: &Cluster) -> Vec<Started> {
         drop(client.controller_unpublish_volume(&requests::unpublish_from(&volume, "node-1")).unwrap());
     });
     count("CreateSnapshot", &mut || {
-        snapshot = client.create_snapshot(&requests::snapshot("life", &volume)).unwrap().snapshot.unwrap().snapshot_id;
+        snapshot = client
+            .create_snapshot(&requests::snapshot("life", &volume))
+            .unwrap()
+            .snapshot
+            .unwrap()
+            .snapshot_id;
     });
-    count("CreateSnapshot, again", &mut || drop(client.create_snapshot(&requests::snapshot("life", &volume)).unwrap()));
-    let from_snapshot = requests::from_snapshot(requests::volume_as("copy", 0, requests::mount("ext4")), &snapshot);
+    count("CreateSnapshot, again", &mut || {
+        drop(client.create_snapshot(&requests::snapshot("life", &volume)).unwrap())
+    });
+    let from_snapshot =
+        requests::from_snapshot(requests::volume_as("copy", 0, requests::mount("ext4")), &snapshot);
     count("CreateVolume from a snapshot", &mut || copy = client.create(&from_snapshot).unwrap().volume_id);
     let from_volume = requests::from_volume(requests::volume_as("twin", 0, requests::mount("ext4")), &copy);
     count("CreateVolume from a volume", &mut || drop(client.create(&from_volume).unwrap()));
@@ -167,12 +192,17 @@ fn commands(cluster: &Cluster) -> Vec<Started> {
     count("ListVolumes", &mut || drop(client.list_volumes(&requests::page(0, "")).unwrap()));
     count("ListSnapshots", &mut || drop(client.list_snapshots(&requests::snapshot_page(0, "")).unwrap()));
     count("GetCapacity", &mut || drop(client.get_capacity(&Default::default()).unwrap()));
-    count("DeleteVolume that was copied from", &mut || drop(client.delete_volume(&requests::delete(&copy)).unwrap()));
-    count("DeleteSnapshot", &mut || drop(client.delete_snapshot(&requests::delete_snapshot(&snapshot)).unwrap()));
+    count("DeleteVolume that was copied from", &mut || {
+        drop(client.delete_volume(&requests::delete(&copy)).unwrap())
+    });
+    count("DeleteSnapshot", &mut || {
+        drop(client.delete_snapshot(&requests::delete_snapshot(&snapshot)).unwrap())
+    });
     let plain = create(&client, "plain");
     count("DeleteVolume", &mut || drop(client.delete_volume(&requests::delete(&plain)).unwrap()));
     count("DeleteVolume, again", &mut || drop(client.delete_volume(&requests::delete(&plain)).unwrap()));
-    let large = client.create(&requests::volume_as("large", 8192 * MIB, requests::mount("ext4"))).unwrap().volume_id;
+    let large =
+        client.create(&requests::volume_as("large", 8192 * MIB, requests::mount("ext4"))).unwrap().volume_id;
     count("DeleteVolume of 8 GiB", &mut || drop(client.delete_volume(&requests::delete(&large)).unwrap()));
     found
 }
@@ -182,7 +212,8 @@ fn daemon_of_one_pool(cluster: &Cluster, pool: &str) -> Daemon {
     let file = setup.scratch.path("clusters.toml");
     let (conf, keyring) = (cluster.conf(), cluster.keyring(USER));
     let lines = format!(
-        "[cluster.ceph]\nconf = {conf:?}\nuser = \"{USER}\"\nkeyring = {keyring:?}\npools = [\"{pool}\"]\nnamespaces = [\"\"]\n"
+        "[cluster.ceph]\nconf = {conf:?}\nuser = \"{USER}\"\nkeyring = {keyring:?}\npools = \
+         [\"{pool}\"]\nnamespaces = [\"\"]\n"
     );
     fs::write(&file, lines).unwrap();
     setup.set("CEPHLET_BACKENDS", "rbd").set("CEPHLET_CLUSTERS", file.display()).start()

@@ -14,11 +14,24 @@ use crate::support::requests::*;
 use crate::support::v0;
 
 /// What makes an object.
-const MAKING: &[&str] =
-    &["write to the journal", "sync the journal", "make draft", "file made", "write record", "sync image", "rename draft"];
+const MAKING: &[&str] = &[
+    "write to the journal",
+    "sync the journal",
+    "make draft",
+    "file made",
+    "write record",
+    "sync image",
+    "rename draft",
+];
 /// What takes one away.
-const REMOVING: &[&str] =
-    &["write to the journal", "sync the journal", "rename away", "renamed away", "unlink", "directory removed"];
+const REMOVING: &[&str] = &[
+    "write to the journal",
+    "sync the journal",
+    "rename away",
+    "renamed away",
+    "unlink",
+    "directory removed",
+];
 
 /// One volume of 8 MiB with content.
 fn one_volume() -> Scene {
@@ -82,7 +95,8 @@ fn a_volume_is_created_with_all_its_blocks() {
         scene.assert_holds(1, 0);
         assert!(allocated(scene, scene.id()) >= 8 << 20);
     };
-    Trial { scene: Scene::new, ask, check, steps: &["set length", "allocate", "allocated", "rename draft"] }.run();
+    Trial { scene: Scene::new, ask, check, steps: &["set length", "allocate", "allocated", "rename draft"] }
+        .run();
 }
 
 #[test]
@@ -95,7 +109,8 @@ fn a_volume_is_created_from_a_snapshot() {
         scene.assert_holds(2, 1);
         assert_copied(scene);
     };
-    Trial { scene: with_snapshot, ask, check, steps: &["copy", "copy chunk", "copied", "rename draft"] }.run();
+    Trial { scene: with_snapshot, ask, check, steps: &["copy", "copy chunk", "copied", "rename draft"] }
+        .run();
 }
 
 #[test]
@@ -118,15 +133,18 @@ fn a_volume_is_deleted() {
         scene.have("other", 8 * MIB, block());
         scene
     };
-    let ask = |scene: &mut Scene| scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply));
+    let ask = |scene: &mut Scene| {
+        scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
+    };
     Trial { scene, ask, check: |scene| scene.assert_holds(1, 0), steps: REMOVING }.run();
 }
 
 /// Through CSI 0.1, which asks for another deletion. A local snapshot keeps nothing of the volume.
 #[test]
 fn a_volume_is_released() {
-    let ask =
-        |scene: &mut Scene| v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())).map(|reply| Told::plain(&reply));
+    let ask = |scene: &mut Scene| {
+        v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())).map(|reply| Told::plain(&reply))
+    };
     Trial { scene: with_snapshot, ask, check: |scene| scene.assert_holds(0, 1), steps: REMOVING }.run();
 }
 
@@ -144,7 +162,9 @@ fn a_half_formatted_volume_is_deleted_and_a_later_one_of_its_name_keeps_its_data
         scene.stage(mount("ext4")).expect_err("it cannot be formatted");
         scene
     };
-    let ask = |scene: &mut Scene| scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply));
+    let ask = |scene: &mut Scene| {
+        scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
+    };
     let check = |scene: &mut Scene| {
         let request = from_snapshot(volume_as("half", 32 * MIB, mount("ext4")), &scene.snapshots[0]);
         create(scene, &request).expect("create");
@@ -158,7 +178,12 @@ fn a_half_formatted_volume_is_deleted_and_a_later_one_of_its_name_keeps_its_data
 #[test]
 fn a_snapshot_is_taken() {
     let ask = |scene: &mut Scene| {
-        let taken = scene.client().create_snapshot(&snapshot("snap", scene.id()))?.snapshot.into_option().expect("a snapshot");
+        let taken = scene
+            .client()
+            .create_snapshot(&snapshot("snap", scene.id()))?
+            .snapshot
+            .into_option()
+            .expect("a snapshot");
         assert_eq!(taken.source_volume_id, scene.id());
         scene.snapshots = vec![taken.snapshot_id.clone()];
         Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
@@ -182,7 +207,12 @@ fn a_snapshot_of_a_volume_in_use_is_taken() {
         scene
     };
     let ask = |scene: &mut Scene| {
-        let taken = scene.client().create_snapshot(&snapshot("snap", scene.id()))?.snapshot.into_option().expect("a snapshot");
+        let taken = scene
+            .client()
+            .create_snapshot(&snapshot("snap", scene.id()))?
+            .snapshot
+            .into_option()
+            .expect("a snapshot");
         scene.snapshots = vec![taken.snapshot_id.clone()];
         Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
     };
@@ -196,7 +226,13 @@ fn a_snapshot_of_a_volume_in_use_is_taken() {
         scene.stage(mount("ext4")).expect("stage the copy");
         scene.assert_written("stage/file");
     };
-    Trial { scene, ask, check, steps: &["write freeze marker", "process started", "a process has ended", "unlink"] }.run();
+    Trial {
+        scene,
+        ask,
+        check,
+        steps: &["write freeze marker", "process started", "a process has ended", "unlink"],
+    }
+    .run();
 }
 
 #[test]
@@ -210,7 +246,10 @@ fn a_snapshot_is_deleted() {
 #[test]
 fn a_volume_is_expanded() {
     let ask = |scene: &mut Scene| {
-        scene.client().controller_expand_volume(&expand(scene.id(), 16 * MIB)).map(|reply| Told::plain(&reply))
+        scene
+            .client()
+            .controller_expand_volume(&expand(scene.id(), 16 * MIB))
+            .map(|reply| Told::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         scene.assert_holds(1, 0);
@@ -218,7 +257,10 @@ fn a_volume_is_expanded() {
         let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");
         assert_eq!(got.volume.capacity_bytes, 16 * MIB);
         let content = fs::read(scene.image(scene.id())).expect("read the image");
-        assert!(content.starts_with(b"begin") && content[5 << 20..][..70_000] == [7; 70_000], "its content was changed");
+        assert!(
+            content.starts_with(b"begin") && content[5 << 20..][..70_000] == [7; 70_000],
+            "its content was changed"
+        );
     };
     Trial {
         scene: one_volume,

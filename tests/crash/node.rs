@@ -9,8 +9,14 @@ use crate::support::machine::{loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
 
 /// What remembers and asks a helper.
-const CHANGING: &[&str] =
-    &["write to the journal", "sync the journal", "journal synced", "start a process", "process started", "a process has ended"];
+const CHANGING: &[&str] = &[
+    "write to the journal",
+    "sync the journal",
+    "journal synced",
+    "start a process",
+    "process started",
+    "a process has ended",
+];
 
 /// The smallest xfs there is, nearly.
 const XFS: i64 = 320 * MIB;
@@ -75,7 +81,11 @@ fn expanded(scene: Scene, size: i64) -> Scene {
 fn assert_mounted(scene: &Scene, at: &[&str]) {
     let mounts = mounts_below(&scene.path("")).len();
     assert_eq!(mounts, at.len() + 1, "{:?}", mounts_below(&scene.path("")));
-    assert!(at.iter().all(|name| mount_at(&scene.path(name)).is_some()), "{:?}", mounts_below(&scene.path("")));
+    assert!(
+        at.iter().all(|name| mount_at(&scene.path(name)).is_some()),
+        "{:?}",
+        mounts_below(&scene.path(""))
+    );
     assert_eq!(loops_below(&scene.daemon.local_dir()).len(), 1);
 }
 

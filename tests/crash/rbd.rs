@@ -1,5 +1,6 @@
-//! A request about RBD volumes, on a real cluster: the daemon is killed at every step of it and started again at once, while what
-//! it had started goes on. Once it finds its state directory as it was, once it finds nothing.
+//! A request about RBD volumes, on a real cluster: the daemon is killed at every step of it and started again
+//! at once, while what it had started goes on. Once it finds its state directory as it was, once it finds
+//! nothing.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -12,9 +13,10 @@ use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
 
-/// Points before which nothing has changed since the point in front of them. That the journal was synced matters only where the
-/// machine dies too.
-pub const UNCHANGED: [&str; 4] = ["start a process", "write to the journal", "sync the journal", "journal synced"];
+/// Points before which nothing has changed since the point in front of them. That the journal was synced
+/// matters only where the machine dies too.
+pub const UNCHANGED: [&str; 4] =
+    ["start a process", "write to the journal", "sync the journal", "journal synced"];
 /// The client that takes a dead one's lock waits for 30 s; the rest is for a machine that is busy.
 const CONVERGENCE: Duration = Duration::from_secs(90);
 
@@ -70,8 +72,8 @@ impl Scene {
         self.snapshots.push(reply.snapshot.snapshot_id.clone());
     }
 
-    /// Ends it and starts it anew with nothing, to die at this point; gives the lines that are in its log before. Returns when
-    /// what it does of its own accord is done.
+    /// Ends it and starts it anew with nothing, to die at this point; gives the lines that are in its log
+    /// before. Returns when what it does of its own accord is done.
     #[track_caller]
     fn start_anew(&mut self, point: usize) -> usize {
         assert!(self.daemon.terminate().success(), "{}", self.daemon.log.text());
@@ -80,7 +82,11 @@ impl Scene {
         assert!(self.daemon.start_to_crash(point), "not that soon");
         let until = Instant::now() + PATIENCE;
         while !has_swept(&self.daemon.log.after(before)) {
-            assert!(Instant::now() < until, "it has not swept:\n{}", self.daemon.log.after(before).join("\n"));
+            assert!(
+                Instant::now() < until,
+                "it has not swept:\n{}",
+                self.daemon.log.after(before).join("\n")
+            );
             thread::sleep(Duration::from_millis(2));
         }
         before
@@ -94,8 +100,11 @@ impl Scene {
     /// What is there now is there for all trials.
     #[track_caller]
     fn take_stock(&mut self) {
-        self.stock =
-            Stock { volumes: self.volumes.len(), snapshots: self.snapshots.len(), objects: self.corner.sorted_objects() };
+        self.stock = Stock {
+            volumes: self.volumes.len(),
+            snapshots: self.snapshots.len(),
+            objects: self.corner.sorted_objects(),
+        };
     }
 
     /// Deletes everything but the stock; nothing else is left.
@@ -182,10 +191,12 @@ impl Trial {
         (self.have)(scene);
         let from = scene.start_anew(usize::MAX);
         let before = points(&scene.daemon.log.after(from)).len();
-        let told = (self.ask)(scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
+        let told =
+            (self.ask)(scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         let heard = points(&scene.daemon.log.after(from));
         let worth = |at: &usize| *at == before || !UNCHANGED.contains(&heard[*at].as_str());
-        let points: Vec<_> = (before..heard.len()).filter(worth).map(|at| (at + 1, heard[at].clone())).collect();
+        let points: Vec<_> =
+            (before..heard.len()).filter(worth).map(|at| (at + 1, heard[at].clone())).collect();
         assert!(points.len() > 3, "{:?}", &heard[before..]);
         (self.check)(scene);
         let shape = scene.corner.shape();
@@ -200,7 +211,12 @@ impl Trial {
         let from = scene.start_anew(point);
         let crashed = (self.ask)(scene).is_err_and(|failure| {
             let status = scene.daemon.wait();
-            assert_eq!(status.signal(), Some(9), "{status} after {failure:?}\n{}", scene.daemon.log.after(from).join("\n"));
+            assert_eq!(
+                status.signal(),
+                Some(9),
+                "{status} after {failure:?}\n{}",
+                scene.daemon.log.after(from).join("\n")
+            );
             true
         });
         if !crashed {
@@ -221,7 +237,8 @@ impl Trial {
         crashed
     }
 
-    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may still be at it.
+    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may
+    /// still be at it.
     #[track_caller]
     fn insist(&self, scene: &mut Scene, from: usize) -> Told {
         let until = Instant::now() + CONVERGENCE;
@@ -230,9 +247,13 @@ impl Trial {
                 Ok(told) => return told,
                 Err(failure) => failure,
             };
-            let for_now =
-                matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE) || failure.message.contains("forgotten after 30 s");
-            assert!(for_now && Instant::now() < until, "{failure:?}\n{}", scene.daemon.log.after(from).join("\n"));
+            let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE)
+                || failure.message.contains("forgotten after 30 s");
+            assert!(
+                for_now && Instant::now() < until,
+                "{failure:?}\n{}",
+                scene.daemon.log.after(from).join("\n")
+            );
             thread::sleep(Duration::from_millis(100));
         }
     }

@@ -24,14 +24,22 @@ fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Told>
 }
 
 fn take_snapshot(scene: &mut Scene) -> Answer<Told> {
-    let taken = scene.client().create_snapshot(&snapshot("snap", scene.id()))?.snapshot.into_option().expect("a snapshot");
+    let taken = scene
+        .client()
+        .create_snapshot(&snapshot("snap", scene.id()))?
+        .snapshot
+        .into_option()
+        .expect("a snapshot");
     assert_eq!(taken.source_volume_id, scene.id());
     scene.snapshots = vec![taken.snapshot_id.clone()];
     Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
 }
 
 fn delete_last(scene: &mut Scene) -> Answer<Told> {
-    scene.client().delete_volume(&delete(scene.volumes.last().expect("a volume"))).map(|reply| Told::plain(&reply))
+    scene
+        .client()
+        .delete_volume(&delete(scene.volumes.last().expect("a volume")))
+        .map(|reply| Told::plain(&reply))
 }
 
 fn delete_first(scene: &mut Scene) -> Answer<Told> {
@@ -41,7 +49,9 @@ fn delete_first(scene: &mut Scene) -> Answer<Told> {
 /// Through CSI 0.1, where snapshots may not outlive their volume: that they do not is an answer, too.
 fn release_first(scene: &mut Scene) -> Answer<Told> {
     match v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())) {
-        Err(failure) if failure.code == Code::FAILED_PRECONDITION && failure.message.contains("csi-snap-") => {
+        Err(failure)
+            if failure.code == Code::FAILED_PRECONDITION && failure.message.contains("csi-snap-") =>
+        {
             Ok(Told::plain(&"it has snapshots"))
         }
         answer => answer.map(|reply| Told::plain(&reply)),
@@ -128,7 +138,13 @@ fn an_image_is_released() {
 
 #[test]
 fn a_large_image_is_released() {
-    Trial { stock: NOTHING, have: |scene| scene.have_sized("old", 5 << 10), ask: release_first, check: NOTHING }.run();
+    Trial {
+        stock: NOTHING,
+        have: |scene| scene.have_sized("old", 5 << 10),
+        ask: release_first,
+        check: NOTHING,
+    }
+    .run();
 }
 
 #[test]
@@ -146,7 +162,13 @@ fn an_image_with_a_clone_is_deleted() {
 
 #[test]
 fn a_large_image_is_deleted() {
-    Trial { stock: NOTHING, have: |scene| scene.have_sized("old", 5 << 10), ask: delete_first, check: NOTHING }.run();
+    Trial {
+        stock: NOTHING,
+        have: |scene| scene.have_sized("old", 5 << 10),
+        ask: delete_first,
+        check: NOTHING,
+    }
+    .run();
 }
 
 #[test]
@@ -172,7 +194,10 @@ fn the_last_snapshot_of_a_deleted_image_is_deleted() {
 #[test]
 fn an_image_is_expanded() {
     let ask = |scene: &mut Scene| {
-        scene.client().controller_expand_volume(&expand(scene.id(), 16 * MIB)).map(|reply| Told::plain(&reply))
+        scene
+            .client()
+            .controller_expand_volume(&expand(scene.id(), 16 * MIB))
+            .map(|reply| Told::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");

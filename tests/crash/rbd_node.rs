@@ -1,5 +1,5 @@
-//! What a node does with an RBD volume that its kernel maps: the daemon is killed at every step of it and started again at once, while
-//! what it had started goes on.
+//! What a node does with an RBD volume that its kernel maps: the daemon is killed at every step of it and
+//! started again at once, while what it had started goes on.
 //!
 //! For the VM of `tests/vm/run`, which has the driver; elsewhere every test fails.
 
@@ -37,7 +37,11 @@ impl Scene {
         let info = cluster().rbd(&["info", "--format", "json", &image]);
         let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
         let image_id = info["id"].as_str().expect("its id").to_string();
-        let node = Setup::new().on(cluster(), "cephlet-node").set("CEPHLET_SERVICES", "node").in_own_session().start();
+        let node = Setup::new()
+            .on(cluster(), "cephlet-node")
+            .set("CEPHLET_SERVICES", "node")
+            .in_own_session()
+            .start();
         Self { node, image, image_id, told }
     }
 
@@ -55,7 +59,10 @@ impl Scene {
 
     fn publish(&self) -> Answer<()> {
         let (staging, target) = (self.node.text("stage"), self.node.text("target"));
-        self.node.client().node_publish_volume(&publish(&self.id(), &staging, &target, mount("ext4"))).map(drop)
+        self.node
+            .client()
+            .node_publish_volume(&publish(&self.id(), &staging, &target, mount("ext4")))
+            .map(drop)
     }
 
     fn unpublish(&self) -> Answer<()> {
@@ -69,7 +76,10 @@ impl Scene {
     fn expand(&self) -> Answer<()> {
         let request = node_expand(&self.id(), &self.node.text("stage"));
         let request = wire::NodeExpandVolumeRequest { capacity_range: range(64 * MIB, 0), ..request };
-        self.node.client().node_expand_volume(&request).map(|reply| assert_eq!(reply.capacity_bytes, 64 * MIB))
+        self.node
+            .client()
+            .node_expand_volume(&request)
+            .map(|reply| assert_eq!(reply.capacity_bytes, 64 * MIB))
     }
 
     /// Makes the image as it was at first.
@@ -80,7 +90,16 @@ impl Scene {
 
     fn have_staged(&self) {
         self.stage().expect("stage");
-        run("sh", &["-c", "printf %s \"$2\" > \"$1\" && sync -f \"$1\"", "write", &self.node.text("stage/file"), DATA]);
+        run(
+            "sh",
+            &[
+                "-c",
+                "printf %s \"$2\" > \"$1\" && sync -f \"$1\"",
+                "write",
+                &self.node.text("stage/file"),
+                DATA,
+            ],
+        );
     }
 
     fn have_published(&self) {
@@ -110,7 +129,10 @@ impl Scene {
         let mounts = mounts_below(&self.node.path(""));
         assert!(mounts.is_empty(), "still mounted: {mounts:?}");
         assert!(rbd_devices(&self.image).is_empty(), "it is mapped still");
-        assert!(!Bus::default().is_locked(name_key("rbd", "", &self.image)).expect("the driver"), "it is being mapped still");
+        assert!(
+            !Bus::default().is_locked(name_key("rbd", "", &self.image)).expect("the driver"),
+            "it is being mapped still"
+        );
         assert!(!self.node.path("target").exists(), "we made it");
         if !self.told {
             assert_eq!(cluster().holders("rbd", &self.image_id), "");
@@ -157,9 +179,11 @@ impl Trial {
         let Points { before, during } = Points::heard_in(&scene.node.log.after(from));
         (self.check)(scene);
         scene.clear();
-        let first = self.after.map_or(0, |after| during.iter().rposition(|point| point == after).expect("the point"));
+        let first =
+            self.after.map_or(0, |after| during.iter().rposition(|point| point == after).expect("the point"));
         let worth = |at: &usize| *at == first || !UNCHANGED.contains(&during[*at].as_str());
-        let points: Vec<_> = (first..during.len()).filter(worth).map(|at| (before + at + 1, during[at].clone())).collect();
+        let points: Vec<_> =
+            (first..during.len()).filter(worth).map(|at| (before + at + 1, during[at].clone())).collect();
         assert!(points.len() > 3, "{during:?}");
         points
     }
@@ -180,7 +204,12 @@ impl Trial {
         let from = self.start_to_crash(scene, point);
         let crashed = (self.ask)(scene).is_err_and(|failure| {
             let status = scene.node.wait();
-            assert_eq!(status.signal(), Some(9), "{status} after {failure:?}\n{}", scene.node.log.after(from).join("\n"));
+            assert_eq!(
+                status.signal(),
+                Some(9),
+                "{status} after {failure:?}\n{}",
+                scene.node.log.after(from).join("\n")
+            );
             true
         });
         if !crashed {
@@ -195,13 +224,19 @@ impl Trial {
         crashed
     }
 
-    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may still be at it.
+    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may
+    /// still be at it.
     #[track_caller]
     fn insist(&self, scene: &Scene, from: usize) {
         let until = Instant::now() + PATIENCE;
         while let Err(failure) = (self.ask)(scene) {
-            let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
-            assert!(for_now && Instant::now() < until, "{failure:?}\n{}", scene.node.log.after(from).join("\n"));
+            let for_now =
+                matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
+            assert!(
+                for_now && Instant::now() < until,
+                "{failure:?}\n{}",
+                scene.node.log.after(from).join("\n")
+            );
             thread::sleep(Duration::from_millis(100));
         }
     }
@@ -244,7 +279,14 @@ fn an_image_is_unstaged() {
 #[test]
 fn an_image_that_the_node_took_itself_is_given_back() {
     let check = |scene: &Scene| assert!(rbd_devices(&scene.image).is_empty());
-    Trial { told: false, after: Some("remove directory"), have: Scene::have_staged, ask: Scene::unstage, check }.run();
+    Trial {
+        told: false,
+        after: Some("remove directory"),
+        have: Scene::have_staged,
+        ask: Scene::unstage,
+        check,
+    }
+    .run();
 }
 
 #[test]

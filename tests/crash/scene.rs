@@ -108,11 +108,15 @@ impl Scene {
         self.client().node_unpublish_volume(&unpublish(self.id(), &self.daemon.text("target"))).map(drop)
     }
 
-    /// Writes a file into a mounted volume, all the way to its image. Not in this process: a child that another test starts at that
-    /// moment would have the file open too and keep the volume from being unmounted.
+    /// Writes a file into a mounted volume, all the way to its image. Not in this process: a child that
+    /// another test starts at that moment would have the file open too and keep the volume from being
+    /// unmounted.
     #[track_caller]
     pub fn write(&self, file: &str) {
-        run("sh", &["-c", "printf %s \"$2\" > \"$1\" && sync -f \"$1\"", "write", &self.daemon.text(file), DATA]);
+        run(
+            "sh",
+            &["-c", "printf %s \"$2\" > \"$1\" && sync -f \"$1\"", "write", &self.daemon.text(file), DATA],
+        );
     }
 
     #[track_caller]
@@ -134,17 +138,20 @@ impl Scene {
     /// Asserts that nothing is mounted over itself, and no image has two devices or none that is needed.
     #[track_caller]
     pub fn assert_nothing_twice(&self) {
-        let mut points: Vec<PathBuf> = mounts_below(&self.path("")).into_iter().map(|mount| mount.point).collect();
+        let mut points: Vec<PathBuf> =
+            mounts_below(&self.path("")).into_iter().map(|mount| mount.point).collect();
         points.sort();
         let twice: Vec<_> = points.windows(2).filter(|pair| pair[0] == pair[1]).collect();
         assert!(twice.is_empty(), "mounted twice: {twice:?}");
-        let mut images: Vec<PathBuf> = loops_below(&self.daemon.local_dir()).into_iter().map(|(_, image)| image).collect();
+        let mut images: Vec<PathBuf> =
+            loops_below(&self.daemon.local_dir()).into_iter().map(|(_, image)| image).collect();
         images.sort();
         let twice: Vec<_> = images.windows(2).filter(|pair| pair[0] == pair[1]).collect();
         assert!(twice.is_empty(), "attached twice: {twice:?}");
     }
 
-    /// Takes everything back through the daemon, and asserts that nothing is left: no mount, device, file, nor a word in the journal.
+    /// Takes everything back through the daemon, and asserts that nothing is left: no mount, device, file,
+    /// nor a word in the journal.
     #[track_caller]
     pub fn assert_leaves_nothing(&mut self) {
         let client = self.client();

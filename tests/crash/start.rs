@@ -70,7 +70,8 @@ fn point_half_way_through_a_deletion() -> usize {
     points.before + away + 1
 }
 
-/// Two volumes, one of them half deleted; a half-made object; a journal whose last record is torn; a stale socket.
+/// Two volumes, one of them half deleted; a half-made object; a journal whose last record is torn; a stale
+/// socket.
 fn wreck(half_way: usize) -> Scene {
     let mut scene = two_volumes();
     assert!(scene.daemon.start_to_crash(half_way), "not that soon");
@@ -95,7 +96,13 @@ fn the_first_start_is_interrupted() {
     crash_every_start(
         empty,
         check,
-        &["journal file created", "sync the journal directory", "make draft", "bind the socket", "socket bound"],
+        &[
+            "journal file created",
+            "sync the journal directory",
+            "make draft",
+            "bind the socket",
+            "socket bound",
+        ],
     );
 }
 
@@ -108,5 +115,9 @@ fn recovery_is_interrupted() {
         scene.assert_written("target/file");
         scene.write("target/more");
     };
-    crash_every_start(|| wreck(half_way), check, &["cut the journal", "unlink", "directory removed", "bind the socket"]);
+    crash_every_start(
+        || wreck(half_way),
+        check,
+        &["cut the journal", "unlink", "directory removed", "bind the socket"],
+    );
 }

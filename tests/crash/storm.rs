@@ -71,7 +71,10 @@ impl Storm {
     fn strike(&self, dice: &mut Dice) {
         let before = self.acknowledged.lock().expect("nobody panicked");
         let enough = *before + 1 + dice.below(12);
-        let waited = self.more_acknowledged.wait_timeout_while(before, PATIENCE, |now| *now < enough).expect("nobody panicked");
+        let waited = self
+            .more_acknowledged
+            .wait_timeout_while(before, PATIENCE, |now| *now < enough)
+            .expect("nobody panicked");
         assert!(!waited.1.timed_out(), "no call was answered for {PATIENCE:?}");
         drop(waited);
         // The moment is what is tried here; nothing is waited for.
@@ -108,7 +111,9 @@ impl Customer<'_> {
     fn run(mut self) -> BTreeMap<String, Known> {
         while !self.storm.over.load(Ordering::SeqCst) {
             match self.some_volume() {
-                Some(name) if self.volumes.len() == VOLUMES || self.dice.below(4) > 0 => self.use_volume(&name),
+                Some(name) if self.volumes.len() == VOLUMES || self.dice.below(4) > 0 => {
+                    self.use_volume(&name)
+                }
                 _ => self.create(),
             }
         }
@@ -125,7 +130,10 @@ impl Customer<'_> {
         self.made += 1;
         let request = volume_as(&name, 16 * MIB, mount("ext4"));
         let made = self.storm.insist("create", |client| client.create(&request));
-        self.volumes.insert(name, Known { id: made.volume_id, mib: 16, snapshot: None, in_use: false, written: false });
+        self.volumes.insert(
+            name,
+            Known { id: made.volume_id, mib: 16, snapshot: None, in_use: false, written: false },
+        );
     }
 
     fn use_volume(&mut self, name: &str) {
@@ -151,13 +159,16 @@ impl Customer<'_> {
     fn toggle_snapshot(&self, name: &str, known: &mut Known) {
         known.snapshot = match known.snapshot.take() {
             Some(id) => {
-                self.storm.insist("delete a snapshot", |client| client.delete_snapshot(&delete_snapshot(&id)));
+                self.storm
+                    .insist("delete a snapshot", |client| client.delete_snapshot(&delete_snapshot(&id)));
                 None
             }
             // No blocks are shared here: only what is not attached can be copied.
             None if known.in_use => None,
             None => {
-                let reply = self.storm.insist("take a snapshot", |client| client.create_snapshot(&snapshot(name, &known.id)));
+                let reply = self
+                    .storm
+                    .insist("take a snapshot", |client| client.create_snapshot(&snapshot(name, &known.id)));
                 Some(reply.snapshot.snapshot_id.clone())
             }
         };
@@ -165,16 +176,22 @@ impl Customer<'_> {
 
     fn expand(&self, known: &mut Known) {
         known.mib += 4;
-        self.storm.insist("expand", |client| client.controller_expand_volume(&expand(&known.id, known.mib * MIB)));
+        self.storm
+            .insist("expand", |client| client.controller_expand_volume(&expand(&known.id, known.mib * MIB)));
     }
 
     fn pick_up(&self, name: &str, known: &mut Known) {
         let [staging, target] = self.paths(name);
-        self.storm.insist("stage", |client| client.node_stage_volume(&stage(&known.id, &staging, mount("ext4"))));
-        self.storm.insist("publish", |client| client.node_publish_volume(&publish(&known.id, &staging, &target, mount("ext4"))));
+        self.storm
+            .insist("stage", |client| client.node_stage_volume(&stage(&known.id, &staging, mount("ext4"))));
+        self.storm.insist("publish", |client| {
+            client.node_publish_volume(&publish(&known.id, &staging, &target, mount("ext4")))
+        });
         let file = format!("{target}/file");
         match known.written {
-            true => assert_eq!(run("cat", &[&file]), name, "what was written before is there in every later use"),
+            true => {
+                assert_eq!(run("cat", &[&file]), name, "what was written before is there in every later use")
+            }
             false => drop(run("sh", &["-ec", "printf %s $1 >$2", "write", name, &file])),
         }
         (known.in_use, known.written) = (true, true);
@@ -206,7 +223,10 @@ fn rage(storm: &Storm) -> BTreeMap<String, Known> {
             storm.strike(&mut dice);
         }
         storm.over.store(true, Ordering::SeqCst);
-        clients.into_iter().flat_map(|client| client.join().expect("a client was told something else")).collect()
+        clients
+            .into_iter()
+            .flat_map(|client| client.join().expect("a client was told something else"))
+            .collect()
     })
 }
 
@@ -216,11 +236,17 @@ fn assert_as_told(scene: &Scene, told: &BTreeMap<String, Known>) {
     scene.assert_holds(told.len(), snapshots);
     scene.assert_nothing_twice();
     for (name, known) in told {
-        let got = scene.client().controller_get_volume(&get(&known.id)).unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
+        let got = scene
+            .client()
+            .controller_get_volume(&get(&known.id))
+            .unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
         assert_eq!(got.volume.capacity_bytes, known.mib * MIB, "{name}");
         assert_eq!(is_mounted(&scene.path(&format!("target-{name}"))), known.in_use, "{name}");
         if let Some(id) = &known.snapshot {
-            scene.client().get_snapshot(&get_snapshot(id)).unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
+            scene
+                .client()
+                .get_snapshot(&get_snapshot(id))
+                .unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
         }
     }
     let in_use = told.values().filter(|known| known.in_use).count();

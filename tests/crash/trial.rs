@@ -80,14 +80,17 @@ impl Points {
 }
 
 impl Trial {
-    /// Kills the daemon at the first crash point of the request, at the second, and so on until the request was answered.
+    /// Kills the daemon at the first crash point of the request, at the second, and so on until the request
+    /// was answered.
     #[track_caller]
     pub fn run(&self) {
         let (wanted, points) = self.undisturbed();
         let starts_processes = points.during.iter().any(|point| point == "process started");
-        let manners: &[Leftovers] = if starts_processes { &[Leftovers::End, Leftovers::GoOn] } else { &[Leftovers::End] };
+        let manners: &[Leftovers] =
+            if starts_processes { &[Leftovers::End, Leftovers::GoOn] } else { &[Leftovers::End] };
         for leftovers in manners {
-            let crashes = (points.before + 1..).take_while(|point| self.crash_at(*point, *leftovers, &wanted)).count();
+            let crashes =
+                (points.before + 1..).take_while(|point| self.crash_at(*point, *leftovers, &wanted)).count();
             assert!(crashes >= points.during.len(), "only {crashes} of these: {:#?}", points.during);
         }
     }
@@ -97,10 +100,12 @@ impl Trial {
     fn undisturbed(&self) -> (Told, Points) {
         let mut scene = self.prepared();
         assert!(scene.daemon.start_to_crash(usize::MAX), "not that soon");
-        let told = (self.ask)(&mut scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
+        let told = (self.ask)(&mut scene)
+            .unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         scene.daemon.kill9();
         let points = Points::heard_by(&scene);
-        let missing: Vec<_> = self.steps.iter().filter(|step| !points.during.iter().any(|point| point == *step)).collect();
+        let missing: Vec<_> =
+            self.steps.iter().filter(|step| !points.during.iter().any(|point| point == *step)).collect();
         assert!(missing.is_empty(), "{missing:?} are not among the crash points: {:#?}", points.during);
         self.repeat(scene, &told);
         (told, points)
@@ -120,7 +125,12 @@ impl Trial {
         let crashed = !scene.daemon.start_to_crash(point)
             || (self.ask)(&mut scene).is_err_and(|failure| {
                 let status = scene.daemon.wait();
-                assert_eq!(status.signal(), Some(9), "{status} after {failure:?}\n{}", scene.daemon.log.text());
+                assert_eq!(
+                    status.signal(),
+                    Some(9),
+                    "{status} after {failure:?}\n{}",
+                    scene.daemon.log.text()
+                );
                 true
             });
         if !crashed {
@@ -140,7 +150,8 @@ impl Trial {
         scene.daemon.restart();
         if let Err(failure) = (self.ask)(scene) {
             // The last where the former daemon's helper has it frozen, as anybody could.
-            let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
+            let for_now =
+                matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
             assert!(for_now, "{failure:?}\n{}", scene.daemon.log.text());
         }
         scene.daemon.await_leftovers();
@@ -151,7 +162,8 @@ impl Trial {
     #[track_caller]
     fn repeat(&self, mut scene: Scene, wanted: &Told) {
         scene.daemon.restart();
-        let first = (self.ask)(&mut scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
+        let first = (self.ask)(&mut scene)
+            .unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         let second = (self.ask)(&mut scene).expect("asked again");
         assert_eq!(first, second);
         assert_eq!(first.alike, wanted.alike);

@@ -9,8 +9,14 @@ use crate::support::machine::{loops_below, mount_at, mounts_below};
 use crate::support::v0::{self, Client};
 use crate::support::{Code, MIB, requests};
 
-const CHANGING: &[&str] =
-    &["write to the journal", "sync the journal", "journal synced", "start a process", "process started", "a process has ended"];
+const CHANGING: &[&str] = &[
+    "write to the journal",
+    "sync the journal",
+    "journal synced",
+    "start a process",
+    "process started",
+    "a process has ended",
+];
 
 fn blank() -> Scene {
     let mut scene = Scene::new();
@@ -71,7 +77,11 @@ fn unpublish(scene: &mut Scene) -> Answer<Told> {
 #[track_caller]
 fn assert_mounted(scene: &Scene, at: &[&str]) {
     assert_eq!(mounts_below(&scene.path("")).len(), at.len() + 1, "{:?}", mounts_below(&scene.path("")));
-    assert!(at.iter().all(|name| mount_at(&scene.path(name)).is_some()), "{:?}", mounts_below(&scene.path("")));
+    assert!(
+        at.iter().all(|name| mount_at(&scene.path(name)).is_some()),
+        "{:?}",
+        mounts_below(&scene.path(""))
+    );
     assert_eq!(loops_below(&scene.daemon.local_dir()).len(), 1);
 }
 
@@ -81,7 +91,8 @@ fn remove_target(scene: &mut Scene) {
     unpublish(scene).expect("unpublish");
     let target = scene.path("target");
     assert!(mount_at(&target).is_none() && target.exists());
-    if target.is_dir() { fs::remove_dir(target) } else { fs::remove_file(target) }.expect("remove the target");
+    if target.is_dir() { fs::remove_dir(target) } else { fs::remove_file(target) }
+        .expect("remove the target");
 }
 
 #[test]
@@ -155,7 +166,8 @@ fn a_publishing_that_died_leaves_the_volume_free_unless_it_is_mounted() {
         assert!(scene.daemon.terminate().success(), "{}", scene.daemon.log.text());
         scene
     };
-    let elsewhere = |scene: &Scene| v0::publish(scene.id(), &scene.daemon.text("elsewhere"), v0::mount("ext4"));
+    let elsewhere =
+        |scene: &Scene| v0::publish(scene.id(), &scene.daemon.text("elsewhere"), v0::mount("ext4"));
     let mut rehearsal = prepared();
     assert!(rehearsal.daemon.start_to_crash(usize::MAX), "not that soon");
     publish(&mut rehearsal).expect("publish");

@@ -32,14 +32,17 @@ impl<'a> Chain<'a> {
 
     fn take_snapshot(&mut self, client: &Client) {
         let name = format!("snap-{}", self.volumes.len());
-        let taken = client.create_snapshot(&snapshot(&name, self.volumes.last().expect("a volume"))).expect("snapshot");
+        let taken = client
+            .create_snapshot(&snapshot(&name, self.volumes.last().expect("a volume")))
+            .expect("snapshot");
         self.snapshots.push(taken.snapshot.snapshot_id.clone());
     }
 
     /// A copy of its end.
     #[track_caller]
     pub fn copy(&self, client: &Client, name: &str) -> String {
-        let request = from_snapshot(self.corner.volume(name, MIBS), self.snapshots.last().expect("a snapshot"));
+        let request =
+            from_snapshot(self.corner.volume(name, MIBS), self.snapshots.last().expect("a snapshot"));
         client.create(&request).expect("copy").volume_id
     }
 

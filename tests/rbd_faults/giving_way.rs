@@ -15,7 +15,8 @@ fn start(corner: &Corner) -> Daemon {
          PATH={BEHIND}\n\
          case \" $* \" in *' flatten '*)\n\
          words=()\n\
-         for word; do case $word in flatten) words+=(watch) ;; --no-progress) ;; *) words+=(\"$word\") ;; esac; done\n\
+         for word; do case $word in flatten) words+=(watch) ;; --no-progress) ;; *) words+=(\"$word\") ;; \
+         esac; done\n\
          exec rbd \"${{words[@]}}\" 0<>{} ;;\n\
          esac\n\
          exec rbd \"$@\"\n",
@@ -40,7 +41,9 @@ fn a_flattening_gives_way_to_a_single_writer_and_dies_with_the_daemon() {
     let chain = Chain::grow(&corner, &client);
     let published = chain.copy(&client, "published");
     await_flattening(&corner, &published);
-    client.controller_publish_volume(&publish_to(&published, "node-1")).expect("its client is dead, and waited for");
+    client
+        .controller_publish_volume(&publish_to(&published, "node-1"))
+        .expect("its client is dead, and waited for");
 
     let flattened = chain.copy(&client, "flattened");
     await_flattening(&corner, &flattened);

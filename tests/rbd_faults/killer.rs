@@ -1,5 +1,5 @@
-//! Commands that change something are killed a random time after they began, as many as a test wants: their place is taken by
-//! scripts, which use up one file with a delay for each kill.
+//! Commands that change something are killed a random time after they began, as many as a test wants: their
+//! place is taken by scripts, which use up one file with a delay for each kill.
 
 use std::fs;
 use std::path::PathBuf;
@@ -39,7 +39,18 @@ impl Killer {
     /// Of all commands that change something.
     #[track_caller]
     pub fn start() -> Self {
-        Self::of(&["import", "clone", "rename", "rm", "create", "resize", "set", "mv", "lock get", "lock break"])
+        Self::of(&[
+            "import",
+            "clone",
+            "rename",
+            "rm",
+            "create",
+            "resize",
+            "set",
+            "mv",
+            "lock get",
+            "lock break",
+        ])
     }
 
     /// Of commands with these words.
@@ -48,7 +59,8 @@ impl Killer {
         let corner = Corner::new();
         let setup = corner.setup();
         let [scripts, delays, killed] = ["scripts", "delays", "killed"].map(|name| setup.scratch.dir(name));
-        let places = [&delays, &killed, &corner.cluster.dir().join("killing")].map(|path| text(path).to_string());
+        let places =
+            [&delays, &killed, &corner.cluster.dir().join("killing")].map(|path| text(path).to_string());
         for tool in ["rbd", "rados"] {
             install(&scripts.join(tool), &script(tool, words, &places));
         }
@@ -74,7 +86,8 @@ impl Killer {
             state ^= state >> 7;
             state ^= state << 17;
             let micros = state % longest;
-            fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1))).expect("write a delay");
+            fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1)))
+                .expect("write a delay");
         }
     }
 
@@ -106,12 +119,17 @@ impl Killer {
 
     /// Kills commands of these requests, all at once, until each was answered well; gives the answers.
     #[track_caller]
-    pub fn torment<T: Send>(&self, requests: usize, ask: impl Fn(&Client, usize) -> Answer<T> + Sync) -> Vec<T> {
+    pub fn torment<T: Send>(
+        &self,
+        requests: usize,
+        ask: impl Fn(&Client, usize) -> Answer<T> + Sync,
+    ) -> Vec<T> {
         self.arm(kills().saturating_sub(self.killed()));
         let answers = thread::scope(|scope| {
             let ask = &ask;
-            let running: Vec<_> =
-                (0..requests).map(|number| scope.spawn(move || self.insist(|client| ask(client, number)))).collect();
+            let running: Vec<_> = (0..requests)
+                .map(|number| scope.spawn(move || self.insist(|client| ask(client, number))))
+                .collect();
             running.into_iter().map(|one| one.join().expect("it converges")).collect()
         });
         self.spare();
@@ -137,12 +155,17 @@ impl Killer {
                 Ok(answer) => return answer,
                 Err(failure) => failure,
             };
-            let for_now = matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED | Code::INTERNAL)
-                || failure.message.contains("forgotten after 30 s");
+            let for_now = matches!(
+                failure.code,
+                Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED | Code::INTERNAL
+            ) || failure.message.contains("forgotten after 30 s");
             assert!(for_now, "{failure:?}");
             if self.left() == 0 {
                 let since = *calm.get_or_insert_with(Instant::now);
-                assert!(since.elapsed() < CONVERGENCE, "not within {CONVERGENCE:?} after the last kill: {failure:?}");
+                assert!(
+                    since.elapsed() < CONVERGENCE,
+                    "not within {CONVERGENCE:?} after the last kill: {failure:?}"
+                );
             }
             assert!(Instant::now() < end, "not all commands were killed: {failure:?}");
             thread::sleep(Duration::from_millis(50));
@@ -172,7 +195,8 @@ impl Killer {
     }
 }
 
-/// What runs in place of a tool. Beside others a command would not come far before its time is over, so one at a time is killed.
+/// What runs in place of a tool. Beside others a command would not come far before its time is over, so one
+/// at a time is killed.
 fn script(tool: &str, words: &[&str], [delays, killed, turn]: &[String; 3]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("*' {word} '*")).collect();
     format!(

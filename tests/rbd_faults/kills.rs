@@ -58,7 +58,10 @@ fn creations_whose_commands_are_killed() {
         assert_eq!(volumes(&killer), REQUESTS);
         for (number, id) in ids.iter().enumerate() {
             let got = killer.client().controller_get_volume(&get(id)).expect("get");
-            assert_eq!((got.volume.capacity_bytes, ask(&killer.client(), number).expect("again")), (SIZE, id.clone()));
+            assert_eq!(
+                (got.volume.capacity_bytes, ask(&killer.client(), number).expect("again")),
+                (SIZE, id.clone())
+            );
         }
         killer.clear(&ids);
     });
@@ -104,7 +107,9 @@ fn snapshots_whose_commands_are_killed() {
     killer.rounds(|| {
         let (ids, sum) = copies(&killer);
         let snaps = killer.torment(ids.len(), |client, number| {
-            client.create_snapshot(&snapshot(&format!("snap-{number}"), &ids[number])).map(|it| it.snapshot.snapshot_id.clone())
+            client
+                .create_snapshot(&snapshot(&format!("snap-{number}"), &ids[number]))
+                .map(|it| it.snapshot.snapshot_id.clone())
         });
         let restored: Vec<String> = snaps
             .iter()
@@ -116,7 +121,8 @@ fn snapshots_whose_commands_are_killed() {
             })
             .collect();
         assert_contents(&killer, &restored, &sum);
-        killer.torment(snaps.len(), |client, number| client.delete_snapshot(&delete_snapshot(&snaps[number])));
+        killer
+            .torment(snaps.len(), |client, number| client.delete_snapshot(&delete_snapshot(&snaps[number])));
         killer.clear(&[restored, ids].concat());
     });
 }
@@ -154,7 +160,9 @@ fn expansions_whose_commands_are_killed() {
     let killer = Killer::start();
     killer.rounds(|| {
         let (ids, sum) = copies(&killer);
-        killer.torment(ids.len(), |client, number| client.controller_expand_volume(&expand(&ids[number], 2 * SIZE)));
+        killer.torment(ids.len(), |client, number| {
+            client.controller_expand_volume(&expand(&ids[number], 2 * SIZE))
+        });
         for (name, row) in killer.corner.rows() {
             assert!(!is_image_of(&name, &ids) || row["size"] == 2 * SIZE, "{row}");
         }

@@ -1,5 +1,5 @@
-//! A cluster that stands still: calls end at their deadlines, the daemon answers probes, and when the cluster goes on, the same
-//! calls succeed.
+//! A cluster that stands still: calls end at their deadlines, the daemon answers probes, and when the cluster
+//! goes on, the same calls succeed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -40,7 +40,11 @@ impl Scene {
     fn new() -> Self {
         let cluster = Cluster::start();
         let setup = Setup::new().in_own_session().on(&cluster, "cephlet");
-        let daemon = setup.set("CEPHLET_TOOL_TIMEOUT", TOOL_TIMEOUT).set("CEPHLET_TOOLS", 8).set("CEPHLET_WORKERS", 12).start();
+        let daemon = setup
+            .set("CEPHLET_TOOL_TIMEOUT", TOOL_TIMEOUT)
+            .set("CEPHLET_TOOLS", 8)
+            .set("CEPHLET_WORKERS", 12)
+            .start();
         let make = |name| daemon.client().create(&volume_of(name)).expect("create").volume_id;
         let volumes = ["source", "deleted", "shot", "published"].map(make).into();
         Self { cluster, daemon, volumes }
@@ -58,8 +62,14 @@ impl Scene {
             ("create", controller(move |it| it.create_volume(&volume_of("new"), context()).map(drop))),
             ("copy", controller(move |it| it.create_volume(&copy, context()).map(drop))),
             ("delete", controller(move |it| it.delete_volume(&delete(&deleted), context()).map(drop))),
-            ("snapshot", controller(move |it| it.create_snapshot(&snapshot("snap", &shot), context()).map(drop))),
-            ("publish", controller(move |it| it.controller_publish_volume(&publication, context()).map(drop))),
+            (
+                "snapshot",
+                controller(move |it| it.create_snapshot(&snapshot("snap", &shot), context()).map(drop)),
+            ),
+            (
+                "publish",
+                controller(move |it| it.controller_publish_volume(&publication, context()).map(drop)),
+            ),
             ("list", controller(move |it| it.list_volumes(&page(0, ""), context()).map(drop))),
         ]
     }
@@ -95,7 +105,11 @@ impl Scene {
         let until = Instant::now() + CONVERGENCE;
         for (what, call) in self.calls() {
             while let Err(failure) = call(&client) {
-                assert!(is_for_now(&failure) && Instant::now() < until, "{what}: {failure:?}\n{}", self.daemon.log.text());
+                assert!(
+                    is_for_now(&failure) && Instant::now() < until,
+                    "{what}: {failure:?}\n{}",
+                    self.daemon.log.text()
+                );
                 thread::sleep(Duration::from_millis(200));
             }
         }
@@ -104,15 +118,22 @@ impl Scene {
     /// Deletes everything; nothing is left.
     fn clear(&self) {
         let client = self.daemon.client();
-        let snap = client.create_snapshot(&snapshot("snap", &self.volumes[2])).expect("the same").snapshot.snapshot_id.clone();
+        let snap = client
+            .create_snapshot(&snapshot("snap", &self.volumes[2]))
+            .expect("the same")
+            .snapshot
+            .snapshot_id
+            .clone();
         let made = ["new"].map(|name| client.create(&volume_of(name)).expect("the same").volume_id);
-        let copy = client.create(&from_volume(volume_of("copy"), &self.volumes[0])).expect("the same").volume_id;
+        let copy =
+            client.create(&from_volume(volume_of("copy"), &self.volumes[0])).expect("the same").volume_id;
         client.controller_unpublish_volume(&unpublish_from(&self.volumes[3], "")).expect("unpublish");
         client.delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
         for id in self.volumes.iter().chain(&made).chain([&copy]) {
             client.delete_volume(&delete(id)).expect("delete");
         }
-        let fixtures = ["rbd_directory", "rbd_info", "rbd_children", "rbd_trash", "rbd_task", "rbd_namespace"];
+        let fixtures =
+            ["rbd_directory", "rbd_info", "rbd_children", "rbd_trash", "rbd_task", "rbd_namespace"];
         let left = || {
             let all = self.cluster.rados(&["--pool=rbd", "ls"]);
             all.lines().filter(|name| !fixtures.contains(name)).map(String::from).collect::<Vec<_>>()
@@ -151,12 +172,17 @@ fn probe_until(daemon: &Daemon, over: &AtomicBool) -> Vec<Duration> {
     took
 }
 
-/// A probe is answered within 100 ms, whatever the cluster does. A machine that has too much to do delays some of them.
+/// A probe is answered within 100 ms, whatever the cluster does. A machine that has too much to do delays
+/// some of them.
 fn assert_quick(mut probes: Vec<Duration>) {
     probes.sort();
     let (median, slowest) = (probes[probes.len() / 2], probes[probes.len() - 1]);
     eprintln!("{} probes took {median:?}, the slowest {slowest:?}", probes.len());
-    assert!(median < Duration::from_millis(100), "half of {} probes took longer than {median:?}", probes.len());
+    assert!(
+        median < Duration::from_millis(100),
+        "half of {} probes took longer than {median:?}",
+        probes.len()
+    );
 }
 
 #[test]

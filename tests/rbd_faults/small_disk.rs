@@ -1,5 +1,5 @@
-//! The daemon's own disk is full: what needs the journal is refused with a word about it, nothing is lost, and all is well when
-//! there is room again.
+//! The daemon's own disk is full: what needs the journal is refused with a word about it, nothing is lost,
+//! and all is well when there is room again.
 
 use std::fs;
 use std::io::Write;
@@ -42,7 +42,8 @@ fn a_full_disk_of_the_journal_is_told_and_loses_nothing() {
     let client = daemon.client();
     let make = |name: &str| client.create(&corner.volume(name, 8)).expect("create").volume_id;
     let [old, doomed] = ["old", "doomed"].map(make);
-    let snap = client.create_snapshot(&snapshot("snap", &old)).expect("snapshot").snapshot.snapshot_id.clone();
+    let snap =
+        client.create_snapshot(&snapshot("snap", &old)).expect("snapshot").snapshot.snapshot_id.clone();
     let before = corner.shape();
 
     // As long as records fit into the block that the journal has begun, nothing is refused.

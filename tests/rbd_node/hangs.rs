@@ -1,5 +1,5 @@
-//! The cluster stands still in the middle of a call, and the daemon is killed: a new one works at once, and when the cluster goes on,
-//! everything can be repeated and taken back.
+//! The cluster stands still in the middle of a call, and the daemon is killed: a new one works at once, and
+//! when the cluster goes on, everything can be repeated and taken back.
 
 use std::fs;
 use std::thread::{JoinHandle, sleep, spawn};
@@ -10,7 +10,8 @@ use crate::support::PATIENCE;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 
-/// Waits until a process of this program other than the daemon waits for the disk, in state D: the helper in its call.
+/// Waits until a process of this program other than the daemon waits for the disk, in state D: the helper in
+/// its call.
 #[track_caller]
 fn await_hang(scene: &Scene) {
     let deadline = Instant::now() + PATIENCE;
@@ -35,7 +36,8 @@ fn state(pid: u32) -> Option<char> {
 fn descendants(of: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     let pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    let children = pids.iter().copied().filter(|pid| state_and_parent(*pid).is_some_and(|(_, parent)| parent == of));
+    let children =
+        pids.iter().copied().filter(|pid| state_and_parent(*pid).is_some_and(|(_, parent)| parent == of));
     children.flat_map(|child| std::iter::once(child).chain(descendants(child))).collect()
 }
 
@@ -73,8 +75,8 @@ fn killed_in_the_middle_of_a_map() {
     scene.assert_clean();
 }
 
-/// A map that nobody repeats is taken back all the same. Not tried with `rbd device map`, which was seen to wait for the cluster
-/// before it asks the kernel for anything.
+/// A map that nobody repeats is taken back all the same. Not tried with `rbd device map`, which was seen to
+/// wait for the cluster before it asks the kernel for anything.
 #[test]
 fn given_up_in_the_middle_of_a_map() {
     for mounter in ["rbd", "rbd-nbd"] {

@@ -42,14 +42,19 @@ fn carries_data(fs_type: &str, mib: i64) {
     drop(open);
 
     run("sync", &["-f", text(&scene.path("pod/target"))]);
-    let taken = scene.controller.client().create_snapshot(&snapshot("snap", &volume.id)).expect("snapshot").snapshot;
+    let taken =
+        scene.controller.client().create_snapshot(&snapshot("snap", &volume.id)).expect("snapshot").snapshot;
     fill(&scene.path("pod/target/file"), 2_000_001);
     let restored = scene.make(from_snapshot(volume_as("two", size, mount(fs_type)), &taken.snapshot_id));
     let restored = scene.publish_to_node(restored, false);
     scene.stage(&restored, "restored").expect("stage what was restored, beside its source");
     assert_eq!(checksum(&scene.path("restored/file")), before);
     scene.retire(&restored, &[], &["restored"]);
-    scene.controller.client().delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete the snapshot");
+    scene
+        .controller
+        .client()
+        .delete_snapshot(&delete_snapshot(&taken.snapshot_id))
+        .expect("delete the snapshot");
     scene.retire(&volume, &["pod/target"], &["elsewhere"]);
     scene.assert_clean();
 }

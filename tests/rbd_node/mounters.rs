@@ -11,9 +11,15 @@ use crate::support::{Code, MIB, refused};
 fn the_tool_maps() {
     let scene = Scene::new();
     scene.tools.started();
-    let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-tool"), ("mapOptions", "krbd:queue_depth=64")]);
+    let volume = scene.use_volume(
+        "one",
+        32,
+        mount("ext4"),
+        &[("mounter", "rbd-tool"), ("mapOptions", "krbd:queue_depth=64")],
+    );
     assert_eq!(scene.tools.started(), ["rbd", "mkfs.ext4"]);
-    let config = format!("/sys/bus/rbd/devices/{}/config_info", text(&device(&volume)).trim_start_matches("/dev/rbd"));
+    let config =
+        format!("/sys/bus/rbd/devices/{}/config_info", text(&device(&volume)).trim_start_matches("/dev/rbd"));
     assert!(fs::read_to_string(config).expect("its options").contains("queue_depth=64"));
     fs::write(scene.path("target/file"), "content").expect("write");
     scene.retire(&volume, &["target"], &["stage"]);
@@ -25,7 +31,8 @@ fn a_process_maps_and_outlives_the_daemon() {
     let mut scene = Scene::alone();
     // A feature that the kernel does not have.
     let features = "layering,exclusive-lock,journaling";
-    let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-nbd"), ("imageFeatures", features)]);
+    let volume =
+        scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-nbd"), ("imageFeatures", features)]);
     let [nbd] = connected().try_into().expect("one device");
     assert_eq!(mount_at(&scene.path("target")).expect("mounted").source, text(&nbd));
     fill(&scene.path("target/file"), 1_000_001);

@@ -11,12 +11,17 @@ use crate::support::{Code, refused};
 #[test]
 fn features_that_the_kernel_lacks_are_named_with_both_ways_out() {
     let scene = Scene::without_tools();
-    let mut volume = scene.give("one", 8, mount("ext4"), &[("imageFeatures", "layering,exclusive-lock,journaling")]);
+    let mut volume =
+        scene.give("one", 8, mount("ext4"), &[("imageFeatures", "layering,exclusive-lock,journaling")]);
     let ways = ["journaling", "mounter=rbd-nbd", "rbd feature disable"];
     refused(scene.stage(&volume, "stage"), Code::FAILED_PRECONDITION, &ways);
     // Somebody enabled it after the controller looked: the kernel itself refuses, half way.
     volume.told.insert("imageFeatures".into(), "layering,exclusive-lock".into());
-    refused(scene.stage(&volume, "stage"), Code::FAILED_PRECONDITION, &["rbd feature disable", "mounter=rbd-nbd"]);
+    refused(
+        scene.stage(&volume, "stage"),
+        Code::FAILED_PRECONDITION,
+        &["rbd feature disable", "mounter=rbd-nbd"],
+    );
     assert!(devices(&volume).is_empty());
     scene.cluster().rbd(&["feature", "disable", &volume.spec(), "journaling"]);
     scene.stage(&volume, "stage").expect("the second way out");
@@ -25,11 +30,13 @@ fn features_that_the_kernel_lacks_are_named_with_both_ways_out() {
 }
 
 /// The daemon sees a /dev in which devices do not appear, as in a container that has its own.
-const OWN_DEV: &str = "mount -t tmpfs dev /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9 && exec \"$@\"";
+const OWN_DEV: &str = "mount -t tmpfs dev /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom \
+                       c 1 9 && exec \"$@\"";
 
 #[test]
 fn a_map_that_fails_half_way_leaves_no_device() {
-    let scene = Scene::of_node(|node| node.under(&["/usr/bin/unshare", "--mount", "/bin/sh", "-c", OWN_DEV, "sh"]));
+    let scene =
+        Scene::of_node(|node| node.under(&["/usr/bin/unshare", "--mount", "/bin/sh", "-c", OWN_DEV, "sh"]));
     let volume = scene.give("one", 8, mount("ext4"), &[]);
     let answer = scene.stage(&volume, "stage").expect_err("there is no node of the device");
     assert!(answer.message.contains("/dev"), "{answer:?}");

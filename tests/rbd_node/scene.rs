@@ -1,4 +1,5 @@
-//! A controller and a node, each a daemon of its own with the least rights in the cluster, and volumes on their way between them.
+//! A controller and a node, each a daemon of its own with the least rights in the cluster, and volumes on
+//! their way between them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -68,14 +69,19 @@ impl Scene {
 
     /// One that nobody else is disturbed by, also when the cluster stands still.
     pub fn alone() -> Self {
-        Self::with(true, |node| node, Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner())))
+        Self::with(
+            true,
+            |node| node,
+            Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner())),
+        )
     }
 
     /// A node that knows the cluster, but has no key for it.
     pub fn without_key() -> Self {
         let without = |node: Setup| {
             let file = node.scratch.path("clusters.toml");
-            fs::write(&file, format!("[cluster.ceph]\nconf = {:?}\n", text(&cluster().conf()))).expect("write the file");
+            fs::write(&file, format!("[cluster.ceph]\nconf = {:?}\n", text(&cluster().conf())))
+                .expect("write the file");
             let keys = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
             keys.into_iter().fold(node.set("CEPHLET_CLUSTERS", file.display()), Setup::unset)
         };
@@ -88,7 +94,10 @@ impl Scene {
     }
 
     fn with(with_ceph: bool, change: impl FnOnce(Setup) -> Setup, turn: Turn) -> Self {
-        assert!(Path::new("/sys/bus/rbd").exists(), "there is no krbd here: run this in the VM, by tests/run or tests/vm/run");
+        assert!(
+            Path::new("/sys/bus/rbd").exists(),
+            "there is no krbd here: run this in the VM, by tests/run or tests/vm/run"
+        );
         let node = Setup::new();
         let tools = Toolbox::new(&node.scratch, with_ceph);
         let instance = node.scratch.path("").display().to_string().replace('/', "-");
@@ -110,16 +119,28 @@ impl Scene {
 
     /// Creates a volume of `mib` MiB and gives it to the node.
     #[track_caller]
-    pub fn give(&self, name: &str, mib: i64, capability: wire::VolumeCapability, parameters: &[(&str, &str)]) -> Volume {
-        let volume =
-            self.make(wire::CreateVolumeRequest { parameters: map(parameters), ..volume_as(name, mib * MIB, capability) });
+    pub fn give(
+        &self,
+        name: &str,
+        mib: i64,
+        capability: wire::VolumeCapability,
+        parameters: &[(&str, &str)],
+    ) -> Volume {
+        let volume = self.make(wire::CreateVolumeRequest {
+            parameters: map(parameters),
+            ..volume_as(name, mib * MIB, capability)
+        });
         self.publish_to_node(volume, false)
     }
 
     /// Creates the volume of this request.
     #[track_caller]
     pub fn make(&self, request: wire::CreateVolumeRequest) -> Volume {
-        let made = self.controller.client().create(&request).unwrap_or_else(|error| panic!("create {}: {error:?}", request.name));
+        let made = self
+            .controller
+            .client()
+            .create(&request)
+            .unwrap_or_else(|error| panic!("create {}: {error:?}", request.name));
         let capability = request.volume_capabilities[0].clone();
         let (context, told) = (made.volume_context, HashMap::new());
         Volume { id: made.volume_id, size: made.capacity_bytes, capability, context, told }
@@ -129,9 +150,15 @@ impl Scene {
     #[track_caller]
     pub fn publish_to_node(&self, mut volume: Volume, readonly: bool) -> Volume {
         let mut request = publish_to(&volume.id, "node-1");
-        (request.volume_capability, request.readonly) = (MessageField::some(volume.capability.clone()), readonly);
+        (request.volume_capability, request.readonly) =
+            (MessageField::some(volume.capability.clone()), readonly);
         request.volume_context = volume.context.clone();
-        volume.told = self.controller.client().controller_publish_volume(&request).expect("give it to the node").publish_context;
+        volume.told = self
+            .controller
+            .client()
+            .controller_publish_volume(&request)
+            .expect("give it to the node")
+            .publish_context;
         volume
     }
 
@@ -149,7 +176,12 @@ impl Scene {
         self.node.client().node_unstage_volume(&unstage(&volume.id, &self.node.text(at))).map(drop)
     }
 
-    pub fn publish_request(&self, volume: &Volume, staging: &str, target: &str) -> wire::NodePublishVolumeRequest {
+    pub fn publish_request(
+        &self,
+        volume: &Volume,
+        staging: &str,
+        target: &str,
+    ) -> wire::NodePublishVolumeRequest {
         let (staging, target) = (self.node.text(staging), self.node.text(target));
         let mut request = publish(&volume.id, &staging, &target, volume.capability.clone());
         request.publish_context = volume.told.clone();
@@ -161,7 +193,10 @@ impl Scene {
     }
 
     pub fn publish_read_only(&self, volume: &Volume, staging: &str, target: &str) -> Answer<()> {
-        let request = wire::NodePublishVolumeRequest { readonly: true, ..self.publish_request(volume, staging, target) };
+        let request = wire::NodePublishVolumeRequest {
+            readonly: true,
+            ..self.publish_request(volume, staging, target)
+        };
         self.node.client().node_publish_volume(&request).map(drop)
     }
 
@@ -173,7 +208,8 @@ impl Scene {
         self.node.client().node_get_volume_stats(&stats(&volume.id, &self.node.text(at)))
     }
 
-    /// Waits until the node tells of trouble with a volume, while something is done again and again; gives what it says.
+    /// Waits until the node tells of trouble with a volume, while something is done again and again; gives
+    /// what it says.
     #[track_caller]
     pub fn await_trouble(&self, volume: &Volume, at: &str, again: impl Fn()) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -193,13 +229,20 @@ impl Scene {
     pub fn expand(&self, volume: &Volume, at: &str, size: i64) -> i64 {
         self.controller.client().controller_expand_volume(&expand(&volume.id, size)).expect("expand");
         let mut request = node_expand(&volume.id, &self.node.text(at));
-        (request.capacity_range, request.volume_capability) = (range(size, 0), MessageField::some(volume.capability.clone()));
+        (request.capacity_range, request.volume_capability) =
+            (range(size, 0), MessageField::some(volume.capability.clone()));
         self.node.client().node_expand_volume(&request).expect("expand on the node").capacity_bytes
     }
 
     /// A volume in use, staged at `stage` and published at `target`.
     #[track_caller]
-    pub fn use_volume(&self, name: &str, mib: i64, capability: wire::VolumeCapability, parameters: &[(&str, &str)]) -> Volume {
+    pub fn use_volume(
+        &self,
+        name: &str,
+        mib: i64,
+        capability: wire::VolumeCapability,
+        parameters: &[(&str, &str)],
+    ) -> Volume {
         let volume = self.give(name, mib, capability, parameters);
         self.stage(&volume, "stage").expect("stage");
         self.publish(&volume, "stage", "target").expect("publish");
@@ -213,9 +256,15 @@ impl Scene {
         stagings.iter().for_each(|staging| self.unstage(volume, staging).expect("unstage"));
         assert!(devices(volume).is_empty(), "{} is still mapped", volume.image());
         let controller = self.controller.client();
-        controller.controller_unpublish_volume(&unpublish_from(&volume.id, "node-1")).expect("take it from the node");
+        controller
+            .controller_unpublish_volume(&unpublish_from(&volume.id, "node-1"))
+            .expect("take it from the node");
         controller.delete_volume(&delete(&volume.id)).expect("delete");
-        assert!(!cluster().attempt("rbd", &["info", &volume.spec()]).status.success(), "{} is still there", volume.image());
+        assert!(
+            !cluster().attempt("rbd", &["info", &volume.spec()]).status.success(),
+            "{} is still there",
+            volume.image()
+        );
     }
 
     /// Asserts that nothing is mounted on the node, and that both daemons are well.
@@ -229,7 +278,8 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    /// What a failed test leaves must not hold the image that the next one deletes, or keep the VM from ending.
+    /// What a failed test leaves must not hold the image that the next one deletes, or keep the VM from
+    /// ending.
     fn drop(&mut self) {
         for mount in mounts_below(&self.node.path("")).iter().rev() {
             let _ = rustix::mount::unmount(&mount.point, rustix::mount::UnmountFlags::DETACH);
@@ -257,13 +307,17 @@ pub fn device(volume: &Volume) -> PathBuf {
 /// The connected nbd devices.
 pub fn connected() -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").expect("/sys/block").flatten();
-    entries.filter(|entry| entry.path().join("pid").exists()).map(|entry| Path::new("/dev").join(entry.file_name())).collect()
+    entries
+        .filter(|entry| entry.path().join("pid").exists())
+        .map(|entry| Path::new("/dev").join(entry.file_name()))
+        .collect()
 }
 
 /// Fills a file with `length` bytes that differ from file to file.
 pub fn fill(path: &Path, length: usize) {
     let seed = text(path).bytes().fold(7_u32, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let bytes: Vec<u8> = (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed).to_be_bytes()[0]).collect();
+    let bytes: Vec<u8> =
+        (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed).to_be_bytes()[0]).collect();
     fs::write(path, bytes).expect("write");
 }
 

@@ -11,7 +11,8 @@ use cephlet::grpc::proto::csi_v1 as wire;
 use super::scene::{Scene, device};
 use crate::support::requests::*;
 
-/// Looks at the command line and environment of every process and at what the driver was told, until it is stopped.
+/// Looks at the command line and environment of every process and at what the driver was told, until it is
+/// stopped.
 struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<String>>,
@@ -24,7 +25,12 @@ impl Watch {
         let thread = spawn(move || {
             let mut found = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                found.extend(shown().into_iter().filter(|path| has_key(path, &keys)).map(|path| path.display().to_string()));
+                found.extend(
+                    shown()
+                        .into_iter()
+                        .filter(|path| has_key(path, &keys))
+                        .map(|path| path.display().to_string()),
+                );
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
             found
@@ -40,8 +46,8 @@ impl Watch {
 
 fn shown() -> Vec<PathBuf> {
     let list = |path: &str| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let of_processes =
-        list("/proc").filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit()));
+    let of_processes = list("/proc")
+        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0].is_ascii_digit()));
     let of_processes = of_processes.flat_map(|path| [path.join("cmdline"), path.join("environ")]);
     of_processes.chain(list("/sys/bus/rbd/devices").map(|path| path.join("config_info"))).collect()
 }
@@ -84,7 +90,8 @@ fn no_key_is_shown_anywhere() {
     assert!(found.is_empty(), "{found:?}");
     for daemon in [&scene.controller, &scene.node] {
         assert!(keys.iter().all(|key| daemon.log.lines_with(key).is_empty()), "in the log");
-        let told: Vec<_> = files_below(&daemon.path("")).into_iter().filter(|path| has_key(path, &keys)).collect();
+        let told: Vec<_> =
+            files_below(&daemon.path("")).into_iter().filter(|path| has_key(path, &keys)).collect();
         assert!(told.is_empty(), "{told:?}");
     }
     scene.assert_clean();

@@ -51,7 +51,9 @@ fn given_to_readers(scene: &Scene, fs_type: &str, mib: i64) -> Volume {
     scene.unpublish(&volume, "target").expect("unpublish");
     scene.unstage(&volume, "stage").expect("unstage");
     let controller = scene.controller.client();
-    controller.controller_unpublish_volume(&unpublish_from(&volume.id, "node-1")).expect("take it from the node");
+    controller
+        .controller_unpublish_volume(&unpublish_from(&volume.id, "node-1"))
+        .expect("take it from the node");
     let capability = mount_as(fs_type, Mode::MULTI_NODE_READER_ONLY, &[]);
     scene.publish_to_node(Volume { capability, ..volume }, true)
 }
@@ -65,7 +67,9 @@ fn a_volume_for_readers_is_mapped_and_mounted_read_only() {
         scene.publish(&volume, "stage", "target").expect("publish");
         assert_eq!(run("blockdev", &["--getro", text(&device(&volume))]), "1");
         assert_eq!(fs::read_to_string(scene.path("target/file")).expect("read"), "content");
-        assert!(mount_at(&scene.path("target")).expect("mounted").options.split(',').any(|option| option == "ro"));
+        assert!(
+            mount_at(&scene.path("target")).expect("mounted").options.split(',').any(|option| option == "ro")
+        );
         scene.retire(&volume, &["target"], &["stage"]);
         scene.assert_clean();
     }

@@ -7,7 +7,8 @@ use crate::support::stub::install;
 use crate::support::{Scratch, await_that};
 
 /// What a node has without a Ceph package.
-const PLAIN: [&str; 8] = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "e2fsck", "resize2fs", "xfs_growfs", "btrfs", "modprobe"];
+const PLAIN: [&str; 8] =
+    ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "e2fsck", "resize2fs", "xfs_growfs", "btrfs", "modprobe"];
 const CEPH: [&str; 4] = ["rbd", "rados", "ceph", "rbd-nbd"];
 
 /// The directory.
@@ -19,9 +20,15 @@ impl Toolbox {
         let this = Self(scratch.dir("tools"));
         let ceph: &[&str] = if with_ceph { &CEPH } else { &[] };
         for tool in PLAIN.iter().chain(ceph) {
-            let real = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|directory| Path::new(directory).join(tool));
-            let real = real.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{tool} is not installed"));
-            let script = format!("#!/bin/sh\necho {tool} >> {}\nexec {} \"$@\"\n", this.log().display(), real.display());
+            let real =
+                ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|directory| Path::new(directory).join(tool));
+            let real =
+                real.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{tool} is not installed"));
+            let script = format!(
+                "#!/bin/sh\necho {tool} >> {}\nexec {} \"$@\"\n",
+                this.log().display(),
+                real.display()
+            );
             install(&this.0.join(tool), &script);
         }
         fs::write(this.log(), "").expect("an empty log");

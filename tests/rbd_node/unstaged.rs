@@ -24,9 +24,11 @@ impl Unstaged {
     fn new(capability: wire::VolumeCapability) -> Self {
         let scene = Scene::new();
         let controller = Client::of(&scene.controller);
-        let id = controller.create(&v0::volume_as("one", v0::mib(16), capability.clone())).expect("create").id;
+        let id =
+            controller.create(&v0::volume_as("one", v0::mib(16), capability.clone())).expect("create").id;
         let request = v0::publish_to(&id, "node-1", capability.clone());
-        let told = controller.controller_publish_volume(&request).expect("give it to the node").publish_volume_info;
+        let told =
+            controller.controller_publish_volume(&request).expect("give it to the node").publish_volume_info;
         Self { scene, id, capability, told }
     }
 
@@ -54,7 +56,9 @@ impl Unstaged {
     fn retire(self) {
         assert!(devices(&self.volume()).is_empty(), "still mapped");
         let controller = Client::of(&self.scene.controller);
-        controller.controller_unpublish_volume(&v0::unpublish_from(&self.id, "node-1")).expect("take it from the node");
+        controller
+            .controller_unpublish_volume(&v0::unpublish_from(&self.id, "node-1"))
+            .expect("take it from the node");
         controller.delete_volume(&v0::delete(&self.id)).expect("delete");
         self.scene.assert_clean();
     }
@@ -77,8 +81,8 @@ fn many_targets_share_one_mapping_without_a_stage() {
     it.retire();
 }
 
-/// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key takes the volume with
-/// it, where no controller gave it, and gives it back with it.
+/// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key
+/// takes the volume with it, where no controller gave it, and gives it back with it.
 #[test]
 fn a_node_takes_and_gives_back_with_the_key_of_the_request() {
     let scene = Scene::without_key();

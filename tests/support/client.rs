@@ -35,7 +35,8 @@ impl From<grpcio::Error> for Failure {
 /// What a call comes to.
 pub type Answer<T> = Result<T, Failure>;
 
-/// Asserts that a call was refused with this code and a message that contains all of `parts`; gives the message.
+/// Asserts that a call was refused with this code and a message that contains all of `parts`; gives the
+/// message.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(answer: Answer<T>, code: RpcStatusCode, parts: &[&str]) -> String {
     match answer {
@@ -111,8 +112,8 @@ rpcs! {
 }
 
 impl Client {
-    /// Connects to the socket at `path`. The connection is shared with no other client: gRPC would otherwise make a new client
-    /// wait out the back-off of an old one whose daemon was killed.
+    /// Connects to the socket at `path`. The connection is shared with no other client: gRPC would otherwise
+    /// make a new client wait out the back-off of an old one whose daemon was killed.
     pub fn connect(path: &Path) -> Self {
         Self::connect_by(path, |builder| builder)
     }
@@ -141,6 +142,7 @@ impl Client {
 
     /// Whether the daemon says that it is ready.
     pub fn is_ready(&self) -> bool {
-        self.probe(&wire::ProbeRequest::default()).is_ok_and(|reply| reply.ready.as_ref().is_some_and(|ready| ready.value))
+        self.probe(&wire::ProbeRequest::default())
+            .is_ok_and(|reply| reply.ready.as_ref().is_some_and(|ready| ready.value))
     }
 }

@@ -1,5 +1,6 @@
-//! A real Ceph cluster, by `tests/cluster`: on loopback, one for the calling test or one for all tests of a binary. In the VM it is
-//! the one beside the VM, whatever was asked for. It is gone when the test process is, however that ends.
+//! A real Ceph cluster, by `tests/cluster`: on loopback, one for the calling test or one for all tests of a
+//! binary. In the VM it is the one beside the VM, whatever was asked for. It is gone when the test process
+//! is, however that ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -137,7 +138,8 @@ impl Cluster {
         self.command(tool).args(arguments).output().expect(tool)
     }
 
-    /// What `rados` says of the locks on an image's header that somebody holds. One that nobody holds any more is still listed.
+    /// What `rados` says of the locks on an image's header that somebody holds. One that nobody holds any
+    /// more is still listed.
     #[track_caller]
     pub fn holders(&self, pool: &str, image_id: &str) -> String {
         let header = format!("rbd_header.{image_id}");
@@ -150,7 +152,10 @@ impl Cluster {
     /// A tool of Ceph, to be run as admin.
     pub fn command(&self, tool: &str) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", "60", tool]).env("CEPH_CONF", self.path("admin.conf")).env_remove("CEPH_ARGS");
+        command
+            .args(["--signal=KILL", "60", tool])
+            .env("CEPH_CONF", self.path("admin.conf"))
+            .env_remove("CEPH_ARGS");
         command
     }
 

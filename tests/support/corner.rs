@@ -1,4 +1,5 @@
-//! A namespace of the shared cluster for one test: what a test makes there no other test sees, and what it leaves shows.
+//! A namespace of the shared cluster for one test: what a test makes there no other test sees, and what it
+//! leaves shows.
 
 use std::fs;
 use std::io::Write;
@@ -32,7 +33,8 @@ impl Corner {
         Self { cluster, namespace }
     }
 
-    /// How a daemon is set up that sees nothing else, as the user for controllers. The cluster's name is `main`.
+    /// How a daemon is set up that sees nothing else, as the user for controllers. The cluster's name is
+    /// `main`.
     pub fn setup(&self) -> Setup {
         self.setup_of(1)
     }
@@ -42,8 +44,10 @@ impl Corner {
         let scratch = Arc::new(Scratch::new());
         let file = scratch.path("clusters.toml");
         let entry = entry("main", self.cluster, "cephlet");
-        fs::write(&file, format!("{entry}pools = [\"rbd\"]\nnamespaces = [{:?}]\n", self.namespace)).expect("write the file");
-        let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).set("CEPHLET_BACKENDS", "rbd");
+        fs::write(&file, format!("{entry}pools = [\"rbd\"]\nnamespaces = [{:?}]\n", self.namespace))
+            .expect("write the file");
+        let setup =
+            Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).set("CEPHLET_BACKENDS", "rbd");
         setup.set("CEPHLET_NODE_ID", format!("node-{number}"))
     }
 
@@ -57,9 +61,17 @@ impl Corner {
     }
 
     /// The same with further parameters.
-    pub fn volume_with(&self, name: &str, mib: i64, parameters: &[(&str, &str)]) -> wire::CreateVolumeRequest {
+    pub fn volume_with(
+        &self,
+        name: &str,
+        mib: i64,
+        parameters: &[(&str, &str)],
+    ) -> wire::CreateVolumeRequest {
         let place = [("pool", "rbd"), ("namespace", self.namespace.as_str())];
-        wire::CreateVolumeRequest { parameters: map(&[&place[..], parameters].concat()), ..volume_as(name, mib * MIB, block()) }
+        wire::CreateVolumeRequest {
+            parameters: map(&[&place[..], parameters].concat()),
+            ..volume_as(name, mib * MIB, block())
+        }
     }
 
     /// `rbd/NAMESPACE/name`; the name may be an ID of a volume.
@@ -74,7 +86,8 @@ impl Corner {
 
     /// The names of all images, whatever they are, in order.
     pub fn images(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.cluster.rbd(&["ls", &self.place()]).lines().map(str::to_string).collect();
+        let mut names: Vec<String> =
+            self.cluster.rbd(&["ls", &self.place()]).lines().map(str::to_string).collect();
         names.sort();
         names
     }
@@ -98,7 +111,8 @@ impl Corner {
         let mut rbd = rbd.spawn().expect("rbd");
         let mut stdin = rbd.stdin.take().expect("stdin is piped");
         let length = u64::try_from(bytes.len()).expect("a length");
-        let parts: [&[u8]; 6] = [b"rbd diff v1\n", b"w", &offset.to_le_bytes(), &length.to_le_bytes(), bytes, b"e"];
+        let parts: [&[u8]; 6] =
+            [b"rbd diff v1\n", b"w", &offset.to_le_bytes(), &length.to_le_bytes(), bytes, b"e"];
         stdin.write_all(&parts.concat()).expect("write the difference");
         drop(stdin);
         assert!(rbd.wait().expect("its end").success());
@@ -109,7 +123,8 @@ impl Corner {
     pub fn checksum(&self, name: &str) -> String {
         let mut rbd = self.cluster.command("rbd");
         let spec = self.spec(name);
-        let mut rbd = rbd.args(["export", "--no-progress", &spec, "-"]).stdout(Stdio::piped()).spawn().expect("rbd");
+        let mut rbd =
+            rbd.args(["export", "--no-progress", &spec, "-"]).stdout(Stdio::piped()).spawn().expect("rbd");
         let content = rbd.stdout.take().expect("stdout is piped");
         let sum = Command::new("sha256sum").stdin(content).output().expect("sha256sum");
         assert!(rbd.wait().expect("its end").success(), "export {spec}");
@@ -125,7 +140,8 @@ impl Corner {
     /// Waits until nothing is left: no image, nothing in the trash, no object.
     #[track_caller]
     pub fn await_empty(&self) {
-        let left = || (self.images(), self.cluster.rbd(&["trash", "ls", "--all", &self.place()]), self.objects());
+        let left =
+            || (self.images(), self.cluster.rbd(&["trash", "ls", "--all", &self.place()]), self.objects());
         await_that("nothing is left", || match left() {
             (images, trash, objects) if images.is_empty() && trash.is_empty() && objects.is_empty() => Ok(()),
             left => Err(format!("{left:?}")),
@@ -183,7 +199,10 @@ impl Corner {
     pub fn hold_open(&self, name: &str) -> Open {
         let conf = self.cluster.dir().join("admin.conf");
         let mut rbd = Command::new("rbd");
-        rbd.args(["watch", &self.spec(name)]).env("CEPH_CONF", conf).stdin(Stdio::piped()).stdout(Stdio::null());
+        rbd.args(["watch", &self.spec(name)])
+            .env("CEPH_CONF", conf)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         let process = rbd.stderr(Stdio::null()).spawn().expect("rbd");
         let mut open = Open { process, address: String::new() };
         open.address = await_that("the image is open", || {

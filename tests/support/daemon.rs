@@ -74,7 +74,12 @@ impl Setup {
         let mut words = self.wrapper.iter().copied().chain([binary]);
         let mut command = Command::new(words.next().unwrap_or(binary));
         command.args(words);
-        command.env_clear().envs(&self.environment).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .env_clear()
+            .envs(&self.environment)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         command
     }
 
@@ -95,7 +100,14 @@ impl Setup {
     #[track_caller]
     pub fn start(self) -> Daemon {
         let manager = Manager::bind(self.scratch.path("notify.sock"));
-        let mut daemon = Daemon { setup: self, manager, child: None, lives: Vec::new(), log: Log::default(), reader: None };
+        let mut daemon = Daemon {
+            setup: self,
+            manager,
+            child: None,
+            lives: Vec::new(),
+            log: Log::default(),
+            reader: None,
+        };
         daemon.spawn();
         daemon.await_ready();
         daemon
@@ -122,7 +134,8 @@ impl Daemon {
 
     fn spawn(&mut self) {
         self.manager.drain();
-        let mut child = self.setup.command().env("NOTIFY_SOCKET", self.manager.path()).spawn().expect("start the daemon");
+        let mut child =
+            self.setup.command().env("NOTIFY_SOCKET", self.manager.path()).spawn().expect("start the daemon");
         self.reader = Some(self.log.follow(child.stderr.take().expect("stderr is piped")));
         self.lives.push(child.id());
         self.child = Some(child);
@@ -231,7 +244,8 @@ impl Daemon {
         self.await_ready();
     }
 
-    /// Starts it, ended before, so that it kills itself at its `point`-th crash point. False if that was before it was ready.
+    /// Starts it, ended before, so that it kills itself at its `point`-th crash point. False if that was
+    /// before it was ready.
     #[track_caller]
     pub fn start_to_crash(&mut self, point: usize) -> bool {
         self.setup.environment.insert("CEPHLET_CRASH_AT".to_string(), point.to_string());
@@ -244,12 +258,14 @@ impl Daemon {
         ended.is_none()
     }
 
-    /// Waits for the end of what its former lives started and left behind. For daemons in a session of their own.
+    /// Waits for the end of what its former lives started and left behind. For daemons in a session of their
+    /// own.
     pub fn await_leftovers(&self) {
         self.former_lives().for_each(session::await_end);
     }
 
-    /// Kills what its former lives started and left behind, but for what must not be killed, and waits for the end of it all.
+    /// Kills what its former lives started and left behind, but for what must not be killed, and waits for
+    /// the end of it all.
     pub fn kill_leftovers(&self) {
         self.former_lives().for_each(session::kill);
     }
@@ -270,7 +286,8 @@ impl Daemon {
     /// Asserts that nothing of any volume is left on this node.
     #[track_caller]
     pub fn assert_node_is_clean(&self) {
-        let mounts: Vec<PathBuf> = mounts_below(&self.path("")).into_iter().map(|mount| mount.point).collect();
+        let mounts: Vec<PathBuf> =
+            mounts_below(&self.path("")).into_iter().map(|mount| mount.point).collect();
         let mounts: Vec<&PathBuf> = mounts.iter().filter(|point| **point != self.local_dir()).collect();
         assert!(mounts.is_empty(), "still mounted: {mounts:?}");
         let loops = loops_below(&self.local_dir());

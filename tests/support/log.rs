@@ -46,7 +46,14 @@ impl Log {
 
     /// All lines so far that contain `part`.
     pub fn lines_with(&self, part: &str) -> Vec<String> {
-        self.0.0.lock().expect("no reader panicked").iter().filter(|line| line.contains(part)).cloned().collect()
+        self.0
+            .0
+            .lock()
+            .expect("no reader panicked")
+            .iter()
+            .filter(|line| line.contains(part))
+            .cloned()
+            .collect()
     }
 
     /// Waits until `count` lines contain `part`; gives them.

@@ -35,7 +35,12 @@ fn parse(line: &str) -> Option<Mount> {
     let left: Vec<&str> = left.split(' ').collect();
     let mut right = right.split(' ');
     let (fs_type, source) = (right.next()?.to_string(), right.next()?.to_string());
-    Some(Mount { point: PathBuf::from(left[4].replace("\\040", " ")), options: left[5].to_string(), fs_type, source })
+    Some(Mount {
+        point: PathBuf::from(left[4].replace("\\040", " ")),
+        options: left[5].to_string(),
+        fs_type,
+        source,
+    })
 }
 
 /// Loop devices whose file lies below `path`: device and file.
@@ -52,8 +57,13 @@ pub fn loops_below(path: &Path) -> Vec<(PathBuf, PathBuf)> {
 /// The devices that the kernel's RBD driver has mapped the image as.
 pub fn rbd_devices(image: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/bus/rbd/devices").expect("the driver").flatten();
-    let is_it = |entry: &fs::DirEntry| fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim_end() == image);
-    entries.filter(is_it).map(|entry| Path::new("/dev").join(format!("rbd{}", entry.file_name().display()))).collect()
+    let is_it = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim_end() == image)
+    };
+    entries
+        .filter(is_it)
+        .map(|entry| Path::new("/dev").join(format!("rbd{}", entry.file_name().display())))
+        .collect()
 }
 
 /// Runs a tool that must succeed; gives its output.
@@ -68,7 +78,8 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("the path is UTF-8")
 }
 
-/// Everything below `path`: names, lengths and allocated blocks of files, to compare before and after. Mounts are not entered.
+/// Everything below `path`: names, lengths and allocated blocks of files, to compare before and after. Mounts
+/// are not entered.
 pub fn picture(path: &Path) -> Vec<String> {
     let listing = run("find", &[text(path), "-xdev", "-printf", "%p %y %s %b\n"]);
     let mut lines: Vec<String> = listing.lines().map(String::from).collect();

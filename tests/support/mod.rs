@@ -1,5 +1,6 @@
-//! What the black-box tests share: a daemon of their own, clients for its socket, requests with sensible defaults, and file
-//! systems on loop files. Every test has its own daemon and directory, so that tests run side by side.
+//! What the black-box tests share: a daemon of their own, clients for its socket, requests with sensible
+//! defaults, and file systems on loop files. Every test has its own daemon and directory, so that tests run
+//! side by side.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of this")]
 

@@ -3,7 +3,10 @@
 use std::io::Read;
 use std::time::Duration;
 
-use grpcio::{CallOption, Channel, Client, ClientUnaryReceiver, GrpcSlice, Marshaller, MessageReader, Method, MethodType};
+use grpcio::{
+    CallOption, Channel, Client, ClientUnaryReceiver, GrpcSlice, Marshaller, MessageReader, Method,
+    MethodType,
+};
 
 use super::PATIENCE;
 use super::client::{Answer, Failure};
@@ -60,15 +63,26 @@ pub fn call(channel: &Channel, method: &'static str, message: Vec<u8>) -> Answer
 }
 
 /// The same with a deadline of the client's own.
-pub fn call_within(channel: &Channel, method: &'static str, message: Vec<u8>, patience: Duration) -> Answer<Vec<u8>> {
-    let answer = Client::new(channel.clone()).unary_call(&raw_method(method), &message, CallOption::default().timeout(patience));
+pub fn call_within(
+    channel: &Channel,
+    method: &'static str,
+    message: Vec<u8>,
+    patience: Duration,
+) -> Answer<Vec<u8>> {
+    let answer = Client::new(channel.clone()).unary_call(
+        &raw_method(method),
+        &message,
+        CallOption::default().timeout(patience),
+    );
     answer.map_err(Failure::from)
 }
 
 /// Begins a call and does not wait for its answer; the client hangs up when the value is dropped.
 pub fn begin(channel: &Channel, method: &'static str, message: Vec<u8>) -> ClientUnaryReceiver<Vec<u8>> {
     let options = CallOption::default().timeout(PATIENCE);
-    Client::new(channel.clone()).unary_call_async(&raw_method(method), &message, options).expect("begin a call")
+    Client::new(channel.clone())
+        .unary_call_async(&raw_method(method), &message, options)
+        .expect("begin a call")
 }
 
 fn raw_method(name: &'static str) -> Method<Vec<u8>, Vec<u8>> {

@@ -25,7 +25,10 @@ pub fn mount(fs_type: &str) -> wire::VolumeCapability {
 /// A file system in this mode with these flags.
 pub fn mount_as(fs_type: &str, mode: Mode, flags: &[&str]) -> wire::VolumeCapability {
     let mount_flags = flags.iter().map(ToString::to_string).collect();
-    capability(Access_type::Mount(MountVolume { fs_type: fs_type.to_string(), mount_flags, ..Default::default() }), mode)
+    capability(
+        Access_type::Mount(MountVolume { fs_type: fs_type.to_string(), mount_flags, ..Default::default() }),
+        mode,
+    )
 }
 
 /// A block device for one node that writes.
@@ -40,12 +43,20 @@ pub fn block_as(mode: Mode) -> wire::VolumeCapability {
 
 fn capability(access: Access_type, mode: Mode) -> wire::VolumeCapability {
     let access_mode = AccessMode { mode: EnumOrUnknown::new(mode), ..Default::default() };
-    wire::VolumeCapability { access_type: Some(access), access_mode: MessageField::some(access_mode), ..Default::default() }
+    wire::VolumeCapability {
+        access_type: Some(access),
+        access_mode: MessageField::some(access_mode),
+        ..Default::default()
+    }
 }
 
 /// A size range in bytes; zeros are "not given".
 pub fn range(required: i64, limit: i64) -> MessageField<wire::CapacityRange> {
-    MessageField::some(wire::CapacityRange { required_bytes: required, limit_bytes: limit, ..Default::default() })
+    MessageField::some(wire::CapacityRange {
+        required_bytes: required,
+        limit_bytes: limit,
+        ..Default::default()
+    })
 }
 
 /// A volume with an ext4 of 32 MiB.
@@ -65,7 +76,8 @@ pub fn volume_as(name: &str, size: i64, capability: wire::VolumeCapability) -> w
 
 /// The same request, for a copy of a volume.
 pub fn from_volume(mut request: wire::CreateVolumeRequest, volume_id: &str) -> wire::CreateVolumeRequest {
-    request.volume_content_source = source(Type::Volume(VolumeSource { volume_id: volume_id.to_string(), ..Default::default() }));
+    request.volume_content_source =
+        source(Type::Volume(VolumeSource { volume_id: volume_id.to_string(), ..Default::default() }));
     request
 }
 
@@ -105,7 +117,10 @@ pub fn unpublish_from(volume_id: &str, node_id: &str) -> wire::ControllerUnpubli
 }
 
 /// A question whether a volume can be used in this way.
-pub fn validate(volume_id: &str, capability: wire::VolumeCapability) -> wire::ValidateVolumeCapabilitiesRequest {
+pub fn validate(
+    volume_id: &str,
+    capability: wire::VolumeCapability,
+) -> wire::ValidateVolumeCapabilitiesRequest {
     wire::ValidateVolumeCapabilitiesRequest {
         volume_id: volume_id.to_string(),
         volume_capabilities: vec![capability],
@@ -125,7 +140,11 @@ pub fn snapshot_page(max_entries: i32, token: &str) -> wire::ListSnapshotsReques
 
 /// A snapshot of a volume.
 pub fn snapshot(name: &str, source: &str) -> wire::CreateSnapshotRequest {
-    wire::CreateSnapshotRequest { name: name.to_string(), source_volume_id: source.to_string(), ..Default::default() }
+    wire::CreateSnapshotRequest {
+        name: name.to_string(),
+        source_volume_id: source.to_string(),
+        ..Default::default()
+    }
 }
 
 /// The deletion of a snapshot.
@@ -140,7 +159,11 @@ pub fn get_snapshot(snapshot_id: &str) -> wire::GetSnapshotRequest {
 
 /// A larger volume.
 pub fn expand(volume_id: &str, size: i64) -> wire::ControllerExpandVolumeRequest {
-    wire::ControllerExpandVolumeRequest { volume_id: volume_id.to_string(), capacity_range: range(size, 0), ..Default::default() }
+    wire::ControllerExpandVolumeRequest {
+        volume_id: volume_id.to_string(),
+        capacity_range: range(size, 0),
+        ..Default::default()
+    }
 }
 
 /// A look at a volume.
@@ -150,11 +173,19 @@ pub fn get(volume_id: &str) -> wire::ControllerGetVolumeRequest {
 
 /// Other settings for a volume.
 pub fn modify(volume_id: &str, pairs: &[(&str, &str)]) -> wire::ControllerModifyVolumeRequest {
-    wire::ControllerModifyVolumeRequest { volume_id: volume_id.to_string(), mutable_parameters: map(pairs), ..Default::default() }
+    wire::ControllerModifyVolumeRequest {
+        volume_id: volume_id.to_string(),
+        mutable_parameters: map(pairs),
+        ..Default::default()
+    }
 }
 
 /// A volume made ready on the node.
-pub fn stage(volume_id: &str, path: &str, capability: wire::VolumeCapability) -> wire::NodeStageVolumeRequest {
+pub fn stage(
+    volume_id: &str,
+    path: &str,
+    capability: wire::VolumeCapability,
+) -> wire::NodeStageVolumeRequest {
     wire::NodeStageVolumeRequest {
         volume_id: volume_id.to_string(),
         staging_target_path: path.to_string(),
@@ -190,15 +221,27 @@ pub fn publish(
 
 /// The opposite.
 pub fn unpublish(volume_id: &str, target: &str) -> wire::NodeUnpublishVolumeRequest {
-    wire::NodeUnpublishVolumeRequest { volume_id: volume_id.to_string(), target_path: target.to_string(), ..Default::default() }
+    wire::NodeUnpublishVolumeRequest {
+        volume_id: volume_id.to_string(),
+        target_path: target.to_string(),
+        ..Default::default()
+    }
 }
 
 /// How full a volume is.
 pub fn stats(volume_id: &str, path: &str) -> wire::NodeGetVolumeStatsRequest {
-    wire::NodeGetVolumeStatsRequest { volume_id: volume_id.to_string(), volume_path: path.to_string(), ..Default::default() }
+    wire::NodeGetVolumeStatsRequest {
+        volume_id: volume_id.to_string(),
+        volume_path: path.to_string(),
+        ..Default::default()
+    }
 }
 
 /// A file system that follows its volume.
 pub fn node_expand(volume_id: &str, path: &str) -> wire::NodeExpandVolumeRequest {
-    wire::NodeExpandVolumeRequest { volume_id: volume_id.to_string(), volume_path: path.to_string(), ..Default::default() }
+    wire::NodeExpandVolumeRequest {
+        volume_id: volume_id.to_string(),
+        volume_path: path.to_string(),
+        ..Default::default()
+    }
 }

@@ -1,4 +1,5 @@
-//! A directory for one test, with whatever is mounted in it and attached from it. Nothing of it outlives the test.
+//! A directory for one test, with whatever is mounted in it and attached from it. Nothing of it outlives the
+//! test.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -15,7 +15,8 @@ pub fn await_end(session: u32) {
     while let Some(pid) = members(session).into_iter().next() {
         // ESRCH: it has ended since.
         let Ok(ended) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        let count = poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&timeout())).expect("poll the process");
+        let count =
+            poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&timeout())).expect("poll the process");
         assert_eq!(count, 1, "process {pid:?} of session {session} did not end");
     }
 }

@@ -14,7 +14,9 @@ impl Corner {
     /// What `rbd ls -l` says of each image, by name.
     #[track_caller]
     pub fn rows(&self) -> BTreeMap<String, Value> {
-        let rows = list(self.json(&["ls", "--long", &self.place()])).into_iter().filter(|row| row["snapshot"].is_null());
+        let rows = list(self.json(&["ls", "--long", &self.place()]))
+            .into_iter()
+            .filter(|row| row["snapshot"].is_null());
         rows.map(|row| (word(&row["image"]), row)).collect()
     }
 
@@ -30,8 +32,13 @@ impl Corner {
     /// The SHA-256 of the first `bytes` of a volume.
     #[track_caller]
     pub fn checksum_of_first(&self, bytes: i64, id: &str) -> String {
-        let script = "set -eo pipefail; rbd export --no-progress $1 - | { head -c $2; cat >/dev/null; } | sha256sum";
-        let output = self.cluster.command("bash").args(["-c", script, "sum", &self.spec(id), &bytes.to_string()]).output();
+        let script =
+            "set -eo pipefail; rbd export --no-progress $1 - | { head -c $2; cat >/dev/null; } | sha256sum";
+        let output = self
+            .cluster
+            .command("bash")
+            .args(["-c", script, "sum", &self.spec(id), &bytes.to_string()])
+            .output();
         let output = output.expect("bash");
         assert!(output.status.success(), "export {id}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -77,7 +84,8 @@ impl Corner {
         names
     }
 
-    /// Waits until there are these objects and no other, neither of what was forgotten nor of what is in the trash.
+    /// Waits until there are these objects and no other, neither of what was forgotten nor of what is in the
+    /// trash.
     #[track_caller]
     pub fn await_objects(&self, wanted: &[String]) {
         self.await_lines(wanted, || self.sorted_objects());

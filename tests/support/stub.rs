@@ -15,7 +15,8 @@ use super::notify::timeout;
 /// The fixed list of the daemon, behind the stubs.
 pub const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A tool that says on a FIFO that it was started, and waits on another one until it is let go; then it becomes the real tool.
+/// A tool that says on a FIFO that it was started, and waits on another one until it is let go; then it
+/// becomes the real tool.
 pub struct Hanging {
     directory: PathBuf,
     started: fs::File,
@@ -28,7 +29,8 @@ impl Hanging {
         let directory = scratch.dir("stubs");
         let [started, go] = ["started", "go"].map(|name| fifo(&directory.join(name)));
         let script = format!(
-            "#!/bin/sh\nmkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read word < {dir}/go; [ $word = go ] || exit 1; }}\n\
+            "#!/bin/sh\nmkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read word < {dir}/go; [ \
+             $word = go ] || exit 1; }}\n\
              PATH={BEHIND} exec {tool} \"$@\"\n",
             dir = directory.display()
         );
@@ -58,7 +60,8 @@ impl Hanging {
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        // A tool that outlived its daemon must end without touching a device, which may be another test's by now.
+        // A tool that outlived its daemon must end without touching a device, which may be another test's by
+        // now.
         (&self.go).write_all(b"stop\n").expect("tell the tool to end");
     }
 }

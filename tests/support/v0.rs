@@ -72,14 +72,18 @@ impl Client {
 
     /// Creates a volume; gives it.
     pub fn create(&self, request: &wire::CreateVolumeRequest) -> Answer<wire::VolumeInfo> {
-        self.create_volume(request).map(|reply| reply.volume_info.into_option().expect("the reply has a volume"))
+        self.create_volume(request)
+            .map(|reply| reply.volume_info.into_option().expect("the reply has a volume"))
     }
 
     /// All volumes, on one page.
     #[track_caller]
     pub fn list(&self) -> Vec<wire::VolumeInfo> {
         let entries = self.list_volumes(&page(0, "")).expect("list").entries;
-        entries.into_iter().map(|entry| entry.volume_info.into_option().expect("an entry has a volume")).collect()
+        entries
+            .into_iter()
+            .map(|entry| entry.volume_info.into_option().expect("an entry has a volume"))
+            .collect()
     }
 
     /// Publishes a volume to this node as the orchestrator does: the target is there before.
@@ -107,7 +111,10 @@ pub fn mount(fs_type: &str) -> wire::VolumeCapability {
 /// A file system in this mode with these flags.
 pub fn mount_as(fs_type: &str, mode: Mode, flags: &[&str]) -> wire::VolumeCapability {
     let mount_flags = flags.iter().map(ToString::to_string).collect();
-    capability(Access_type::Mount(MountVolume { fs_type: fs_type.to_string(), mount_flags, ..Default::default() }), mode)
+    capability(
+        Access_type::Mount(MountVolume { fs_type: fs_type.to_string(), mount_flags, ..Default::default() }),
+        mode,
+    )
 }
 
 /// A block device for one node that writes.
@@ -122,12 +129,20 @@ pub fn block_as(mode: Mode) -> wire::VolumeCapability {
 
 fn capability(access: Access_type, mode: Mode) -> wire::VolumeCapability {
     let access_mode = AccessMode { mode: EnumOrUnknown::new(mode), ..Default::default() };
-    wire::VolumeCapability { access_type: Some(access), access_mode: MessageField::some(access_mode), ..Default::default() }
+    wire::VolumeCapability {
+        access_type: Some(access),
+        access_mode: MessageField::some(access_mode),
+        ..Default::default()
+    }
 }
 
 /// A size range in bytes; zeros are "not given".
 pub fn range(required: u64, limit: u64) -> MessageField<wire::CapacityRange> {
-    MessageField::some(wire::CapacityRange { required_bytes: required, limit_bytes: limit, ..Default::default() })
+    MessageField::some(wire::CapacityRange {
+        required_bytes: required,
+        limit_bytes: limit,
+        ..Default::default()
+    })
 }
 
 /// Mebibytes in bytes, as this protocol has them.
@@ -157,7 +172,11 @@ pub fn delete(volume_id: &str) -> wire::DeleteVolumeRequest {
 }
 
 /// A volume for a node.
-pub fn publish_to(volume_id: &str, node_id: &str, capability: wire::VolumeCapability) -> wire::ControllerPublishVolumeRequest {
+pub fn publish_to(
+    volume_id: &str,
+    node_id: &str,
+    capability: wire::VolumeCapability,
+) -> wire::ControllerPublishVolumeRequest {
     wire::ControllerPublishVolumeRequest {
         version: version(),
         volume_id: volume_id.to_string(),
@@ -174,7 +193,10 @@ pub fn unpublish_from(volume_id: &str, node_id: &str) -> wire::ControllerUnpubli
 }
 
 /// A question whether a volume can be used in these ways.
-pub fn validate(volume_id: &str, capabilities: &[wire::VolumeCapability]) -> wire::ValidateVolumeCapabilitiesRequest {
+pub fn validate(
+    volume_id: &str,
+    capabilities: &[wire::VolumeCapability],
+) -> wire::ValidateVolumeCapabilitiesRequest {
     wire::ValidateVolumeCapabilitiesRequest {
         version: version(),
         volume_id: volume_id.to_string(),
@@ -185,7 +207,12 @@ pub fn validate(volume_id: &str, capabilities: &[wire::VolumeCapability]) -> wir
 
 /// A page of volumes.
 pub fn page(max_entries: u32, token: &str) -> wire::ListVolumesRequest {
-    wire::ListVolumesRequest { version: version(), max_entries, starting_token: token.to_string(), ..Default::default() }
+    wire::ListVolumesRequest {
+        version: version(),
+        max_entries,
+        starting_token: token.to_string(),
+        ..Default::default()
+    }
 }
 
 /// A question how much room there is.
@@ -194,7 +221,11 @@ pub fn capacity() -> wire::GetCapacityRequest {
 }
 
 /// A volume given to a consumer.
-pub fn publish(volume_id: &str, target: &str, capability: wire::VolumeCapability) -> wire::NodePublishVolumeRequest {
+pub fn publish(
+    volume_id: &str,
+    target: &str,
+    capability: wire::VolumeCapability,
+) -> wire::NodePublishVolumeRequest {
     wire::NodePublishVolumeRequest {
         version: version(),
         volume_id: volume_id.to_string(),

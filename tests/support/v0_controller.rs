@@ -1,5 +1,5 @@
-//! What CSI 0.1 demands of a controller and can be seen from outside, for any backend. Each function names its section; the macro
-//! at the end makes them tests.
+//! What CSI 0.1 demands of a controller and can be seen from outside, for any backend. Each function names
+//! its section; the macro at the end makes them tests.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -90,14 +90,18 @@ pub fn the_same_creation_is_the_same_volume(it: &Subject) {
 
 /// "CreateVolume Errors": 6 for a name that is taken by something incompatible.
 pub fn an_incompatible_creation_is_refused(it: &Subject) {
-    let formatted = wire::CreateVolumeRequest { volume_capabilities: vec![block(), mount("xfs")], ..it.volume("one") };
+    let formatted =
+        wire::CreateVolumeRequest { volume_capabilities: vec![block(), mount("xfs")], ..it.volume("one") };
     let made = it.client.create(&formatted).expect("create");
     let with = |pair| it.parameters.clone().into_iter().chain(map(&[pair])).collect();
     let wrong = [
         wire::CreateVolumeRequest { capacity_range: range(mib(9), 0), ..formatted.clone() },
         wire::CreateVolumeRequest { capacity_range: range(mib(4), mib(7)), ..formatted.clone() },
         wire::CreateVolumeRequest { volume_capabilities: vec![mount("ext4")], ..formatted.clone() },
-        wire::CreateVolumeRequest { parameters: with(("csi.storage.k8s.io/fstype", "xfs")), ..formatted.clone() },
+        wire::CreateVolumeRequest {
+            parameters: with(("csi.storage.k8s.io/fstype", "xfs")),
+            ..formatted.clone()
+        },
     ];
     for request in wrong {
         refused(it.client.create(&request), Code::ALREADY_EXISTS, &[]);
@@ -131,11 +135,14 @@ pub fn a_capability_that_is_not_supported_fails_the_creation(it: &Subject) {
 /// "CapacityRange", and "CreateVolume Errors": 11 for a range that cannot be had. Sizes are unsigned.
 pub fn sizes_that_cannot_be_are_refused(it: &Subject) {
     let beyond = 1 << 63;
-    for capacity_range in [range(beyond, 0), range(u64::MAX, u64::MAX), range(beyond - 1, 0), range(1, beyond)] {
+    for capacity_range in
+        [range(beyond, 0), range(u64::MAX, u64::MAX), range(beyond - 1, 0), range(1, beyond)]
+    {
         let request = wire::CreateVolumeRequest { capacity_range, ..it.volume("one") };
         refused(it.client.create(&request), Code::OUT_OF_RANGE, &[]);
     }
-    let contradiction = wire::CreateVolumeRequest { capacity_range: range(mib(9), mib(8)), ..it.volume("one") };
+    let contradiction =
+        wire::CreateVolumeRequest { capacity_range: range(mib(9), mib(8)), ..it.volume("one") };
     refused(it.client.create(&contradiction), Code::INVALID_ARGUMENT, &["limit_bytes"]);
     let nothing = wire::CreateVolumeRequest { capacity_range: range(0, 0), ..it.volume("one") };
     refused(it.client.create(&nothing), Code::INVALID_ARGUMENT, &["required_bytes", "limit_bytes"]);
@@ -163,7 +170,8 @@ pub fn a_published_volume_is_not_deleted(it: &Subject) {
     it.client.delete_volume(&delete(&id)).expect("delete");
 }
 
-/// "ControllerPublishVolume" and its errors: idempotent, 5 for what is not there, 6 for what is published otherwise.
+/// "ControllerPublishVolume" and its errors: idempotent, 5 for what is not there, 6 for what is published
+/// otherwise.
 pub fn a_volume_is_published_to_a_node_in_one_way(it: &Subject) {
     let former = it.former();
     let id = it.create("one").id;
@@ -172,7 +180,8 @@ pub fn a_volume_is_published_to_a_node_in_one_way(it: &Subject) {
     refused(it.publish(&former, "node-1"), Code::NOT_FOUND, &[&former]);
     refused(it.publish("nobody's", "node-1"), Code::NOT_FOUND, &["nobody's"]);
     refused(it.publish(&id, &it.impossible_node), Code::NOT_FOUND, &[&it.impossible_node]);
-    let read_only = wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&id, "node-1", block()) };
+    let read_only =
+        wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(&id, "node-1", block()) };
     refused(it.client.controller_publish_volume(&read_only), Code::ALREADY_EXISTS, &[]);
     let otherwise = publish_to(&id, "node-1", block_as(Mode::SINGLE_NODE_READER_ONLY));
     refused(it.client.controller_publish_volume(&otherwise), Code::ALREADY_EXISTS, &[]);
@@ -180,11 +189,13 @@ pub fn a_volume_is_published_to_a_node_in_one_way(it: &Subject) {
     refused(it.client.controller_publish_volume(&as_another), Code::ALREADY_EXISTS, &[]);
 }
 
-/// "ControllerUnpublishVolume" and its errors: idempotent, all nodes where none is named, 5 for what is not there.
+/// "ControllerUnpublishVolume" and its errors: idempotent, all nodes where none is named, 5 for what is not
+/// there.
 pub fn a_volume_is_taken_back(it: &Subject) {
     let former = it.former();
     let id = it.create("one").id;
-    let take = |id: &str, node: &str| it.client.controller_unpublish_volume(&unpublish_from(id, node)).map(drop);
+    let take =
+        |id: &str, node: &str| it.client.controller_unpublish_volume(&unpublish_from(id, node)).map(drop);
     for node in ["node-1", ""] {
         take(&id, node).expect("it is not published");
         it.publish(&id, "node-1").expect("publish");
@@ -203,11 +214,14 @@ pub fn a_volume_is_taken_back(it: &Subject) {
 
 /// "ValidateVolumeCapabilities": supported only if all of it is; 5 for what is not there; a short message.
 pub fn capabilities_are_validated(it: &Subject) {
-    let formatted = wire::CreateVolumeRequest { volume_capabilities: vec![block(), mount("xfs")], ..it.volume("one") };
+    let formatted =
+        wire::CreateVolumeRequest { volume_capabilities: vec![block(), mount("xfs")], ..it.volume("one") };
     let made = it.client.create(&formatted).expect("create");
     let ask = |capabilities: &[wire::VolumeCapability], attributes: &Map| {
-        let request =
-            wire::ValidateVolumeCapabilitiesRequest { volume_attributes: attributes.clone(), ..validate(&made.id, capabilities) };
+        let request = wire::ValidateVolumeCapabilitiesRequest {
+            volume_attributes: attributes.clone(),
+            ..validate(&made.id, capabilities)
+        };
         let reply = it.client.validate_volume_capabilities(&request).expect("validate");
         assert!(reply.message.len() <= 128 && reply.supported == reply.message.is_empty(), "{reply:?}");
         reply.supported
@@ -221,13 +235,18 @@ pub fn capabilities_are_validated(it: &Subject) {
     assert!(!ask(&[block()], &other), "those are not its attributes");
     // As for CreateVolume.
     let several = validate(&made.id, &[mount("xfs"), block(), mount("ext4")]);
-    refused(it.client.validate_volume_capabilities(&several), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
+    refused(
+        it.client.validate_volume_capabilities(&several),
+        Code::INVALID_ARGUMENT,
+        &["\"xfs\"", "\"ext4\""],
+    );
     for id in ["nobody's".to_string(), it.former()] {
         refused(it.client.validate_volume_capabilities(&validate(&id, &[block()])), Code::NOT_FOUND, &[&id]);
     }
 }
 
-/// "ListVolumes": never more than asked for, each volume once, with its size and attributes; 10 for a token that is none.
+/// "ListVolumes": never more than asked for, each volume once, with its size and attributes; 10 for a token
+/// that is none.
 pub fn volumes_are_listed_page_by_page(it: &Subject) {
     let made: BTreeSet<String> = (0..5).map(|number| it.create(&format!("v{number}")).id).collect();
     for size in [0, 1, 2, 5, 6, u32::MAX] {
@@ -260,7 +279,8 @@ pub fn capacity_is_for_what_is_asked(it: &Subject) {
     // As for CreateVolume.
     let several = vec![mount("xfs"), block(), mount("ext4")];
     refused(ask(several, it.parameters.clone()), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
-    let with_xfs = it.parameters.clone().into_iter().chain(map(&[("csi.storage.k8s.io/fstype", "xfs")])).collect();
+    let with_xfs =
+        it.parameters.clone().into_iter().chain(map(&[("csi.storage.k8s.io/fstype", "xfs")])).collect();
     refused(ask(vec![mount("ext4")], with_xfs), Code::INVALID_ARGUMENT, &["\"xfs\"", "\"ext4\""]);
     refused(ask(vec![], map(&[("nobody's", "x")])), Code::INVALID_ARGUMENT, &["nobody's"]);
 }
@@ -268,17 +288,29 @@ pub fn capacity_is_for_what_is_asked(it: &Subject) {
 /// "ControllerProbe", "ControllerGetCapabilities", "GetPluginInfo", "GetNodeID".
 pub fn the_plugin_says_what_it_is(it: &Subject) {
     use wire::controller_service_capability::rpc::Type;
-    it.client.controller_probe(&wire::ControllerProbeRequest { version: version(), ..Default::default() }).expect("healthy");
+    it.client
+        .controller_probe(&wire::ControllerProbeRequest { version: version(), ..Default::default() })
+        .expect("healthy");
     let request = wire::ControllerGetCapabilitiesRequest { version: version(), ..Default::default() };
     let told = it.client.controller_get_capabilities(&request).expect("capabilities").capabilities;
     let told: Vec<Type> = told.iter().map(|capability| capability.rpc().type_.unwrap()).collect();
-    assert_eq!(told, [Type::CREATE_DELETE_VOLUME, Type::PUBLISH_UNPUBLISH_VOLUME, Type::LIST_VOLUMES, Type::GET_CAPACITY]);
+    assert_eq!(
+        told,
+        [Type::CREATE_DELETE_VOLUME, Type::PUBLISH_UNPUBLISH_VOLUME, Type::LIST_VOLUMES, Type::GET_CAPACITY]
+    );
     let request = wire::NodeGetCapabilitiesRequest { version: version(), ..Default::default() };
     assert!(it.client.node_get_capabilities(&request).expect("capabilities").capabilities.is_empty());
-    let info = it.client.get_plugin_info(&wire::GetPluginInfoRequest { version: version(), ..Default::default() });
+    let info =
+        it.client.get_plugin_info(&wire::GetPluginInfoRequest { version: version(), ..Default::default() });
     let info = info.expect("info");
-    assert_eq!((info.name.as_str(), info.vendor_version.as_str()), ("org.cephlet.csi", env!("CARGO_PKG_VERSION")));
-    let node = it.client.get_node_id(&wire::GetNodeIDRequest { version: version(), ..Default::default() }).expect("a node");
+    assert_eq!(
+        (info.name.as_str(), info.vendor_version.as_str()),
+        ("org.cephlet.csi", env!("CARGO_PKG_VERSION"))
+    );
+    let node = it
+        .client
+        .get_node_id(&wire::GetNodeIDRequest { version: version(), ..Default::default() })
+        .expect("a node");
     assert_eq!(node.node_id, "node-1");
 }
 
@@ -286,7 +318,10 @@ pub fn the_plugin_says_what_it_is(it: &Subject) {
 pub fn longest_node_id_fits() {
     let daemon = Setup::new().set("CEPHLET_NODE_ID", "n".repeat(cephlet::ids::MAX_NODE)).start();
     let client = Client::of(&daemon);
-    let told = client.get_node_id(&wire::GetNodeIDRequest { version: version(), ..Default::default() }).expect("a node").node_id;
+    let told = client
+        .get_node_id(&wire::GetNodeIDRequest { version: version(), ..Default::default() })
+        .expect("a node")
+        .node_id;
     assert!(told.len() == cephlet::ids::MAX_NODE && told.len() <= 128);
     let id = client.create(&volume_as("one", mib(8), block())).expect("create").id;
     client.controller_publish_volume(&publish_to(&id, &told, block())).expect("the node is known");

@@ -1,4 +1,5 @@
-//! A volume and the way it is used, through the steps of its life on a node. Paths are names in the test's directory.
+//! A volume and the way it is used, through the steps of its life on a node. Paths are names in the test's
+//! directory.
 
 use std::path::PathBuf;
 
@@ -28,8 +29,15 @@ impl<'a> TestVolume<'a> {
     #[track_caller]
     pub fn make(daemon: &'a Daemon, request: wire::CreateVolumeRequest) -> Self {
         let client = daemon.client();
-        let made = client.create(&request).unwrap_or_else(|error| panic!("create {}: {error:?}", request.name));
-        Self { daemon, client, id: made.volume_id, size: made.capacity_bytes, capability: request.volume_capabilities[0].clone() }
+        let made =
+            client.create(&request).unwrap_or_else(|error| panic!("create {}: {error:?}", request.name));
+        Self {
+            daemon,
+            client,
+            id: made.volume_id,
+            size: made.capacity_bytes,
+            capability: request.volume_capabilities[0].clone(),
+        }
     }
 
     /// A small ext4 volume that is staged at `stage` and published at `target`.
@@ -90,7 +98,9 @@ impl<'a> TestVolume<'a> {
 
     /// Makes the volume larger; gives its size.
     pub fn expand(&self, size: i64) -> Answer<i64> {
-        self.client.controller_expand_volume(&requests::expand(&self.id, size)).map(|reply| reply.capacity_bytes)
+        self.client
+            .controller_expand_volume(&requests::expand(&self.id, size))
+            .map(|reply| reply.capacity_bytes)
     }
 
     /// Lets device and file system follow; gives the device's size.

@@ -1,8 +1,9 @@
-//! What the failures of Ceph's tools mean, as far as they mean the same whatever was asked. Tried with Ceph 16.2.
+//! What the failures of Ceph's tools mean, as far as they mean the same whatever was asked. Tried with Ceph
+//! 16.2.
 //!
-//! `rbd` ends with an errno as its status, but with 1 for EPERM and for much else; `rados` always with 1; `ceph` with an errno
-//! where the cluster has refused, and with 1 or 13 where it could not connect. So texts are looked at, and the status where it
-//! is beyond doubt.
+//! `rbd` ends with an errno as its status, but with 1 for EPERM and for much else; `rados` always with 1;
+//! `ceph` with an errno where the cluster has refused, and with 1 or 13 where it could not connect. So texts
+//! are looked at, and the status where it is beyond doubt.
 
 use std::fmt;
 
@@ -37,7 +38,8 @@ enum Reason {
     Blocklisted,
 }
 
-/// The user is unknown or has another key. `rbd` says no more than that it could not connect, and ends with 13 or with 1.
+/// The user is unknown or has another key. `rbd` says no more than that it could not connect, and ends with
+/// 13 or with 1.
 const REFUSED: [&str; 8] = [
     "handle_auth_bad_method",
     "failed to decode key",
@@ -64,10 +66,16 @@ const UNREACHABLE: [&str; 9] = [
 
 const BLOCKLISTED: &str = "(108) Cannot send after transport endpoint shutdown";
 
-const FORBIDDEN: [&str; 4] = ["(1) Operation not permitted", "Operation not permitted", "Error EACCES", "(13) Permission denied"];
+const FORBIDDEN: [&str; 4] =
+    ["(1) Operation not permitted", "Operation not permitted", "Error EACCES", "(13) Permission denied"];
 
-const FULL: [&str; 5] =
-    ["(28) No space left on device", "(122) Disk quota exceeded", "Error ENOSPC", "Error EDQUOT", "error 28:"];
+const FULL: [&str; 5] = [
+    "(28) No space left on device",
+    "(122) Disk quota exceeded",
+    "Error ENOSPC",
+    "Error EDQUOT",
+    "error 28:",
+];
 
 impl Failure {
     pub(super) fn new(access: &Access, error: CommandError) -> Self {
@@ -92,8 +100,8 @@ impl Failure {
         self.stderr().contains(text)
     }
 
-    /// Whether the tool could not do its work at all: the cluster was not reached, or refused the user. What its status would
-    /// mean otherwise (2 for "no such image") means nothing then.
+    /// Whether the tool could not do its work at all: the cluster was not reached, or refused the user. What
+    /// its status would mean otherwise (2 for "no such image") means nothing then.
     pub fn is_of_access(&self) -> bool {
         self.reason().is_some()
     }
@@ -169,24 +177,30 @@ impl Inner {
         match reason {
             Reason::Unreachable => {
                 format!(
-                    "{cluster} was not reached at its monitors {monitors}: check that they run and that this host reaches them"
+                    "{cluster} was not reached at its monitors {monitors}: check that they run and that this \
+                     host reaches them"
                 )
             }
             Reason::Hung => format!(
-                "{cluster} (monitors {monitors}) did not answer in time: look at `ceph -s` there; writes to a full pool, or to one \
+                "{cluster} (monitors {monitors}) did not answer in time: look at `ceph -s` there; writes to \
+                 a full pool, or to one \
                  without enough OSDs, wait"
             ),
             Reason::Blocklisted => format!("{cluster} has shut this host out, see `ceph osd blocklist ls`"),
             Reason::Refused => format!(
-                "{cluster} refused {user}: the user does not exist there, has another key or no mon caps: compare its key here \
+                "{cluster} refused {user}: the user does not exist there, has another key or no mon caps: \
+                 compare its key here \
                  ({}) with `ceph auth get {user}`",
                 self.access.key_from()
             ),
             Reason::Forbidden => format!(
-                "{user} may not do this in {cluster}: give it caps, for example `ceph auth caps {user} mon 'profile rbd' osd \
+                "{user} may not do this in {cluster}: give it caps, for example `ceph auth caps {user} mon \
+                 'profile rbd' osd \
                  'profile rbd pool=POOL' mgr 'profile rbd pool=POOL'`"
             ),
-            Reason::Full => format!("{cluster} has no room: the cluster, the pool or its quota is full, see `ceph df detail`"),
+            Reason::Full => format!(
+                "{cluster} has no room: the cluster, the pool or its quota is full, see `ceph df detail`"
+            ),
         }
     }
 
@@ -207,7 +221,8 @@ impl Inner {
     fn without_log_lines(mut self) -> Self {
         let is_log = |line: &str| line.starts_with("20") && line.as_bytes().get(10) == Some(&b'T');
         if let CommandError::Failed { stderr_tail, .. } = &mut self.error {
-            let own: Vec<&str> = stderr_tail.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
+            let own: Vec<&str> =
+                stderr_tail.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
             if !own.is_empty() {
                 *stderr_tail = own.join("\n");
             }

@@ -23,7 +23,9 @@ fn access() -> Access {
 fn failure(status: i32, stderr: &str) -> Failure {
     let runner = FakeRunner::default();
     runner.expect_failure(&["rbd", "info"], status, stderr);
-    access().run(&runner, &Call::internal("test"), &Cmd::new(Tool::Rbd, Class::Question).arg("info")).unwrap_err()
+    access()
+        .run(&runner, &Call::internal("test"), &Cmd::new(Tool::Rbd, Class::Question).arg("info"))
+        .unwrap_err()
 }
 
 #[track_caller]
@@ -37,7 +39,8 @@ fn means(status: i32, stderr: &str, kind: Kind, parts: &[&str]) {
     }
 }
 
-const BAD_METHOD: &str = "2026-11-21T08:49:20.190+0000 7fd91f5726c0 -1 monclient(hunting): handle_auth_bad_method server \
+const BAD_METHOD: &str = "2026-11-21T08:49:20.190+0000 7fd91f5726c0 -1 monclient(hunting): \
+                          handle_auth_bad_method server \
                           allowed_methods [2] but i only support [2,1]\n";
 
 #[test]
@@ -55,12 +58,23 @@ fn a_user_that_is_refused() {
 #[test]
 fn a_cluster_that_is_not_reached() {
     let parts = ["v1:10.0.0.1:6789", "check that they run"];
-    let timed_out = "2026-11-21T08:49:26.894+0000 7fa8c9878380  0 monclient(hunting): authenticate timed out after 20\n";
+    let timed_out =
+        "2026-11-21T08:49:26.894+0000 7fa8c9878380  0 monclient(hunting): authenticate timed out after 20\n";
     means(110, &format!("{timed_out}rbd: couldn't connect to the cluster!\n"), Kind::Unavailable, &parts);
     means(1, "failed to fetch mon config (--no-mon-config to skip)\n", Kind::Unavailable, &parts);
-    means(1, &format!("{timed_out}couldn't connect to cluster: (110) Connection timed out\n"), Kind::Unavailable, &parts);
+    means(
+        1,
+        &format!("{timed_out}couldn't connect to cluster: (110) Connection timed out\n"),
+        Kind::Unavailable,
+        &parts,
+    );
     means(1, "[errno 110] RADOS timed out (error connecting to the cluster)\n", Kind::Unavailable, &parts);
-    means(22, "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n", Kind::Unavailable, &parts);
+    means(
+        22,
+        "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n",
+        Kind::Unavailable,
+        &parts,
+    );
 }
 
 #[test]
@@ -73,7 +87,12 @@ fn a_user_that_may_not() {
     ] {
         means(1, stderr, Kind::Precondition, &parts);
     }
-    means(13, "Error EACCES: access denied: does your client key have mgr caps?\n", Kind::Precondition, &parts);
+    means(
+        13,
+        "Error EACCES: access denied: does your client key have mgr caps?\n",
+        Kind::Precondition,
+        &parts,
+    );
 }
 
 #[test]
@@ -87,22 +106,41 @@ fn a_cluster_that_is_full_or_has_shut_us_out() {
 #[test]
 fn what_hangs_is_told_with_its_monitors() {
     let after = Duration::from_secs(30);
-    let hung = CommandError::TimedOut { command: "rbd info".into(), after, reaped: true, stderr_tail: String::new() };
+    let hung = CommandError::TimedOut {
+        command: "rbd info".into(),
+        after,
+        reaped: true,
+        stderr_tail: String::new(),
+    };
     let error = Failure::new(&access(), hung).into_error("volume v");
     assert_eq!(error.kind(), Kind::Timeout);
-    assert!(error.message().contains("\"main\" (monitors v1:10.0.0.1:6789) did not answer in time"), "{error}");
+    assert!(
+        error.message().contains("\"main\" (monitors v1:10.0.0.1:6789) did not answer in time"),
+        "{error}"
+    );
     let waiting = CommandError::Expired { command: "rbd info".into(), waited: after };
     let error = Failure::new(&access(), waiting).into_error("volume v");
-    assert!(error.kind() == Kind::Timeout && error.message().contains("\"main\" (monitors v1:10.0.0.1:6789)"), "{error}");
+    assert!(
+        error.kind() == Kind::Timeout && error.message().contains("\"main\" (monitors v1:10.0.0.1:6789)"),
+        "{error}"
+    );
 }
 
 #[test]
 fn what_the_tool_was_asked_is_left_to_the_caller() {
-    let failure = failure(2, &format!("rbd: error opening image i: (2) No such file or directory\n{}", "2026-11-21T08:57 log\n"));
+    let failure = failure(
+        2,
+        &format!("rbd: error opening image i: (2) No such file or directory\n{}", "2026-11-21T08:57 log\n"),
+    );
     assert!(!failure.is_of_access());
     assert_eq!(failure.status(), Some(2));
     assert!(failure.says("No such file") && !failure.says("namespace"));
     let error = failure.into_error("volume v");
-    let message = "volume v: rbd: error opening image i: (2) No such file or directory (exit status 2 of `rbd info`)";
-    assert_eq!((error.kind(), error.message()), (Kind::Internal, message), "the tool's own words, not a library's log");
+    let message =
+        "volume v: rbd: error opening image i: (2) No such file or directory (exit status 2 of `rbd info`)";
+    assert_eq!(
+        (error.kind(), error.message()),
+        (Kind::Internal, message),
+        "the tool's own words, not a library's log"
+    );
 }

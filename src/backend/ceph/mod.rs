@@ -1,4 +1,5 @@
-//! What every backend on Ceph shares: who asks which cluster, and how a Ceph tool is run and its failure understood.
+//! What every backend on Ceph shares: who asks which cluster, and how a Ceph tool is run and its failure
+//! understood.
 
 mod failure;
 
@@ -12,8 +13,9 @@ use crate::error::Result;
 use crate::exec::{Class, Cmd, Output, Runner, Tool};
 use crate::secrets::Secrets;
 
-/// How long a tool tries to reach the cluster, in seconds: less than any deadline of ours, so that it can still say what it
-/// failed at, and longer than monitors take to elect a leader. By default a tool tries for five minutes.
+/// How long a tool tries to reach the cluster, in seconds: less than any deadline of ours, so that it can
+/// still say what it failed at, and longer than monitors take to elect a leader. By default a tool tries for
+/// five minutes.
 const CONNECT_SECONDS: &str = "20";
 
 /// A cluster and the credentials to reach it with.
@@ -35,8 +37,8 @@ impl Access {
         Ok(Self { cluster, credentials })
     }
 
-    /// A Ceph tool with what it needs to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id USER`, and
-    /// `--keyfile` with the key in memory, where it is not the tool's business to find it.
+    /// A Ceph tool with what it needs to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id
+    /// USER`, and `--keyfile` with the key in memory, where it is not the tool's business to find it.
     ///
     /// The commands of a cluster share their places ([`Cmd::share`]).
     pub fn command(&self, tool: Tool, class: Class) -> Cmd {
@@ -98,7 +100,8 @@ mod tests {
     #[test]
     fn a_command_reaches_the_cluster_with_or_without_a_conf() {
         let cmd = access(None, Some(KEY)).command(Tool::Rbd, Class::Question).arg("ls");
-        let text = "rbd -c /dev/null -m \"[v2:10.0.0.1:3300,v1:10.0.0.1:6789]\" --id web --keyfile /proc/self/fd/3 \
+        let text = "rbd -c /dev/null -m \"[v2:10.0.0.1:3300,v1:10.0.0.1:6789]\" --id web --keyfile \
+                    /proc/self/fd/3 \
                     --client-mount-timeout 20 ls";
         assert_eq!(cmd.to_string(), text);
         assert_eq!(cmd.memory_files().collect::<Vec<_>>(), [KEY]);

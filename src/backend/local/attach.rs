@@ -1,8 +1,8 @@
 //! Volumes as loop devices of this node.
 //!
-//! Another process may delete a volume while this one attaches it: the deletion takes an exclusive flock(2), the loop device a
-//! shared one. Who comes second is refused, except where the image was opened before and locked after the deletion; that one
-//! is found by looking again once the device is there.
+//! Another process may delete a volume while this one attaches it: the deletion takes an exclusive flock(2),
+//! the loop device a shared one. Who comes second is refused, except where the image was opened before and
+//! locked after the deletion; that one is found by looking again once the device is there.
 
 use super::Local;
 use super::publish::READ_ONLY;
@@ -15,15 +15,23 @@ use crate::ids::VolumeId;
 use crate::sys::loopdev::LoopDevice;
 
 impl Local {
-    pub(super) fn attach_volume(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
+    pub(super) fn attach_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+    ) -> Result<Device> {
         let found = self.existing(id)?;
         if found.image.is_none() {
             return Err(Error::precondition(format!("volume {id} cannot be attached: its image is missing")));
         }
         let path = self.volumes.image_path(&id.object);
-        let read_only = context.read_only || context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
-        let device =
-            self.loops.attach(call, &path, read_only).map_err(|error| error.context(format_args!("attach volume {id}")))?;
+        let read_only =
+            context.read_only || context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
+        let device = self
+            .loops
+            .attach(call, &path, read_only)
+            .map_err(|error| error.context(format_args!("attach volume {id}")))?;
         // The same incarnation before and after: it was there all the time.
         let incarnation = |found: &Found| found.record.as_ref().ok().map(|record| record.incarnation.clone());
         if self.look_up(id)?.is_some_and(|now| incarnation(&now) == incarnation(&found)) {
@@ -43,18 +51,24 @@ impl Local {
         if id.place != self.place() || !is_name(&id.object) {
             return Ok(None);
         }
-        let other = self.look(&id.object)?.is_some_and(|found| found.record.is_ok_and(|record| !id.means(&record.incarnation)));
+        let other = self
+            .look(&id.object)?
+            .is_some_and(|found| found.record.is_ok_and(|record| !id.means(&record.incarnation)));
         if other { Ok(None) } else { self.loops.find(&self.volumes.image_path(&id.object)) }
     }
 
     pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId) -> Result<()> {
         let Some(device) = self.device_of(id)? else { return Ok(()) };
-        let detached = self.loops.detach(call, &device).map_err(|error| error.context(format_args!("detach volume {id}")))?;
+        let detached = self
+            .loops
+            .detach(call, &device)
+            .map_err(|error| error.context(format_args!("detach volume {id}")))?;
         if detached {
             return Ok(());
         }
         Err(Error::precondition(format!(
-            "volume {id} cannot be detached: it is {}, and something has it open; unmount it, stop what uses it, try again",
+            "volume {id} cannot be detached: it is {}, and something has it open; unmount it, stop what uses \
+             it, try again",
             self.users_of(&device)?
         )))
     }

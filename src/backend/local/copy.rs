@@ -1,12 +1,13 @@
 //! Copies of images: for snapshots, for volumes made from snapshots and for volumes made from volumes.
 //!
-//! Where the file system shares blocks between files (xfs, btrfs: reflink), a copy is one atomic step, whatever the size, and can be
-//! taken of a volume in use: the file system on it is frozen for that moment. A volume in use as a block device is copied as a
-//! power cut would leave it. Elsewhere the data is copied, holes left out, and the source must not change meanwhile, so it must
-//! not be attached.
+//! Where the file system shares blocks between files (xfs, btrfs: reflink), a copy is one atomic step,
+//! whatever the size, and can be taken of a volume in use: the file system on it is frozen for that moment. A
+//! volume in use as a block device is copied as a power cut would leave it. Elsewhere the data is copied,
+//! holes left out, and the source must not change meanwhile, so it must not be attached.
 //!
 //! Locks are flock(2) on the source's image, so that other processes keep to them:
-//! - an attached volume: shared, held by its loop device; who attaches one that is locked exclusively gets UNAVAILABLE;
+//! - an attached volume: shared, held by its loop device; who attaches one that is locked exclusively gets
+//!   UNAVAILABLE;
 //! - the source of a reflink, or a snapshot (which nobody attaches): shared, against deletion;
 //! - a volume whose data is copied: exclusive, against being attached in the middle of it;
 //! - deletion: exclusive.
@@ -57,7 +58,8 @@ impl SourceImage {
 pub(super) fn has_reflink(pending: &Arc<Pending>) -> Result<bool> {
     let (from, to) = (pending.draft()?, pending.draft()?);
     let (source, target) = (from.make_image()?, to.make_image()?);
-    rustix::io::pwrite(&source, &[1; 4096], 0).map_err(|errno| failed("write to the directory of local volumes", errno))?;
+    rustix::io::pwrite(&source, &[1; 4096], 0)
+        .map_err(|errno| failed("write to the directory of local volumes", errno))?;
     Ok(fs::ioctl_ficlone(&target, &source).is_ok())
 }
 
@@ -66,28 +68,49 @@ impl Local {
     pub(super) fn open_source(&self, shelf: &Shelf, object: &str, what: String) -> Result<SourceImage> {
         let path = shelf.image_path(object);
         let is_volume = std::ptr::eq(shelf, &self.volumes);
-        let gone = || Error::not_found(format!("{what}, the source, does not exist: its image {} is missing", path.display()));
+        let gone = || {
+            Error::not_found(format!(
+                "{what}, the source, does not exist: its image {} is missing",
+                path.display()
+            ))
+        };
         let file = shelf.open_image(object, OFlags::RDONLY)?.ok_or_else(gone)?;
         let exclusive = is_volume && !self.reflink;
-        let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+        let how = if exclusive {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
         let Some(file) = Locked::by(file, how, &path)? else { return Err(self.source_in_use(&path, &what)?) };
         let stat = look(file.file(), &path)?;
         // Deleted between being opened and being locked.
         if stat.st_nlink == 0 {
             return Err(gone());
         }
-        Ok(SourceImage { file, path, size: length(&stat), allocated: allocated(&stat), what, is_volume, fs_type: None })
+        Ok(SourceImage {
+            file,
+            path,
+            size: length(&stat),
+            allocated: allocated(&stat),
+            what,
+            is_volume,
+            fs_type: None,
+        })
     }
 
     fn source_in_use(&self, path: &Path, what: &str) -> Result<Error> {
         Ok(match self.loops.find(path)? {
             Some(device) => Error::precondition(format!(
-                "{what} is attached as {}, and the file system of {} cannot share blocks between files (no reflink), so it could \
-                 change while it is copied: unstage and unpublish it first, or put CEPHLET_LOCAL_DIR on xfs or btrfs",
+                "{what} is attached as {}, and the file system of {} cannot share blocks between files (no \
+                 reflink), so it could \
+                 change while it is copied: unstage and unpublish it first, or put CEPHLET_LOCAL_DIR on xfs \
+                 or btrfs",
                 device.path.display(),
                 self.root.display()
             )),
-            None => Error::unavailable(format!("{what} is being copied, attached or deleted by another operation: try again")),
+            None => Error::unavailable(format!(
+                "{what} is being copied, attached or deleted by another operation: try again"
+            )),
         })
     }
 
@@ -101,8 +124,9 @@ impl Local {
         let image = draft.make_image()?;
         crash::point("copy");
         if self.reflink {
-            fs::ioctl_ficlone(&image, source.file.file())
-                .map_err(|errno| failed(format_args!("clone {} for a copy of {}", source.path.display(), source.what), errno))?;
+            fs::ioctl_ficlone(&image, source.file.file()).map_err(|errno| {
+                failed(format_args!("clone {} for a copy of {}", source.path.display(), source.what), errno)
+            })?;
         } else {
             self.copy_data(call, source, &image)?;
         }
@@ -118,9 +142,16 @@ impl Local {
         }
     }
 
-    /// Freezes, clones and thaws in a helper, which thaws whatever happens to us. A file tells the next start where to thaw in
-    /// case the helper is killed too; it need not be synced, since a machine that restarts has nothing frozen.
-    fn clone_frozen(&self, call: &Call, source: &SourceImage, draft: &Draft, mount_points: &[PathBuf]) -> Result<File> {
+    /// Freezes, clones and thaws in a helper, which thaws whatever happens to us. A file tells the next start
+    /// where to thaw in case the helper is killed too; it need not be synced, since a machine that restarts
+    /// has nothing frozen.
+    fn clone_frozen(
+        &self,
+        call: &Call,
+        source: &SourceImage,
+        draft: &Draft,
+        mount_points: &[PathBuf],
+    ) -> Result<File> {
         let marker = format!("{FREEZE}{}", self.pending.random_digits()?);
         let path = self.pending.directory().path().join(&marker);
         let places: Vec<_> = mount_points.iter().map(|path| path.as_os_str().as_bytes()).collect();
@@ -152,7 +183,9 @@ impl Local {
         match self.loops.thaw(call, mount_point) {
             // Unmounted, so not frozen.
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
-            Err(error) => log::error!("{shown} may still be frozen, run `fsfreeze --unfreeze {shown}`: {error}"),
+            Err(error) => {
+                log::error!("{shown} may still be frozen, run `fsfreeze --unfreeze {shown}`: {error}")
+            }
             Ok(()) => {}
         }
     }
@@ -164,8 +197,8 @@ impl Local {
             call.step(format!("copying {}: {} of {} MiB", source.what, copied >> 20, source.allocated >> 20));
             Ok(())
         };
-        copy_sparse(source.file.file(), image, show)
-            .map(drop)
-            .map_err(|error| Error::io(format_args!("copy {} ({})", source.path.display(), source.what), &error))
+        copy_sparse(source.file.file(), image, show).map(drop).map_err(|error| {
+            Error::io(format_args!("copy {} ({})", source.path.display(), source.what), &error)
+        })
     }
 }

@@ -24,7 +24,10 @@ impl Room {
     pub fn of(directory: &Directory) -> Result<Self> {
         let found = fs::fstatvfs(directory.fd())
             .map_err(|errno| failed(format_args!("ask how full {} is", directory.path().display()), errno))?;
-        Ok(Self { free: found.f_bavail.saturating_mul(found.f_frsize), total: found.f_blocks.saturating_mul(found.f_frsize) })
+        Ok(Self {
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+        })
     }
 
     /// The largest volume that may be made now.
@@ -39,14 +42,16 @@ impl Room {
             return Ok(());
         }
         Err(Error::no_space(format!(
-            "a volume of {size} bytes needs {missing} more, and the file system of local volumes has {} bytes free: \
+            "a volume of {size} bytes needs {missing} more, and the file system of local volumes has {} \
+             bytes free: \
              ask for less, or free space there",
             self.free
         )))
     }
 }
 
-/// Bytes of the file that have blocks. Blocks are counted in 512 bytes, whatever the file system's are (stat(2)).
+/// Bytes of the file that have blocks. Blocks are counted in 512 bytes, whatever the file system's are
+/// (stat(2)).
 pub(super) fn allocated(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
 }
@@ -56,18 +61,31 @@ pub(super) fn length(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Gives a new image its length, with all its blocks if it is to be preallocated. The room for it is checked after the length, so
-/// that a size which the file system can never have is told from one it has no space for now.
-pub(super) fn finish(image: &File, path: &Path, size: u64, preallocate: bool, directory: &Directory) -> Result<()> {
+/// Gives a new image its length, with all its blocks if it is to be preallocated. The room for it is checked
+/// after the length, so that a size which the file system can never have is told from one it has no space for
+/// now.
+pub(super) fn finish(
+    image: &File,
+    path: &Path,
+    size: u64,
+    preallocate: bool,
+    directory: &Directory,
+) -> Result<()> {
     let present = allocated(&look(image, path)?);
     lengthen(image, path, size)?;
     Room::of(directory)?.check(size, present)?;
     if preallocate { fill(image, path, size) } else { Ok(()) }
 }
 
-/// Makes an image longer that may be in use. The length comes last and is never taken back: the loop device, and the file system on
-/// it, may have grown in that moment. On failure the image is as it was.
-pub(super) fn grow(image: &File, path: &Path, size: u64, preallocate: bool, directory: &Directory) -> Result<()> {
+/// Makes an image longer that may be in use. The length comes last and is never taken back: the loop device,
+/// and the file system on it, may have grown in that moment. On failure the image is as it was.
+pub(super) fn grow(
+    image: &File,
+    path: &Path,
+    size: u64,
+    preallocate: bool,
+    directory: &Directory,
+) -> Result<()> {
     let stat = look(image, path)?;
     Room::of(directory)?.check(size, allocated(&stat))?;
     if preallocate && let Err(error) = fill(image, path, size) {
@@ -107,7 +125,8 @@ fn fill(image: &File, path: &Path, size: u64) -> Result<()> {
     crash::point("allocated");
     filled.map_err(|errno| match errno {
         Errno::OPNOTSUPP => Error::invalid(format!(
-            "the parameter \"preallocate\" is true, but the file system of {} cannot allocate ahead: leave the parameter out",
+            "the parameter \"preallocate\" is true, but the file system of {} cannot allocate ahead: leave \
+             the parameter out",
             path.display()
         )),
         errno => failed(format_args!("allocate {size} bytes for {}", path.display()), errno),

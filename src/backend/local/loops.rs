@@ -11,8 +11,8 @@ use crate::sys::copy::Reflink;
 use crate::sys::loopdev::{self, Detached, LoopDevice};
 use crate::sys::mountinfo::{Mount, Mounts};
 
-/// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage is done by a helper;
-/// looking is done here.
+/// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage
+/// is done by a helper; looking is done here.
 pub trait Loops: Debug + Send + Sync {
     /// Why no volume can be attached and mounted here at all, if so.
     fn usable(&self) -> Result<()>;
@@ -26,8 +26,8 @@ pub trait Loops: Debug + Send + Sync {
     /// Where file systems on the device are mounted.
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
 
-    /// Attaches the image, or finds the device it is attached as. The device keeps a shared flock(2) of the image as long as it is
-    /// there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
+    /// Attaches the image, or finds the device it is attached as. The device keeps a shared flock(2) of the
+    /// image as long as it is there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
     /// Detaches the device. False if it is in use, and goes when it no longer is.
@@ -36,8 +36,10 @@ pub trait Loops: Debug + Send + Sync {
     /// Lets the device follow the length of its image.
     fn grow(&self, call: &Call, device: &Path) -> Result<()>;
 
-    /// Freezes what is mounted at these places, makes `target`, which must not exist, a reflink of `source`, and thaws.
-    fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()>;
+    /// Freezes what is mounted at these places, makes `target`, which must not exist, a reflink of `source`,
+    /// and thaws.
+    fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path)
+    -> Result<()>;
 
     /// Thaws the file system mounted at a place; one that is not frozen is thawed.
     fn thaw(&self, call: &Call, mount_point: &Path) -> Result<()>;
@@ -48,14 +50,19 @@ impl Loops for Kernel {
         self.can_mount()?;
         match Path::new(loopdev::CONTROL).exists() {
             true => Ok(()),
-            false => Err(Error::precondition(format!("{} is missing: load the loop driver (modprobe loop)", loopdev::CONTROL))),
+            false => Err(Error::precondition(format!(
+                "{} is missing: load the loop driver (modprobe loop)",
+                loopdev::CONTROL
+            ))),
         }
     }
 
-    /// Asks sysfs, which opens no device, and only if a file called `OBJECT/image` is attached compares inodes: the same path in
-    /// sysfs may be another file, or another path the same one, where mounts differ (containers, and after their restart).
+    /// Asks sysfs, which opens no device, and only if a file called `OBJECT/image` is attached compares
+    /// inodes: the same path in sysfs may be another file, or another path the same one, where mounts differ
+    /// (containers, and after their restart).
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
-        let failed = |error| Error::io(format_args!("look for the loop device of {}", image.display()), &error);
+        let failed =
+            |error| Error::io(format_args!("look for the loop device of {}", image.display()), &error);
         if !loopdev::attached().map_err(failed)?.iter().any(|(_, file)| may_be(file, image)) {
             return Ok(None);
         }
@@ -86,12 +93,19 @@ impl Loops for Kernel {
         self.grow_loop(call, device).map(drop)
     }
 
-    fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()> {
+    fn clone_frozen(
+        &self,
+        call: &Call,
+        mount_points: &[PathBuf],
+        source: &Path,
+        target: &Path,
+    ) -> Result<()> {
         match Kernel::clone_frozen(self, call, mount_points, source, target)? {
             Reflink::Cloned => Ok(()),
-            Reflink::Unsupported => {
-                Err(Error::internal(format!("{} cannot be cloned, though other files of its file system can", source.display())))
-            }
+            Reflink::Unsupported => Err(Error::internal(format!(
+                "{} cannot be cloned, though other files of its file system can",
+                source.display()
+            ))),
         }
     }
 
@@ -102,12 +116,17 @@ impl Loops for Kernel {
 
 /// Whether two paths end alike, in directory and file.
 fn may_be(file: &Path, image: &Path) -> bool {
-    file.file_name() == image.file_name() && file.parent().map(Path::file_name) == image.parent().map(Path::file_name)
+    file.file_name() == image.file_name()
+        && file.parent().map(Path::file_name) == image.parent().map(Path::file_name)
 }
 
 fn mounts_where(device: &LoopDevice, wanted: impl Fn(&Mount, &Device) -> bool) -> Result<Vec<PathBuf>> {
     let failed = |error| Error::io(format_args!("look where {} is mounted", device.path.display()), &error);
     let device = Device::at(&device.path).map_err(failed)?;
     let mounts = Mounts::read().map_err(failed)?;
-    Ok(mounts.of_device(&device).filter(|mount| wanted(mount, &device)).map(|mount| mount.mount_point.clone()).collect())
+    Ok(mounts
+        .of_device(&device)
+        .filter(|mount| wanted(mount, &device))
+        .map(|mount| mount.mount_point.clone())
+        .collect())
 }

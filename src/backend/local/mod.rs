@@ -13,7 +13,8 @@
 
 //! Volumes and snapshots do not depend on each other: either can be deleted first.
 
-//! An operator may put a directory with an `image` and no `record` into `volumes/`: it is used by its ID without incarnation.
+//! An operator may put a directory with an `image` and no `record` into `volumes/`: it is used by its ID
+//! without incarnation.
 
 mod attach;
 mod copy;
@@ -42,8 +43,8 @@ pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Locked, Pending, Shelf};
 use super::{
-    Backend, Begin, BeginWith, Capacity, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext, Part, Publication,
-    Snapshot, SnapshotFilter, Unpublished, Volume,
+    Backend, Begin, BeginWith, Capacity, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext,
+    Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -72,12 +73,19 @@ pub struct Local {
 }
 
 impl Local {
-    /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. `controller` says whether this
-    /// copy of the daemon makes and deletes volumes; only then [`Backend::recover`] is to be called.
+    /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`.
+    /// `controller` says whether this copy of the daemon makes and deletes volumes; only then
+    /// [`Backend::recover`] is to be called.
     ///
     /// # Errors
     /// The directory cannot be made or, for a controller, not be written to; the message says why.
-    pub fn open(root: PathBuf, node: &str, plugin: &str, loops: Arc<dyn Loops>, controller: bool) -> Result<Self> {
+    pub fn open(
+        root: PathBuf,
+        node: &str,
+        plugin: &str,
+        loops: Arc<dyn Loops>,
+        controller: bool,
+    ) -> Result<Self> {
         let pending = Arc::new(Pending::ensure(root.join("pending"))?);
         Ok(Self {
             volumes: Shelf::ensure(root.join("volumes"), &pending)?,
@@ -88,14 +96,22 @@ impl Local {
             lock: Mutex::default(),
             root,
             pending,
-            node_trouble: loops.usable().err().inspect(|trouble| log::warn!("no local volume can be attached here: {trouble}")),
+            node_trouble: loops
+                .usable()
+                .err()
+                .inspect(|trouble| log::warn!("no local volume can be attached here: {trouble}")),
             loops,
             controller,
         })
     }
 
     fn place(&self) -> Place {
-        Place { backend: NAME.into(), cluster: self.node.clone(), pool: String::new(), namespace: String::new() }
+        Place {
+            backend: NAME.into(),
+            cluster: self.node.clone(),
+            pool: String::new(),
+            namespace: String::new(),
+        }
     }
 
     fn segment(&self) -> Map {
@@ -109,7 +125,8 @@ impl Local {
         let file = file.map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
         let Some(lock) = Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)? else {
             return Err(Error::precondition(format!(
-                "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or give this one another \
+                "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or \
+                 give this one another \
                  CEPHLET_LOCAL_DIR",
                 self.root.display(),
                 path.display()
@@ -119,7 +136,8 @@ impl Local {
         Ok(())
     }
 
-    /// Removes what a crash left half made or half removed. One thing that resists does not keep the daemon from starting.
+    /// Removes what a crash left half made or half removed. One thing that resists does not keep the daemon
+    /// from starting.
     fn sweep(&self) -> Result<()> {
         let names = self.pending.directory().names()?;
         self.thaw_left_over(&Call::internal("recover"), &names);
@@ -137,7 +155,8 @@ impl Local {
             return Ok(());
         }
         Err(Error::no_space(format!(
-            "{}: a local volume made here is reachable only where {} = {:?}, which accessibility_requirements does not allow: ask \
+            "{}: a local volume made here is reachable only where {} = {:?}, which \
+             accessibility_requirements does not allow: ask \
              the plugin on an allowed node",
             ANOTHER_NODE, self.topology_key, self.node
         )))
@@ -189,14 +208,20 @@ impl Backend for Local {
     fn supports(&self, capability: &Capability) -> Result<()> {
         if capability.mode.is_multi_node() {
             return Err(Error::invalid(format!(
-                "a local volume is reachable from its own node only, so the access mode {:?} is not possible: use a single-node mode",
+                "a local volume is reachable from its own node only, so the access mode {:?} is not \
+                 possible: use a single-node mode",
                 capability.mode
             )));
         }
         match &capability.access {
-            Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => Err(
-                Error::invalid(format!("the file system {fs_type:?} is not possible: allowed are {}", FILE_SYSTEMS.join(", "))),
-            ),
+            Access::Mount { fs_type, .. }
+                if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) =>
+            {
+                Err(Error::invalid(format!(
+                    "the file system {fs_type:?} is not possible: allowed are {}",
+                    FILE_SYSTEMS.join(", ")
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -223,7 +248,11 @@ impl Backend for Local {
         Settings::parse(parameters, &Map::new())?;
         let room = Room::of(self.volumes.directory())?;
         let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);
-        Ok(Capacity { available: room.free.saturating_sub(promised), largest: room.largest(), smallest: size::SMALLEST })
+        Ok(Capacity {
+            available: room.free.saturating_sub(promised),
+            largest: room.largest(),
+            smallest: size::SMALLEST,
+        })
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, _secrets: &Secrets) -> Result<u64> {
@@ -235,11 +264,23 @@ impl Backend for Local {
         parameters::refuse_mutable(parameters)
     }
 
-    fn publish(&self, _call: &Call, id: &VolumeId, publication: &Publication, _secrets: &Secrets) -> Result<Map> {
+    fn publish(
+        &self,
+        _call: &Call,
+        id: &VolumeId,
+        publication: &Publication,
+        _secrets: &Secrets,
+    ) -> Result<Map> {
         self.publish_volume(id, publication)
     }
 
-    fn unpublish(&self, _call: &Call, id: &VolumeId, node: Option<&str>, _secrets: &Secrets) -> Result<Unpublished> {
+    fn unpublish(
+        &self,
+        _call: &Call,
+        id: &VolumeId,
+        node: Option<&str>,
+        _secrets: &Secrets,
+    ) -> Result<Unpublished> {
         self.unpublish_volume(id, node)
     }
 
@@ -255,7 +296,13 @@ impl Backend for Local {
         self.look_up_snapshot(id)
     }
 
-    fn list_snapshots(&self, _call: &Call, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+    fn list_snapshots(
+        &self,
+        _call: &Call,
+        filter: &SnapshotFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<Part<Snapshot>> {
         self.snapshots_after(filter, after, limit)
     }
 

@@ -9,15 +9,17 @@ const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The image gets all its blocks when it is made, so that it cannot run out of space. A reflink copy gets the blocks that its
-    /// source does not have; those it shares are still copied when they are first written to.
+    /// The image gets all its blocks when it is made, so that it cannot run out of space. A reflink copy gets
+    /// the blocks that its source does not have; those it shares are still copied when they are first written
+    /// to.
     pub preallocate: bool,
     /// The file system for stages that name none.
     pub fs_type: Option<String>,
 }
 
 impl Settings {
-    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is known.
+    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is
+    /// known.
     pub fn parse(parameters: &Map, mutable: &Map) -> Result<Self> {
         refuse_mutable(mutable)?;
         let mut settings = Self::default();
@@ -33,7 +35,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The file system a new volume is for: as its parameters say, else as it will be used, else as its source is.
+    /// The file system a new volume is for: as its parameters say, else as it will be used, else as its
+    /// source is.
     pub fn fs_type_for(&self, uses: &[Capability], source: Option<String>) -> Option<String> {
         let asked = uses.iter().find_map(|capability| match &capability.access {
             Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type.clone()),
@@ -48,7 +51,8 @@ pub(super) fn refuse_mutable(mutable: &Map) -> Result<()> {
     match mutable.keys().next() {
         None => Ok(()),
         Some(key) => Err(Error::invalid(format!(
-            "the mutable parameter {key:?} is unknown: local volumes have none; remove it from the volume's class"
+            "the mutable parameter {key:?} is unknown: local volumes have none; remove it from the volume's \
+             class"
         ))),
     }
 }
@@ -65,7 +69,10 @@ fn file_system(key: &str, value: &str) -> Result<Option<String>> {
     match value {
         "" => Ok(None),
         _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
-        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are {}", FILE_SYSTEMS.join(", ")))),
+        _ => Err(Error::invalid(format!(
+            "the parameter {key:?} is {value:?}: allowed are {}",
+            FILE_SYSTEMS.join(", ")
+        ))),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which node a volume is given to. There is only one that can reach it, so this is a note beside the volume that keeps it from
-//! being deleted and from being given out in two ways.
+//! Which node a volume is given to. There is only one that can reach it, so this is a note beside the volume
+//! that keeps it from being deleted and from being given out in two ways.
 
 use super::Local;
 use super::record::PublishRecord;
@@ -24,13 +24,16 @@ impl Local {
             )));
         }
         let wanted = PublishRecord::new(publication);
-        let damaged = |wrong| Error::internal(format!("volume {id} cannot be published: {wrong}; unpublish it first"));
+        let damaged =
+            |wrong| Error::internal(format!("volume {id} cannot be published: {wrong}; unpublish it first"));
         match found.published.map_err(damaged)? {
             // Renamed into place before a crash, but perhaps not synced.
             Some(record) if record == wanted => self.volumes.sync_object(&id.object)?,
             Some(record) => {
                 let difference = record.difference(&wanted).unwrap_or_default();
-                return Err(Error::already_exists(format!("volume {id} is published already, {difference}: unpublish it first")));
+                return Err(Error::already_exists(format!(
+                    "volume {id} is published already, {difference}: unpublish it first"
+                )));
             }
             None => self.volumes.replace(&id.object, PUBLISHED, &to_bytes(&wanted)?)?,
         }

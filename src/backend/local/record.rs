@@ -1,7 +1,8 @@
-//! What is written beside an image: how it was asked for and by which incarnation it is known. JSON, one value a file.
+//! What is written beside an image: how it was asked for and by which incarnation it is known. JSON, one
+//! value a file.
 //!
-//! The length of an image is the truth about its size; the record keeps the size last promised, so that an image that was cut
-//! off is noticed.
+//! The length of an image is the truth about its size; the record keeps the size last promised, so that an
+//! image that was cut off is noticed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +15,8 @@ use crate::backend::{NewVolume, Publication};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct VolumeRecord {
     pub version: u32,
-    /// How it was asked for. The file system is that of the parameters, else of the capabilities, else of the source.
+    /// How it was asked for. The file system is that of the parameters, else of the capabilities, else of the
+    /// source.
     pub asked: Asked,
     pub incarnation: String,
     pub created: Time,
@@ -71,7 +73,12 @@ impl VolumeRecord {
 impl PublishRecord {
     pub fn new(publication: &Publication) -> Self {
         let Publication { node, capability, read_only } = publication;
-        Self { version: VERSION, node: node.clone(), capability: Use::from(capability), read_only: *read_only }
+        Self {
+            version: VERSION,
+            node: node.clone(),
+            capability: Use::from(capability),
+            read_only: *read_only,
+        }
     }
 
     /// What `wanted` asks otherwise than this publication; None if it is the same.
@@ -82,6 +89,7 @@ impl PublishRecord {
         if self.read_only != wanted.read_only {
             return Some(format!("with readonly = {}", self.read_only));
         }
-        (self.capability != wanted.capability).then(|| format!("as {}, not as {}", self.capability, wanted.capability))
+        (self.capability != wanted.capability)
+            .then(|| format!("as {}, not as {}", self.capability, wanted.capability))
     }
 }

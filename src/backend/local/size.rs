@@ -1,10 +1,12 @@
 //! How large a local volume becomes.
 //!
-//! Sizes are multiples of 4096: a loop device counts in sectors and drops what does not fill one (512 bytes), and with direct I/O
-//! or a 4 KiB sector size of the file system below, its last block must be whole. A size that is not a multiple is rounded up.
+//! Sizes are multiples of 4096: a loop device counts in sectors and drops what does not fill one (512 bytes),
+//! and with direct I/O or a 4 KiB sector size of the file system below, its last block must be whole. A size
+//! that is not a multiple is rounded up.
 //!
-//! An image is sparse: all volumes together may be larger than the file system (overcommit, shown by the capacity and by the
-//! condition of volumes). A single volume whose missing blocks alone are more than what is free now is refused.
+//! An image is sparse: all volumes together may be larger than the file system (overcommit, shown by the
+//! capacity and by the condition of volumes). A single volume whose missing blocks alone are more than what
+//! is free now is refused.
 
 use crate::error::{Error, Result};
 use crate::terms::SizeRange;
@@ -36,7 +38,9 @@ pub(super) fn of_expanded(range: &SizeRange, present: u64) -> Result<u64> {
     if range.required <= present && range.admits(present) {
         return Ok(present);
     }
-    within(range, range.required.max(present), || format!("the volume has {present} bytes already and never shrinks, and "))
+    within(range, range.required.max(present), || {
+        format!("the volume has {present} bytes already and never shrinks, and ")
+    })
 }
 
 fn within(range: &SizeRange, wanted: u64, why: impl Fn() -> String) -> Result<u64> {
@@ -45,7 +49,8 @@ fn within(range: &SizeRange, wanted: u64, why: impl Fn() -> String) -> Result<u6
         return Ok(size);
     }
     Err(Error::out_of_range(format!(
-        "a local volume of {} to {} bytes cannot be: {}sizes are multiples of {BLOCK} and at least {SMALLEST}, so the next is {size}; raise limit_bytes",
+        "a local volume of {} to {} bytes cannot be: {}sizes are multiples of {BLOCK} and at least \
+         {SMALLEST}, so the next is {size}; raise limit_bytes",
         range.required,
         ceiling(range),
         why(),

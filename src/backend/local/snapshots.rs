@@ -25,7 +25,9 @@ impl Local {
         let found = self.existing(&new.source)?;
         let (incarnation, fs_type) = match found.record {
             Ok(record) => (record.incarnation, record.asked.fs_type),
-            Err(wrong) => return Err(Error::precondition(format!("no snapshot of volume {}: {wrong}", new.source))),
+            Err(wrong) => {
+                return Err(Error::precondition(format!("no snapshot of volume {}: {wrong}", new.source)));
+            }
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
         begin()?;
@@ -40,8 +42,9 @@ impl Local {
             size: opened.size,
             created: Time::now(),
         };
-        let image =
-            self.copy(call, &opened, &draft).map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
+        let image = self
+            .copy(call, &opened, &draft)
+            .map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
         draft.seal(&image, &to_bytes(&record)?)?;
         if draft.publish(&self.snapshots, &object)? {
             return self.describe_snapshot(&object, &record);
@@ -49,7 +52,9 @@ impl Local {
         // Taken by another process meanwhile, and perhaps not synced yet.
         self.snapshots.directory().sync()?;
         let winner = self.snapshot_record(&object)?;
-        let gone = || Error::unavailable(format!("snapshot {:?} was deleted while it was taken: try again", new.name));
+        let gone = || {
+            Error::unavailable(format!("snapshot {:?} was deleted while it was taken: try again", new.name))
+        };
         self.same_snapshot(new, &winner.ok_or_else(gone)?)
     }
 
@@ -58,13 +63,15 @@ impl Local {
         let snapshot = self.describe_snapshot(&object_of(&new.digits), record)?;
         if record.name != new.name {
             return Err(Error::already_exists(format!(
-                "snapshot {} exists already and was taken by a request named {:?}, not {:?}: choose another name",
+                "snapshot {} exists already and was taken by a request named {:?}, not {:?}: choose another \
+                 name",
                 snapshot.id, record.name, new.name
             )));
         }
         if snapshot.source.key() != new.source.key() || !new.source.means(&record.source_incarnation) {
             return Err(Error::already_exists(format!(
-                "a snapshot named {:?} exists already as {}, but its source is volume {}, not {}: choose another name",
+                "a snapshot named {:?} exists already as {}, but its source is volume {}, not {}: choose \
+                 another name",
                 new.name, snapshot.id, snapshot.source, new.source
             )));
         }
@@ -74,11 +81,19 @@ impl Local {
     fn describe_snapshot(&self, object: &str, record: &SnapshotRecord) -> Result<Snapshot> {
         let damaged = || {
             let path = self.snapshots.path_of(object).join(RECORD);
-            Error::internal(format!("{} is damaged: its source {:?} is no volume's ID", path.display(), record.source))
+            Error::internal(format!(
+                "{} is damaged: its source {:?} is no volume's ID",
+                path.display(),
+                record.source
+            ))
         };
         let digits = object.strip_prefix(PREFIX).ok_or_else(damaged)?;
         Ok(Snapshot {
-            id: SnapshotId { place: self.place(), source: record.source_incarnation.clone(), snapshot: digits.to_string() },
+            id: SnapshotId {
+                place: self.place(),
+                source: record.source_incarnation.clone(),
+                snapshot: digits.to_string(),
+            },
             source: VolumeId::parse(&record.source).ok_or_else(damaged)?,
             size: record.size,
             created: record.created.to_system(),
@@ -130,7 +145,12 @@ impl Local {
     }
 
     /// A page of snapshots. With a filter the records decide, so they are read until the page is full.
-    pub(super) fn snapshots_after(&self, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+    pub(super) fn snapshots_after(
+        &self,
+        filter: &SnapshotFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<Part<Snapshot>> {
         let names = self.snapshots.page(after, 0, |name| name.starts_with(PREFIX))?.0;
         let mut entries = Vec::new();
         for (at, name) in names.iter().enumerate() {

@@ -1,14 +1,19 @@
-//! Directories of objects: how one is made, found, changed and taken away so that nothing under a final name is ever half made.
+//! Directories of objects: how one is made, found, changed and taken away so that nothing under a final name
+//! is ever half made.
 //!
-//! 1. An object is a directory with the files `image` and `record`. It is made as a [`Draft`] in `pending/`, under a random name.
-//! 2. Image, record and the draft's directory are synced; then it is renamed to its final name, which must be free, and the
-//!    directory of final names is synced. A crash may come between the two: so the directory is synced at start, before
-//!    anybody is answered from what is seen there.
-//! 3. A file in an object is replaced by a new one: written as `NAME.new`, synced, renamed, the object's directory synced.
-//! 4. An object is taken away by a rename into `pending/`, a sync of the directory of final names, and then its removal.
+//! 1. An object is a directory with the files `image` and `record`. It is made as a [`Draft`] in `pending/`,
+//!    under a random name.
+//! 2. Image, record and the draft's directory are synced; then it is renamed to its final name, which must be
+//!    free, and the directory of final names is synced. A crash may come between the two: so the directory is
+//!    synced at start, before anybody is answered from what is seen there.
+//! 3. A file in an object is replaced by a new one: written as `NAME.new`, synced, renamed, the object's
+//!    directory synced.
+//! 4. An object is taken away by a rename into `pending/`, a sync of the directory of final names, and then
+//!    its removal.
 //! 5. What lies in `pending/` belongs to nobody after a start, and is removed.
 //!
-//! The directories are kept open: a create looks up no long path, and a directory that is moved away is noticed by nobody else.
+//! The directories are kept open: a create looks up no long path, and a directory that is moved away is
+//! noticed by nobody else.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,14 +32,17 @@ pub(super) const IMAGE: &str = "image";
 /// The file that says how it was asked for.
 pub(super) const RECORD: &str = "record";
 
-const NEW_DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const NEW_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// A failed system call, its errno given the meaning it has for files as large as volumes.
 pub(super) fn failed(action: impl std::fmt::Display, errno: Errno) -> Error {
     let error = Error::io(action, &errno.into());
     match errno {
         Errno::FBIG => error.with_kind(Kind::OutOfRange),
-        Errno::NOSPC | Errno::DQUOT => error.context("the file system of local volumes is full: free space or delete volumes"),
+        Errno::NOSPC | Errno::DQUOT => {
+            error.context("the file system of local volumes is full: free space or delete volumes")
+        }
         _ => error,
     }
 }
@@ -55,8 +63,8 @@ pub(super) fn is_name(text: &str) -> bool {
 
 /// A file locked by flock(2) until this is dropped.
 ///
-/// The lock is given up by name, not by closing the file: a child process that is being started at that moment has the file open
-/// too, until its exec, and would keep the lock for as long.
+/// The lock is given up by name, not by closing the file: a child process that is being started at that
+/// moment has the file open too, until its exec, and would keep the lock for as long.
 #[derive(Debug)]
 pub(super) struct Locked(File);
 
@@ -93,11 +101,9 @@ impl Directory {
     /// Opens the directory, made with mode 0700 if it is missing. All its parents are made too.
     pub fn ensure(path: PathBuf) -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| Error::io(format_args!("make the directory {} of local volumes", path.display()), &error))?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|error| {
+            Error::io(format_args!("make the directory {} of local volumes", path.display()), &error)
+        })?;
         let fd = fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| failed(format_args!("open {}", path.display()), errno))?;
         Ok(Self { fd, path })
@@ -215,13 +221,18 @@ impl Draft {
 
     /// Opens the image that a helper has made.
     pub fn open_image(&self) -> Result<File> {
-        fs::openat(&self.directory.fd, IMAGE, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-            .map(File::from)
-            .map_err(|errno| failed(format_args!("open {}", self.image_path().display()), errno))
+        fs::openat(
+            &self.directory.fd,
+            IMAGE,
+            OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map(File::from)
+        .map_err(|errno| failed(format_args!("open {}", self.image_path().display()), errno))
     }
 
-    /// Writes the record and makes everything in the draft durable. The record goes first: a journalling file system writes the
-    /// inodes of image and directory with it, so that their syncs find nothing left to do.
+    /// Writes the record and makes everything in the draft durable. The record goes first: a journalling file
+    /// system writes the inodes of image and directory with it, so that their syncs find nothing left to do.
     pub fn seal(&self, image: &File, record: &[u8]) -> Result<()> {
         let mut file = self.make(RECORD)?;
         let fail = |error: std::io::Error| failed_io(&self.directory.path.join(RECORD), &error);
@@ -237,13 +248,23 @@ impl Draft {
     /// Gives the object its final name, durably. False if that name is taken; the draft is removed then.
     pub fn publish(mut self, shelf: &Shelf, object: &str) -> Result<bool> {
         crash::point("rename draft");
-        let renamed =
-            fs::renameat_with(&self.pending.directory.fd, &self.name, &shelf.directory.fd, object, RenameFlags::NOREPLACE);
+        let renamed = fs::renameat_with(
+            &self.pending.directory.fd,
+            &self.name,
+            &shelf.directory.fd,
+            object,
+            RenameFlags::NOREPLACE,
+        );
         crash::point("draft renamed");
         match renamed {
             Ok(()) => self.published = true,
             Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(false),
-            Err(errno) => return Err(failed(format_args!("rename a new object to {}", shelf.path_of(object).display()), errno)),
+            Err(errno) => {
+                return Err(failed(
+                    format_args!("rename a new object to {}", shelf.path_of(object).display()),
+                    errno,
+                ));
+            }
         }
         shelf.directory.sync()?;
         Ok(true)
@@ -254,7 +275,8 @@ impl Draft {
         crash::point("make file");
         let made = fs::openat(&self.directory.fd, name, flags, Mode::RUSR | Mode::WUSR);
         crash::point("file made");
-        made.map(File::from).map_err(|errno| failed(format_args!("make {}", self.directory.path.join(name).display()), errno))
+        made.map(File::from)
+            .map_err(|errno| failed(format_args!("make {}", self.directory.path.join(name).display()), errno))
     }
 }
 
@@ -301,7 +323,8 @@ impl Shelf {
     /// Whether there is an object of this name, whatever is in it.
     pub fn has(&self, object: &str) -> Result<bool> {
         let found = fs::statat(&self.directory.fd, object, AtFlags::SYMLINK_NOFOLLOW);
-        let found = present(found).map_err(|errno| failed(format_args!("look at {}", self.path_of(object).display()), errno))?;
+        let found = present(found)
+            .map_err(|errno| failed(format_args!("look at {}", self.path_of(object).display()), errno))?;
         Ok(found.is_some())
     }
 
@@ -309,9 +332,9 @@ impl Shelf {
     pub fn read(&self, object: &str, file: &str) -> Result<Option<Vec<u8>>> {
         let Some(mut opened) = self.open(object, file, OFlags::RDONLY)? else { return Ok(None) };
         let mut content = Vec::with_capacity(1024);
-        opened
-            .read_to_end(&mut content)
-            .map_err(|error| Error::io(format_args!("read {}", self.path_of(object).join(file).display()), &error))?;
+        opened.read_to_end(&mut content).map_err(|error| {
+            Error::io(format_args!("read {}", self.path_of(object).join(file).display()), &error)
+        })?;
         Ok(Some(content))
     }
 
@@ -322,8 +345,10 @@ impl Shelf {
 
     fn open(&self, object: &str, file: &str, access: OFlags) -> Result<Option<File>> {
         let name = format!("{object}/{file}");
-        let opened = fs::openat(&self.directory.fd, &name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
-        let opened = present(opened).map_err(|errno| failed(format_args!("open {}", self.path_of(&name).display()), errno))?;
+        let opened =
+            fs::openat(&self.directory.fd, &name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
+        let opened = present(opened)
+            .map_err(|errno| failed(format_args!("open {}", self.path_of(&name).display()), errno))?;
         Ok(opened.map(File::from))
     }
 
@@ -331,7 +356,8 @@ impl Shelf {
     pub fn stat_image(&self, object: &str) -> Result<Option<fs::Stat>> {
         let name = format!("{object}/{IMAGE}");
         let found = fs::statat(&self.directory.fd, &name, AtFlags::SYMLINK_NOFOLLOW);
-        present(found).map_err(|errno| failed(format_args!("look at {}", self.path_of(&name).display()), errno))
+        present(found)
+            .map_err(|errno| failed(format_args!("look at {}", self.path_of(&name).display()), errno))
     }
 
     /// Puts `content` into a file of an object, all or nothing, durably.
@@ -381,19 +407,29 @@ impl Shelf {
         match fs::renameat(&self.directory.fd, object, &self.pending.directory.fd, &name) {
             Ok(()) => {}
             Err(Errno::NOENT) => return self.directory.sync(),
-            Err(errno) => return Err(failed(format_args!("move {} away", self.path_of(object).display()), errno)),
+            Err(errno) => {
+                return Err(failed(format_args!("move {} away", self.path_of(object).display()), errno));
+            }
         }
         crash::point("renamed away");
         self.directory.sync()?;
         if let Err(error) = self.pending.remove(&name) {
-            log::warn!("what {} took up is given back at the next start only: {error}", self.path_of(object).display());
+            log::warn!(
+                "what {} took up is given back at the next start only: {error}",
+                self.path_of(object).display()
+            );
         }
         Ok(())
     }
 
-    /// Up to `limit` names (0: all) that follow `after` and are `wanted`, in order, and whether more follow. One pass over the
-    /// directory, and only the names of the page are sorted.
-    pub fn page(&self, after: &str, limit: usize, wanted: impl Fn(&str) -> bool) -> Result<(Vec<String>, bool)> {
+    /// Up to `limit` names (0: all) that follow `after` and are `wanted`, in order, and whether more follow.
+    /// One pass over the directory, and only the names of the page are sorted.
+    pub fn page(
+        &self,
+        after: &str,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(Vec<String>, bool)> {
         let mut names = self.directory.names()?;
         names.retain(|name| name.as_str() > after && wanted(name));
         let more = limit != 0 && names.len() > limit;

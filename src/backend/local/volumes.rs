@@ -27,7 +27,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Bytes of the volume: the length of its image, which is the truth, or what was promised if the image is missing.
+    /// Bytes of the volume: the length of its image, which is the truth, or what was promised if the image is
+    /// missing.
     pub fn size(&self) -> u64 {
         let recorded = || self.record.as_ref().map_or(0, |record| record.size);
         self.image.as_ref().map_or_else(recorded, length)
@@ -39,7 +40,9 @@ impl Found {
     }
 
     fn trouble(&self, room: Room) -> Condition {
-        let Some(stat) = &self.image else { return Some("its image is missing: restore it from a backup, or delete it".into()) };
+        let Some(stat) = &self.image else {
+            return Some("its image is missing: restore it from a backup, or delete it".into());
+        };
         let record = match (&self.record, &self.published) {
             (Err(wrong), _) | (_, Err(wrong)) => return Some(wrong.clone()),
             (Ok(record), Ok(_)) => record,
@@ -50,7 +53,8 @@ impl Found {
         let promised = length(stat).saturating_sub(allocated(stat));
         (room.free < promised.min(room.total / 20)).then(|| {
             format!(
-                "the file system of local volumes is nearly full: {} bytes are free, {promised} more are promised to this volume; \
+                "the file system of local volumes is nearly full: {} bytes are free, {promised} more are \
+                 promised to this volume; \
                  free space there, or its next write may fail",
                 room.free
             )
@@ -59,8 +63,8 @@ impl Found {
 }
 
 impl Local {
-    /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with a record that cannot
-    /// be read: that is an error, not an absence.
+    /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with
+    /// a record that cannot be read: that is an error, not an absence.
     pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
         if id.place != self.place() || !is_name(&id.object) {
             return Ok(None);
@@ -78,7 +82,9 @@ impl Local {
 
     /// The volume that an ID means, or NOT_FOUND.
     pub(super) fn existing(&self, id: &VolumeId) -> Result<Found> {
-        self.look_up(id)?.ok_or_else(|| Error::not_found(format!("volume {id} does not exist: check the ID, or create it again")))
+        self.look_up(id)?.ok_or_else(|| {
+            Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
+        })
     }
 
     /// What lies under a name; None if nothing does.
@@ -92,9 +98,11 @@ impl Local {
             bytes = self.volumes.read(object, RECORD)?;
         }
         let path = |file: &str| self.volumes.path_of(object).join(file).display().to_string();
-        let missing = || format!("{} is missing: it was put here by hand, or has lost its record", path(RECORD));
+        let missing =
+            || format!("{} is missing: it was put here by hand, or has lost its record", path(RECORD));
         let record = bytes.ok_or_else(missing);
-        let record = record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
+        let record =
+            record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
         let published = self.volumes.read(object, PUBLISHED)?.map(|bytes| from_bytes(&bytes)).transpose();
         let published = published.map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
         Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
@@ -136,17 +144,27 @@ impl Local {
         self.volumes.directory().sync()?;
         match self.look(&new.object)? {
             Some(found) => self.same_volume(new, &found),
-            None => Err(Error::unavailable(format!("volume {:?} was deleted while it was created: try again", new.name))),
+            None => Err(Error::unavailable(format!(
+                "volume {:?} was deleted while it was created: try again",
+                new.name
+            ))),
         }
     }
 
     /// Makes the volume under its final name; None if somebody else has just done so.
-    fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings, begin: Begin<'_>) -> Result<Option<Found>> {
+    fn make_volume(
+        &self,
+        call: &Call,
+        new: &NewVolume,
+        settings: &Settings,
+        begin: Begin<'_>,
+    ) -> Result<Option<Found>> {
         let incarnation = self.pending.random_digits()?;
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
-        let fs_type = settings.fs_type_for(&new.capabilities, source.as_ref().and_then(|source| source.fs_type.clone()));
+        let fs_type = settings
+            .fs_type_for(&new.capabilities, source.as_ref().and_then(|source| source.fs_type.clone()));
         let record = VolumeRecord::new(new, incarnation, size, fs_type);
         begin()?;
         let draft = self.pending.draft()?;
@@ -165,7 +183,10 @@ impl Local {
     /// Answers a request whose volume is there already.
     fn same_volume(&self, new: &NewVolume, found: &Found) -> Result<Volume> {
         let record = found.record.as_ref().map_err(|wrong| {
-            Error::internal(format!("volume {:?} cannot be compared with the request: {wrong}; restore or remove it", new.name))
+            Error::internal(format!(
+                "volume {:?} cannot be compared with the request: {wrong}; restore or remove it",
+                new.name
+            ))
         })?;
         if let Some(difference) = record.asked.difference(new, found.size()) {
             return Err(Error::already_exists(format!(
@@ -183,7 +204,9 @@ impl Local {
                 let absent = || Error::not_found(format!("snapshot {id}, the source, does not exist"));
                 let record = self.record_of_snapshot(id)?.ok_or_else(absent)?;
                 let object = super::snapshots::object_of(&id.snapshot);
-                Ok(self.open_source(&self.snapshots, &object, format!("snapshot {id}"))?.made_for(record.fs_type))
+                Ok(self
+                    .open_source(&self.snapshots, &object, format!("snapshot {id}"))?
+                    .made_for(record.fs_type))
             }
             Origin::Volume(id) => {
                 let found = self.existing(id).map_err(|error| error.context("the source"))?;
@@ -209,36 +232,51 @@ impl Local {
         match &found.published {
             Ok(None) => Ok(()),
             Ok(Some(record)) => Err(Error::precondition(format!(
-                "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first (where no orchestrator does, \
+                "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first (where no \
+                 orchestrator does, \
                  `cephlet volume unpublish --detach` on that node)",
                 record.node
             ))),
-            Err(wrong) => Err(Error::precondition(format!("volume {id} cannot be deleted: {wrong}; unpublish it first"))),
+            Err(wrong) => Err(Error::precondition(format!(
+                "volume {id} cannot be deleted: {wrong}; unpublish it first"
+            ))),
         }
     }
 
     fn refuse_attached(&self, id: &VolumeId) -> Result<()> {
         let Some(device) = self.loops.find(&self.volumes.image_path(&id.object))? else { return Ok(()) };
-        Err(Error::precondition(format!("volume {id} cannot be deleted: it is {}; unstage it first", self.users_of(&device)?)))
+        Err(Error::precondition(format!(
+            "volume {id} cannot be deleted: it is {}; unstage it first",
+            self.users_of(&device)?
+        )))
     }
 
-    /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if there is no image.
-    pub(super) fn lock_for_deletion(&self, shelf: &Shelf, object: &str, what: &str) -> Result<Option<Locked>> {
+    /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if
+    /// there is no image.
+    pub(super) fn lock_for_deletion(
+        &self,
+        shelf: &Shelf,
+        object: &str,
+        what: &str,
+    ) -> Result<Option<Locked>> {
         let Some(image) = shelf.open_image(object, OFlags::RDONLY)? else { return Ok(None) };
         let locked = Locked::by(image, FlockOperation::NonBlockingLockExclusive, &shelf.image_path(object))?;
         let in_use = || {
             Error::precondition(format!(
-                "{what} cannot be deleted: it is being copied or attached right now; try again when that is done"
+                "{what} cannot be deleted: it is being copied or attached right now; try again when that is \
+                 done"
             ))
         };
         locked.ok_or_else(in_use).map(Some)
     }
 
-    /// Expands a volume. The image comes first: after a crash before the record follows, the image is longer than recorded,
-    /// which is well, and the repeat finds the size and writes the record.
+    /// Expands a volume. The image comes first: after a crash before the record follows, the image is longer
+    /// than recorded, which is well, and the repeat finds the size and writes the record.
     pub(super) fn expand_volume(&self, call: &Call, id: &VolumeId, range: &SizeRange) -> Result<u64> {
         let found = self.existing(id)?;
-        let size = self.grow_image(call, id, range, &found).map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        let size = self
+            .grow_image(call, id, range, &found)
+            .map_err(|error| error.context(format_args!("expand volume {id}")))?;
         if let Ok(record) = found.record
             && record.size < size
         {
@@ -251,13 +289,20 @@ impl Local {
     }
 
     fn grow_image(&self, call: &Call, id: &VolumeId, range: &SizeRange, found: &Found) -> Result<u64> {
-        let missing = || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
+        let missing =
+            || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
         let present = found.image.as_ref().map(length).ok_or_else(missing)?;
         let size = size::of_expanded(range, present)?;
         if size > present {
             call.step(format!("expanding from {present} to {size} bytes"));
             let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
-            image::grow(&image, &self.volumes.image_path(&id.object), size, found.preallocate(), self.volumes.directory())?;
+            image::grow(
+                &image,
+                &self.volumes.image_path(&id.object),
+                size,
+                found.preallocate(),
+                self.volumes.directory(),
+            )?;
         }
         Ok(size)
     }

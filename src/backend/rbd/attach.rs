@@ -14,13 +14,19 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 /// What is told of a volume in use that has no device.
-const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: unpublish and unstage it \
+const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: \
+                    unpublish and unstage it \
                     here, and stage it again";
 
 impl Rbd {
-    /// Maps the image as the controller said. Without a word from it the node does the controller's part first: two nodes that skip
-    /// it must not write the same volume either.
-    pub(super) fn attach_volume(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
+    /// Maps the image as the controller said. Without a word from it the node does the controller's part
+    /// first: two nodes that skip it must not write the same volume either.
+    pub(super) fn attach_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+    ) -> Result<Device> {
         let spot = self.spot(&id.place, context.secrets)?;
         let published = PublishContext::from_map(context.publish)?;
         let alone = published.is_none();
@@ -43,11 +49,13 @@ impl Rbd {
                 self.give_up(call, id, &image, context.secrets);
             }
         });
-        mapped.map(|mapping| mapping.device).map_err(|error| error.context(format_args!("attach volume {id}")))
+        mapped
+            .map(|mapping| mapping.device)
+            .map_err(|error| error.context(format_args!("attach volume {id}")))
     }
 
-    /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by what was begun: then it
-    /// stays given to this node until it is detached.
+    /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by
+    /// what was begun: then it stays given to this node until it is detached.
     fn give_up(&self, call: &Call, id: &VolumeId, image: &node::Image<'_>, secrets: &Secrets) {
         let given_up = match self.mapper.is_absent(image) {
             Ok(true) => self.unpublish_here(call, id, secrets),
@@ -55,11 +63,14 @@ impl Rbd {
             Err(error) => Err(error),
         };
         if let Err(error) = given_up {
-            log::warn!("volume {id} was not attached, but stays published to this node until it is unstaged: {error}");
+            log::warn!(
+                "volume {id} was not attached, but stays published to this node until it is unstaged: {error}"
+            );
         }
     }
 
-    /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of the set-up.
+    /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of
+    /// the set-up.
     pub(super) fn device_of(&self, id: &VolumeId) -> Result<Option<Device>> {
         Ok(self.mapping_of(id)?.map(|mapping| mapping.device))
     }
@@ -76,7 +87,13 @@ impl Rbd {
         work(&node::Image { others: others.as_deref(), ..image_of(id, &cluster) })
     }
 
-    pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()> {
+    pub(super) fn detach_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        alone: bool,
+        secrets: &Secrets,
+    ) -> Result<()> {
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
         match (alone, self.knows(&id.place)) {
@@ -85,7 +102,8 @@ impl Rbd {
             (true, false) => {
                 let rest = "ControllerUnpublishVolume ends that where the cluster is set up";
                 log::warn!(
-                    "volume {id} is detached; in its cluster, which is not set up here any more, it stays published: {rest}"
+                    "volume {id} is detached; in its cluster, which is not set up here any more, it stays \
+                     published: {rest}"
                 );
                 Ok(())
             }
@@ -93,14 +111,17 @@ impl Rbd {
     }
 
     pub(super) fn refresh_device(&self, call: &Call, id: &VolumeId, least: u64) -> Result<()> {
-        let gone = || Error::precondition(format!("volume {id} is no longer mapped on this node: stage it again"));
+        let gone =
+            || Error::precondition(format!("volume {id} is no longer mapped on this node: stage it again"));
         let mapping = self.mapping_of(id)?.ok_or_else(gone)?;
         self.mapper.refresh(call, &mapping, least).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
     /// Asked of volumes in use alone, so that one without a device has lost it.
     pub(super) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
-        Ok(self.mapping_of(id)?.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
+        Ok(self
+            .mapping_of(id)?
+            .map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
     }
 }
 

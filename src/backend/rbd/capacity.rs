@@ -10,8 +10,8 @@ use crate::secrets::Secrets;
 use crate::terms::Map;
 
 impl Rbd {
-    /// What the pool that takes the data still takes: copies taken off, quota included. Images take what is written to them, so a
-    /// larger one could be made, but not filled.
+    /// What the pool that takes the data still takes: copies taken off, quota included. Images take what is
+    /// written to them, so a larger one could be made, but not filled.
     pub(super) fn room_for(&self, call: &Call, parameters: &Map) -> Result<Capacity> {
         let place = self.place_for(parameters, &Map::new())?;
         let settings = Settings::parse(parameters, &Map::new())?;

@@ -1,6 +1,8 @@
-//! What is done beside the calls: purging the trash, sweeping up after a crash, flattening. Each cluster has a lane for it.
+//! What is done beside the calls: purging the trash, sweeping up after a crash, flattening. Each cluster has
+//! a lane for it.
 //!
-//! The list is in memory only. After a restart the sweep finds in the clusters what was on it, but for images to be flattened.
+//! The list is in memory only. After a restart the sweep finds in the clusters what was on it, but for images
+//! to be flattened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +17,8 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
 
-/// From the move of an image to the trash to the first look whether it has got a snapshot, when the command that was taking one may
-/// have ended. The second comes when it has ended in any case.
+/// From the move of an image to the trash to the first look whether it has got a snapshot, when the command
+/// that was taking one may have ended. The second comes when it has ended in any case.
 const SOON: Duration = Duration::from_secs(5);
 /// Before something that failed is tried again.
 pub(super) const RETRY: Duration = Duration::from_secs(60);
@@ -49,7 +51,11 @@ impl Chores {
 
     /// Puts the purge of an image in the trash, which has this name there, on the list.
     pub fn purge(&self, spot: &Spot, image: &str, name: &str) {
-        self.add(spot, NOW, Chore::Purge { spot: spot.clone(), image: image.to_string(), name: name.to_string() });
+        self.add(
+            spot,
+            NOW,
+            Chore::Purge { spot: spot.clone(), image: image.to_string(), name: name.to_string() },
+        );
     }
 
     /// Has an image looked at that was moved to the trash, where it has this name.
@@ -58,7 +64,8 @@ impl Chores {
         self.add(spot, SOON, Chore::LookForSnapshots { spot: spot.clone(), image, name, again: true });
     }
 
-    /// Puts the removal of a copy on the list: for when the command that had it open counts as its watcher no more.
+    /// Puts the removal of a copy on the list: for when the command that had it open counts as its watcher no
+    /// more.
     pub fn remove(&self, spot: &Spot, temporary: &str) {
         self.add(spot, DEAD_CLIENT, Chore::Remove { spot: spot.clone(), temporary: temporary.to_string() });
     }
@@ -105,7 +112,9 @@ impl Rbd {
                 let over = self.drop_temporary(&Call::internal("clean up"), spot, temporary)?;
                 (!over).then_some(RETRY)
             }
-            Chore::Purge { spot, image, name } => self.purge_now(&Call::internal("purge"), spot, image, name)?,
+            Chore::Purge { spot, image, name } => {
+                self.purge_now(&Call::internal("purge"), spot, image, name)?
+            }
             Chore::LookForSnapshots { spot, image, name, again } => {
                 let over = self.take_back(&Call::internal("take back"), spot, image, name)?;
                 (!over && std::mem::take(again)).then(|| self.longest_command())
@@ -114,12 +123,14 @@ impl Rbd {
         })
     }
 
-    /// Gives a chore the credentials that its cluster has now: they may be others than when it was added. False if the cluster is
-    /// set up no more.
+    /// Gives a chore the credentials that its cluster has now: they may be others than when it was added.
+    /// False if the cluster is set up no more.
     pub(super) fn renew(&self, chore: &mut Chore) -> Result<bool> {
         let spot = match chore {
             Chore::Sweep { .. } => return Ok(true),
-            Chore::Purge { spot, .. } | Chore::LookForSnapshots { spot, .. } | Chore::Remove { spot, .. } => spot,
+            Chore::Purge { spot, .. } | Chore::LookForSnapshots { spot, .. } | Chore::Remove { spot, .. } => {
+                spot
+            }
             Chore::Flatten(leaf) => &mut leaf.spot,
         };
         let Some(cluster) = self.clusters.find(&spot.access.cluster.name)? else { return Ok(false) };
@@ -136,8 +147,12 @@ impl std::fmt::Display for Chore {
             Self::Sweep { cluster } => write!(f, "sweep cluster {cluster:?}"),
             Self::Remove { spot, temporary } => write!(f, "remove image {temporary} of {}", at(spot)),
             Self::Flatten(leaf) => write!(f, "flatten image {} of {}", leaf.id, at(&leaf.spot)),
-            Self::Purge { spot, image, .. } => write!(f, "purge image {image} from the trash of {}", at(spot)),
-            Self::LookForSnapshots { spot, image, .. } => write!(f, "look at image {image} in the trash of {}", at(spot)),
+            Self::Purge { spot, image, .. } => {
+                write!(f, "purge image {image} from the trash of {}", at(spot))
+            }
+            Self::LookForSnapshots { spot, image, .. } => {
+                write!(f, "look at image {image} in the trash of {}", at(spot))
+            }
         }
     }
 }

@@ -1,13 +1,15 @@
-//! Names of snapshots. A snapshot's name is unique in its image only, but a request's name is to be unique everywhere: who takes
-//! the lock that the name stands for has the name. Its cookie is the id of the image the snapshot is of.
+//! Names of snapshots. A snapshot's name is unique in its image only, but a request's name is to be unique
+//! everywhere: who takes the lock that the name stands for has the name. Its cookie is the id of the image
+//! the snapshot is of.
 //!
-//! The name is claimed before the snapshot is taken, so a request that may not have the name leaves no snapshot behind. A claim
-//! without its snapshot is left over from an attempt that died, or belongs to one under way: whose attempt it may be is in the
-//! description, and another controller's is watched for [`Rbd::patience`] before it counts as dead. Whoever was so slow that this
-//! may have happened to him looks, after his snapshot is taken, whether the name is still his.
+//! The name is claimed before the snapshot is taken, so a request that may not have the name leaves no
+//! snapshot behind. A claim without its snapshot is left over from an attempt that died, or belongs to one
+//! under way: whose attempt it may be is in the description, and another controller's is watched for
+//! [`Rbd::patience`] before it counts as dead. Whoever was so slow that this may have happened to him looks,
+//! after his snapshot is taken, whether the name is still his.
 //!
-//! The object of a name goes with its snapshot, and is removed under a lock of its own, so that it is never somebody else's claim
-//! that goes.
+//! The object of a name goes with its snapshot, and is removed under a lock of its own, so that it is never
+//! somebody else's claim that goes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,16 +83,20 @@ impl Rbd {
         }
     }
 
-    /// Whether a claim of another image's is left over. ALREADY_EXISTS if there is the snapshot it stands for.
+    /// Whether a claim of another image's is left over. ALREADY_EXISTS if there is the snapshot it stands
+    /// for.
     fn is_dead(&self, call: &Call, claim: &Claim<'_>, holder: &Holder, since: Instant) -> Result<bool> {
         if let Some(tag) = holder.cookie.strip_prefix(DELETING) {
             return Ok(tag == self.tag);
         }
-        let Some(snapshots) = self.tool.snapshots(call, claim.spot, Image::Id(&holder.cookie))? else { return Ok(true) };
+        let Some(snapshots) = self.tool.snapshots(call, claim.spot, Image::Id(&holder.cookie))? else {
+            return Ok(true);
+        };
         let wanted = names::snapshot(claim.digits);
         if snapshots.iter().any(|snapshot| !snapshot.trashed && snapshot.name == wanted) {
             return Err(Error::already_exists(format!(
-                "a snapshot named {:?} exists already, but its source is {}, not image {} ({}): choose another name",
+                "a snapshot named {:?} exists already, but its source is {}, not image {} ({}): choose \
+                 another name",
                 claim.name,
                 source_of(holder),
                 claim.object,
@@ -106,8 +112,8 @@ impl Rbd {
         since.elapsed() > self.patience / 3
     }
 
-    /// Who has a name for this image, or left it half given back: to be asked before the snapshot is deleted, so that no claim
-    /// for a new one is given back.
+    /// Who has a name for this image, or left it half given back: to be asked before the snapshot is deleted,
+    /// so that no claim for a new one is given back.
     pub(super) fn claim_of(&self, call: &Call, spot: &Spot, digits: &str, image: &str) -> Result<NameState> {
         let holders = self.tool.holders(call, spot, Lockable::SnapshotName(digits))?;
         let deleting = self.deleting();
@@ -155,7 +161,8 @@ pub(super) enum NameState {
 fn same_name(claim: &Claim<'_>, holder: Holder) -> Result<Claimed> {
     match holder.description.splitn(3, ' ').nth(2) {
         Some(name) if name != claim.name => Err(Error::already_exists(format!(
-            "the snapshot named {name:?} of the same volume has the digits {} that {:?} would have: choose another name",
+            "the snapshot named {name:?} of the same volume has the digits {} that {:?} would have: choose \
+             another name",
             claim.digits, claim.name
         ))),
         _ => Ok(Claimed::Before(holder)),

@@ -1,4 +1,5 @@
-//! How a volume is doing: to which nodes it is given, and whether its cluster, its pool and its clients can go on.
+//! How a volume is doing: to which nodes it is given, and whether its cluster, its pool and its clients can
+//! go on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -16,7 +17,8 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// So long is remembered what is the same for all volumes of a pool: orchestrators ask for one after the other.
+/// So long is remembered what is the same for all volumes of a pool: orchestrators ask for one after the
+/// other.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// A pool is nearly full for a volume when this part of the volume's size is not left.
@@ -36,7 +38,11 @@ pub(super) struct Recent {
 
 /// What is remembered under `key`, else what `ask` says.
 fn recent<T: Clone>(answers: &Answers<T>, key: String, ask: impl FnOnce() -> Result<T>) -> Result<T> {
-    let known = answers.lock().get(&key).filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, answer)| answer.clone());
+    let known = answers
+        .lock()
+        .get(&key)
+        .filter(|(since, _)| since.elapsed() < REMEMBERED)
+        .map(|(_, answer)| answer.clone());
     if let Some(answer) = known {
         return Ok(answer);
     }
@@ -46,8 +52,14 @@ fn recent<T: Clone>(answers: &Answers<T>, key: String, ask: impl FnOnce() -> Res
 }
 
 impl Rbd {
-    /// The volume with its nodes and its condition. One whose cluster cannot be reached is in a bad condition, if it is known.
-    pub(super) fn inspect_volume(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+    /// The volume with its nodes and its condition. One whose cluster cannot be reached is in a bad
+    /// condition, if it is known.
+    pub(super) fn inspect_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        secrets: &Secrets,
+    ) -> Result<Option<Volume>> {
         let spot = self.spot(&id.place, secrets)?;
         let inspected = self.look_closely(call, &spot, id);
         match (inspected, self.remembered(id)) {
@@ -77,7 +89,8 @@ impl Rbd {
         let Some(watchers) = self.tool.watchers(call, spot, &id.object)? else { return Ok(None) };
         let condition = match self.shut_out(call, spot, &watchers)? {
             Some(address) => Some(format!(
-                "its client at {address} is on the cluster's blocklist and can write no more: unstage the volume there and stage it \
+                "its client at {address} is on the cluster's blocklist and can write no more: unstage the \
+                 volume there and stage it \
                  again"
             )),
             None => self.shortage(call, spot, &found)?,
@@ -105,9 +118,14 @@ impl Rbd {
         let cluster = &spot.access.cluster.name;
         let what_to_do = "add storage, raise its quota, or delete what is not needed";
         Ok(if room.full {
-            Some(format!("pool {pool:?} of cluster {cluster:?} is full and takes no more writes: {what_to_do}"))
+            Some(format!(
+                "pool {pool:?} of cluster {cluster:?} is full and takes no more writes: {what_to_do}"
+            ))
         } else if room.available < found.info.size / NEARLY {
-            Some(format!("pool {pool:?} of cluster {cluster:?} is nearly full, {} bytes are left: {what_to_do}", room.available))
+            Some(format!(
+                "pool {pool:?} of cluster {cluster:?} is nearly full, {} bytes are left: {what_to_do}",
+                room.available
+            ))
         } else {
             None
         })
@@ -116,9 +134,12 @@ impl Rbd {
 
 /// Whether an entry of the blocklist means a client. Nonce 0 means all clients of the host, or of the port.
 fn covers(entry: &str, address: &str) -> bool {
-    let plain = |text: &str| text.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:").to_string();
+    let plain = |text: &str| {
+        text.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:").to_string()
+    };
     let (entry, address) = (plain(entry), plain(address));
-    let host = |text: &str| text.rsplit_once(':').map_or_else(|| text.to_string(), |(host, _)| host.to_string());
+    let host =
+        |text: &str| text.rsplit_once(':').map_or_else(|| text.to_string(), |(host, _)| host.to_string());
     entry == address || (entry.ends_with(":0/0") && host(&entry) == host(&address))
 }
 

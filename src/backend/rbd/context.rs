@@ -1,5 +1,5 @@
-//! What a node is told of a volume that is given to it, so that it need not ask the cluster: the publish context, which the
-//! orchestrator carries from the controller to the node as text.
+//! What a node is told of a volume that is given to it, so that it need not ask the cluster: the publish
+//! context, which the orchestrator carries from the controller to the node as text.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,14 @@ impl PublishContext {
         let Found { info: Info { id: image_id, features, .. }, record } = found;
         let settings = record.as_ref().map(|record| record.settings()).transpose()?.unwrap_or_default();
         let fs_type = record.and_then(|record| record.asked.fs_type);
-        Ok(Self { image_id, features, mounter: settings.mounter, map_options: settings.map_options, fs_type, read_only })
+        Ok(Self {
+            image_id,
+            features,
+            mounter: settings.mounter,
+            map_options: settings.map_options,
+            fs_type,
+            read_only,
+        })
     }
 
     /// As text. What is not said is left out.
@@ -65,17 +72,24 @@ impl PublishContext {
         let Some(image_id) = map.get(IMAGE_ID) else { return Ok(None) };
         let said = |key: &str| map.get(key).map_or("", String::as_str);
         let mounter = Mounter::parse(said(MOUNTER)).map_err(|error| error.context("the publish context"))?;
-        let map_options = mounter.parse_options(said(MAP_OPTIONS)).map_err(|error| error.context("the publish context"))?;
+        let map_options =
+            mounter.parse_options(said(MAP_OPTIONS)).map_err(|error| error.context("the publish context"))?;
         let read_only = match said(READ_ONLY) {
             "" | "false" => false,
             "true" => true,
             other => {
-                return Err(Error::invalid(format!("the publish context has {READ_ONLY} {other:?}: allowed are true and false")));
+                return Err(Error::invalid(format!(
+                    "the publish context has {READ_ONLY} {other:?}: allowed are true and false"
+                )));
             }
         };
         Ok(Some(Self {
             image_id: image_id.clone(),
-            features: said(IMAGE_FEATURES).split(',').filter(|it| !it.is_empty()).map(str::to_string).collect(),
+            features: said(IMAGE_FEATURES)
+                .split(',')
+                .filter(|it| !it.is_empty())
+                .map(str::to_string)
+                .collect(),
             mounter,
             map_options,
             fs_type: map.get(CONTEXT_KEY).cloned().filter(|it| !it.is_empty()),
@@ -120,9 +134,14 @@ mod tests {
     #[test]
     fn what_it_cannot_say_is_refused() {
         for (key, value) in [(MOUNTER, "fuse"), (READ_ONLY, "yes"), (MAP_OPTIONS, "secret=x")] {
-            let map = [(IMAGE_ID, "10ab"), (key, value)].map(|(key, value)| (key.to_string(), value.to_string())).into();
+            let map = [(IMAGE_ID, "10ab"), (key, value)]
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .into();
             let error = PublishContext::from_map(&map).unwrap_err();
-            assert!(error.kind() == Kind::InvalidArgument && error.message().contains("publish context"), "{error}");
+            assert!(
+                error.kind() == Kind::InvalidArgument && error.message().contains("publish context"),
+                "{error}"
+            );
         }
     }
 }

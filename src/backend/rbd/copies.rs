@@ -1,9 +1,10 @@
 //! Volumes that begin as copies of a snapshot or of another volume.
 //!
-//! A copy is made under a temporary name, checked, and renamed when it is whole: what bears a final name is never half made. That
-//! the clone command ended well, or that an image is there, proves nothing of an earlier attempt (a killed one leaves blank images
-//! of the right size): a temporary image that is found is removed and made again, and the one that was made must say itself that it
-//! reads from the snapshot it was cloned from.
+//! A copy is made under a temporary name, checked, and renamed when it is whole: what bears a final name is
+//! never half made. That the clone command ended well, or that an image is there, proves nothing of an
+//! earlier attempt (a killed one leaves blank images of the right size): a temporary image that is found is
+//! removed and made again, and the one that was made must say itself that it reads from the snapshot it was
+//! cloned from.
 //!
 //! 1. where the source is (its id stays, its name may have changed)
 //! 2. of a volume: a snapshot for this copy only
@@ -61,7 +62,13 @@ enum Outcome {
 
 impl Rbd {
     /// Makes the volume as a copy of `origin`, or finds the one that the same request made.
-    pub(super) fn make_copy(&self, call: &Call, wanted: &Wanted<'_>, origin: &Origin, begin: Begin<'_>) -> Result<Info> {
+    pub(super) fn make_copy(
+        &self,
+        call: &Call,
+        wanted: &Wanted<'_>,
+        origin: &Origin,
+        begin: Begin<'_>,
+    ) -> Result<Info> {
         if let Some(info) = self.look_if_known(call, wanted)? {
             return self.same_volume(call, wanted, info);
         }
@@ -93,7 +100,9 @@ impl Rbd {
                 Outcome::Disturbed => missed = None,
             }
         }
-        Err(Error::unavailable("its source or the volume itself is changed by others at this moment: try again"))
+        Err(Error::unavailable(
+            "its source or the volume itself is changed by others at this moment: try again",
+        ))
     }
 
     fn spot_of_source(&self, wanted: &Wanted<'_>, origin: &Origin) -> Result<Spot> {
@@ -103,14 +112,22 @@ impl Rbd {
         };
         if place.backend != wanted.new.place.backend || place.cluster != wanted.new.place.cluster {
             return Err(Error::invalid(format!(
-                "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its source's cluster",
+                "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its \
+                 source's cluster",
                 place.cluster, place.backend, wanted.new.place.cluster
             )));
         }
         self.spot(place, &wanted.new.secrets)
     }
 
-    fn original(&self, call: &Call, spot: &Spot, wanted: &Wanted<'_>, origin: &Origin, may_guess: bool) -> Result<Original> {
+    fn original(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        wanted: &Wanted<'_>,
+        origin: &Origin,
+        may_guess: bool,
+    ) -> Result<Original> {
         match origin {
             Origin::Snapshot(id) => self.original_snapshot(call, spot, id, may_guess),
             Origin::Volume(id) => self.original_volume(call, spot, id, &wanted.new.object),
@@ -118,7 +135,13 @@ impl Rbd {
     }
 
     /// A remembered name saves a question: were it out of date, the clone would tell by its parent.
-    fn original_snapshot(&self, call: &Call, spot: &Spot, id: &SnapshotId, may_guess: bool) -> Result<Original> {
+    fn original_snapshot(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        id: &SnapshotId,
+        may_guess: bool,
+    ) -> Result<Original> {
         let remembered = if may_guess { self.records.name_of(&id.place, &id.source) } else { None };
         let guessed = remembered.is_some();
         let image = match remembered {
@@ -151,11 +174,12 @@ impl Rbd {
         outcome
     }
 
-    /// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may find the volume made,
-    /// and never look for what is left of an earlier attempt.
+    /// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may
+    /// find the volume made, and never look for what is left of an earlier attempt.
     fn clean_up(&self, call: &Call, wanted: &Wanted<'_>, temporary: &str, error: &Error) {
         let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
-        let removed = if answers { self.remove_copy(call, &wanted.spot, temporary) } else { Ok(Removed::Watched) };
+        let removed =
+            if answers { self.remove_copy(call, &wanted.spot, temporary) } else { Ok(Removed::Watched) };
         if !matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
             log::warn!("image {temporary} of pool {:?} is left over for now: {removed:?}", wanted.spot.pool);
             self.chores.remove(&wanted.spot, temporary);
@@ -163,7 +187,13 @@ impl Rbd {
     }
 
     /// Clones the original under a temporary name; false if it is not there.
-    fn clone_original(&self, call: &Call, wanted: &Wanted<'_>, original: &Original, temporary: &str) -> Result<bool> {
+    fn clone_original(
+        &self,
+        call: &Call,
+        wanted: &Wanted<'_>,
+        original: &Original,
+        temporary: &str,
+    ) -> Result<bool> {
         if !original.passing {
             return self.clone_anew(call, wanted, original, temporary);
         }
@@ -174,7 +204,12 @@ impl Rbd {
         match &cloned {
             Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {}
             // By id: its image may be renamed meanwhile.
-            _ => drop(self.tool.remove_snapshot(call, &original.spot, Image::Id(&original.id), &original.snapshot)?),
+            _ => drop(self.tool.remove_snapshot(
+                call,
+                &original.spot,
+                Image::Id(&original.id),
+                &original.snapshot,
+            )?),
         }
         if let Ok(false) = cloned {
             self.release_if_held(call, original)?;
@@ -182,14 +217,16 @@ impl Rbd {
         cloned
     }
 
-    /// Takes the snapshot a volume is copied from; false if the volume is gone. One that is there is as old as the attempt that
-    /// was killed, and so are its data.
+    /// Takes the snapshot a volume is copied from; false if the volume is gone. One that is there is as old
+    /// as the attempt that was killed, and so are its data.
     fn take_passing(&self, call: &Call, original: &Original) -> Result<bool> {
         let Original { spot, image, snapshot, .. } = original;
         for _ in 0..ATTEMPTS {
             match self.tool.take_snapshot(call, spot, image, snapshot)? {
                 Some(Made::New) => return Ok(true),
-                Some(Made::Taken) => drop(self.tool.remove_snapshot(call, spot, Image::Named(image), snapshot)?),
+                Some(Made::Taken) => {
+                    drop(self.tool.remove_snapshot(call, spot, Image::Named(image), snapshot)?)
+                }
                 None => return Ok(false),
             }
         }
@@ -201,14 +238,29 @@ impl Rbd {
     /// A source that was deleted while the copy's snapshot was on it could not go: it can now.
     fn release_if_held(&self, call: &Call, original: &Original) -> Result<()> {
         match self.tool.info(call, &original.spot, Image::Id(&original.id))? {
-            Some(info) if info.name.starts_with(names::HELD) => self.release_held(call, &original.spot, &original.id),
+            Some(info) if info.name.starts_with(names::HELD) => {
+                self.release_held(call, &original.spot, &original.id)
+            }
             _ => Ok(()),
         }
     }
 
-    fn clone_anew(&self, call: &Call, wanted: &Wanted<'_>, original: &Original, temporary: &str) -> Result<bool> {
+    fn clone_anew(
+        &self,
+        call: &Call,
+        wanted: &Wanted<'_>,
+        original: &Original,
+        temporary: &str,
+    ) -> Result<bool> {
         let Original { spot: from, image, snapshot, .. } = original;
-        let clone = NewClone { from, image, snapshot, to: &wanted.spot, name: temporary, layout: &wanted.settings.layout };
+        let clone = NewClone {
+            from,
+            image,
+            snapshot,
+            to: &wanted.spot,
+            name: temporary,
+            layout: &wanted.settings.layout,
+        };
         for _ in 0..ATTEMPTS {
             match self.tool.clone_image(call, &clone)? {
                 Some(Made::New) => return Ok(true),
@@ -216,7 +268,9 @@ impl Rbd {
                 None => return Ok(false),
             }
         }
-        Err(Error::unavailable(format!("image {temporary} is there again and again: two controllers have the same tag")))
+        Err(Error::unavailable(format!(
+            "image {temporary} is there again and again: two controllers have the same tag"
+        )))
     }
 
     /// Removes a copy of ours, as soon as a killed command no longer counts as its watcher.
@@ -226,18 +280,22 @@ impl Rbd {
             match self.remove_copy(call, spot, temporary)? {
                 Removed::Gone | Removed::Absent => return Ok(()),
                 Removed::Watched if Instant::now() < until && !call.expired() => {
-                    call.step(format!("waiting until the cluster gives up the killed command that had {temporary} open"));
+                    call.step(format!(
+                        "waiting until the cluster gives up the killed command that had {temporary} open"
+                    ));
                     thread::sleep(PAUSE);
                 }
                 Removed::Watched => {
                     return Err(Error::unavailable(format!(
-                        "image {temporary}, left over from an earlier attempt, is still open: see `rbd status {}/{temporary}`",
+                        "image {temporary}, left over from an earlier attempt, is still open: see `rbd \
+                         status {}/{temporary}`",
                         spot.pool
                     )));
                 }
                 Removed::HasSnapshots => {
                     return Err(Error::precondition(format!(
-                        "image {temporary}, left over from an earlier attempt, has snapshots, which are not cephlet's: remove them"
+                        "image {temporary}, left over from an earlier attempt, has snapshots, which are not \
+                         cephlet's: remove them"
                     )));
                 }
             }
@@ -245,8 +303,16 @@ impl Rbd {
     }
 
     /// Makes the clone the volume that is wanted, and gives it its name.
-    fn complete(&self, call: &Call, wanted: &Wanted<'_>, original: &Original, temporary: &str) -> Result<Outcome> {
-        let Some(inherited) = self.tool.metadata_of(call, &wanted.spot, temporary)? else { return Ok(Outcome::Disturbed) };
+    fn complete(
+        &self,
+        call: &Call,
+        wanted: &Wanted<'_>,
+        original: &Original,
+        temporary: &str,
+    ) -> Result<Outcome> {
+        let Some(inherited) = self.tool.metadata_of(call, &wanted.spot, temporary)? else {
+            return Ok(Outcome::Disturbed);
+        };
         let record = complete_record(&wanted.record, &inherited);
         if self.tool.set_metadata(call, &wanted.spot, temporary, KEY, &record.text()?)? == Changed::Absent {
             return Ok(Outcome::Disturbed);
@@ -256,12 +322,16 @@ impl Rbd {
             let limits: Vec<_> = limits.iter().map(|(key, limit)| (setting(key), *limit)).collect();
             self.tool.set_limits(call, &wanted.spot, temporary, &limits)?;
         }
-        let Some(mut info) = self.tool.info(call, &wanted.spot, Image::Named(temporary))? else { return Ok(Outcome::Disturbed) };
+        let Some(mut info) = self.tool.info(call, &wanted.spot, Image::Named(temporary))? else {
+            return Ok(Outcome::Disturbed);
+        };
         if let Some(wrong) = not_of(&info, original) {
             self.remove_temporary(call, &wanted.spot, temporary)?;
             return Ok(wrong);
         }
-        if original.passing && info.parent.as_ref().is_some_and(|parent| parent.image.starts_with(names::HELD)) {
+        if original.passing
+            && info.parent.as_ref().is_some_and(|parent| parent.image.starts_with(names::HELD))
+        {
             self.release_held(call, &original.spot, &original.id)?;
         }
         let size = size_of_copy(&wanted.new.size, info.size)?;
@@ -291,7 +361,8 @@ impl Rbd {
                     self.remove_temporary(call, spot, &temporary)?;
                     return self.same_volume(call, wanted, winner).map(|info| Outcome::Made(Box::new(info)));
                 }
-                // Deleted between the two looks; or, the second time, a name that a killed creation left without an image.
+                // Deleted between the two looks; or, the second time, a name that a killed creation left
+                // without an image.
                 None if taken_by_nothing => drop(self.tool.remove(call, spot, name)?),
                 None => taken_by_nothing = true,
             }
@@ -300,7 +371,8 @@ impl Rbd {
     }
 }
 
-/// The record with the file system of the source, where the request names none: what is on the source is on its copy.
+/// The record with the file system of the source, where the request names none: what is on the source is on
+/// its copy.
 fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Record {
     let mut record = record.clone();
     if record.asked.fs_type.is_none() {
@@ -310,17 +382,24 @@ fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Rec
     record
 }
 
-/// The limits to change, zero to take one away: those asked for that the clone has not, and those of its source that were not.
-fn changed_limits<'a>(inherited: &'a BTreeMap<String, String>, asked: &[(&'a str, u64)]) -> Vec<(&'a str, u64)> {
+/// The limits to change, zero to take one away: those asked for that the clone has not, and those of its
+/// source that were not.
+fn changed_limits<'a>(
+    inherited: &'a BTreeMap<String, String>,
+    asked: &[(&'a str, u64)],
+) -> Vec<(&'a str, u64)> {
     let has = |key: &str| inherited.get(key).and_then(|value| value.parse().ok()).unwrap_or(0);
     let asked_for = |key: &str| asked.iter().any(|(other, _)| *other == key);
-    let surplus = inherited.keys().map(String::as_str).filter(|key| key.starts_with(LIMIT) && !asked_for(key) && has(key) != 0);
+    let surplus = inherited
+        .keys()
+        .map(String::as_str)
+        .filter(|key| key.starts_with(LIMIT) && !asked_for(key) && has(key) != 0);
     let missing = asked.iter().copied().filter(|(key, limit)| has(key) != *limit);
     surplus.map(|key| (key, 0)).chain(missing).collect()
 }
 
-/// Why a clone is not one of the original, if it is not. A passing snapshot has no other of its name beside it, and by now it is in
-/// the trash, where it goes by another.
+/// Why a clone is not one of the original, if it is not. A passing snapshot has no other of its name beside
+/// it, and by now it is in the trash, where it goes by another.
 fn not_of(info: &Info, original: &Original) -> Option<Outcome> {
     match &info.parent {
         None => Some(Outcome::Disturbed),
@@ -336,7 +415,8 @@ fn not_of(info: &Info, original: &Original) -> Option<Outcome> {
 fn size_of_copy(range: &SizeRange, least: u64) -> Result<u64> {
     if range.limit > 0 && least > range.limit {
         return Err(Error::out_of_range(format!(
-            "its source has {least} bytes, more than limit_bytes {}: raise the limit, a copy is never smaller than its source",
+            "its source has {least} bytes, more than limit_bytes {}: raise the limit, a copy is never \
+             smaller than its source",
             range.limit
         )));
     }

@@ -1,7 +1,8 @@
 //! Deleting a volume.
 //!
-//! Three processes where nothing is in the way: the right to delete is taken ([`right`](super::right)), the name is looked up,
-//! the image is removed. What a killed removal left is finished by the image's id, which the volume's ID tells:
+//! Three processes where nothing is in the way: the right to delete is taken ([`right`](super::right)), the
+//! name is looked up, the image is removed. What a killed removal left is finished by the image's id, which
+//! the volume's ID tells:
 //!
 //! | what it left | seen by name | by id | finished by |
 //! |---|---|---|---|
@@ -24,7 +25,12 @@ use crate::ids::VolumeId;
 const ATTEMPTS: usize = 4;
 
 impl Rbd {
-    pub(super) fn delete_volume(&self, call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+    pub(super) fn delete_volume(
+        &self,
+        call: &Call,
+        deletion: &Deletion<'_>,
+        begin: BeginWith<'_>,
+    ) -> Result<Deleted> {
         let id = deletion.id;
         let spot = self.spot(&id.place, deletion.secrets)?;
         let outcome = self.delete_at(call, &spot, deletion, begin);
@@ -34,7 +40,13 @@ impl Rbd {
         Ok(outcome)
     }
 
-    fn delete_at(&self, call: &Call, spot: &Spot, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+    fn delete_at(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        deletion: &Deletion<'_>,
+        begin: BeginWith<'_>,
+    ) -> Result<Deleted> {
         let Deletion { id, snapshots_may_outlive, .. } = *deletion;
         let mut image = match &id.incarnation {
             Some(image) if !self.gone.knows(id) => image.clone(),
@@ -66,9 +78,18 @@ impl Rbd {
     }
 
     /// Deletes the volume if its name means the image we may delete.
-    fn delete_rightly(&self, call: &Call, spot: &Spot, id: &VolumeId, image: &str, right: Right) -> Result<Outcome> {
+    fn delete_rightly(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        id: &VolumeId,
+        image: &str,
+        right: Right,
+    ) -> Result<Outcome> {
         match self.look_up(call, spot, id)? {
-            Some(info) if info.id == image => self.dispose(call, spot, info, right).map(|()| Outcome::Over(Deleted::Gone)),
+            Some(info) if info.id == image => {
+                self.dispose(call, spot, info, right).map(|()| Outcome::Over(Deleted::Gone))
+            }
             // A mirrored image: the ID tells the id it had in the other cluster.
             Some(info) => {
                 self.tool.remove_lockable(call, spot, Lockable::Header(image))?;
@@ -87,7 +108,8 @@ impl Rbd {
             if removed {
                 return Ok(());
             }
-            // By the name that may be removed: the id would also find it in the trash, when the name means another.
+            // By the name that may be removed: the id would also find it in the trash, when the name means
+            // another.
             info = match self.tool.info(call, spot, Image::Named(&info.name))? {
                 Some(now) if now.id == info.id => now,
                 _ => return Ok(()),
@@ -118,7 +140,14 @@ impl Rbd {
     }
 
     /// False if it has snapshots after all, or was in use for a moment only.
-    fn remove_rightly(&self, call: &Call, spot: &Spot, name: &str, image: &str, right: Right) -> Result<bool> {
+    fn remove_rightly(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        name: &str,
+        image: &str,
+        right: Right,
+    ) -> Result<bool> {
         right.check()?;
         match self.tool.remove(call, spot, name)? {
             Removed::Gone => Ok(true),
@@ -146,7 +175,9 @@ impl Rbd {
             }
             Some(info) if info.size > super::trash::LARGE && self.is_trashed(call, spot, image)? => {
                 if !right.snapshots_may_outlive && self.restore_snapshotted(call, spot, info)? {
-                    return Err(Error::unavailable("a snapshot was taken of it when it was moved to the trash: try again"));
+                    return Err(Error::unavailable(
+                        "a snapshot was taken of it when it was moved to the trash: try again",
+                    ));
                 }
                 self.purge_soon(call, spot, image, name)?;
                 return Ok(Deleted::Gone);
@@ -178,20 +209,31 @@ impl Rbd {
     fn follow(&self, call: &Call, spot: &Spot, image: &str, snapshots_may_outlive: bool) -> Result<Deleted> {
         match self.tool.trash(call, spot)?.iter().find(|it| it.id == image) {
             Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
-            Some(_) if !snapshots_may_outlive && self.has_live_snapshots(call, spot, image)? => Err(self.theirs()),
+            Some(_) if !snapshots_may_outlive && self.has_live_snapshots(call, spot, image)? => {
+                Err(self.theirs())
+            }
             Some(trashed) if self.purge_soon(call, spot, image, &trashed.name)? => Ok(Deleted::Gone),
             _ => Err(self.theirs()),
         }
     }
 
     /// Says to whom the volume is given, unless there is no volume any more and the lock was taken too late.
-    fn refuse_published(&self, call: &Call, spot: &Spot, id: &VolumeId, image: &str, nodes: &[Holder]) -> Result<Deleted> {
-        let there = self.look_up(call, spot, id)?.is_some() || self.tool.info(call, spot, Image::Id(image))?.is_some();
+    fn refuse_published(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        id: &VolumeId,
+        image: &str,
+        nodes: &[Holder],
+    ) -> Result<Deleted> {
+        let there = self.look_up(call, spot, id)?.is_some()
+            || self.tool.info(call, spot, Image::Id(image))?.is_some();
         if !there {
             self.tool.remove_lockable(call, spot, Lockable::Header(image))?;
             return Ok(Deleted::Absent);
         }
-        let names: Vec<String> = nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();
+        let names: Vec<String> =
+            nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();
         Err(Error::precondition(format!(
             "it is published to {}: take it back with ControllerUnpublishVolume first",
             names.join(", ")
@@ -200,7 +242,10 @@ impl Rbd {
 }
 
 fn broken_off() -> Error {
-    Error::unavailable("its removal was broken off a moment ago: try again, it can go on half a minute from now at the latest")
+    Error::unavailable(
+        "its removal was broken off a moment ago: try again, it can go on half a minute from now at the \
+         latest",
+    )
 }
 
 /// What came of an attempt.
@@ -214,8 +259,10 @@ enum Outcome {
 /// The refusal of an image that clients have open.
 pub(super) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
     let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
-    let by = if addresses.is_empty() { "a client that is gone by now".to_string() } else { addresses.join(", ") };
+    let by =
+        if addresses.is_empty() { "a client that is gone by now".to_string() } else { addresses.join(", ") };
     Error::precondition(format!(
-        "image {name:?} is in use by {by}: unmap it there, then try again; a client that died is forgotten after 30 s"
+        "image {name:?} is in use by {by}: unmap it there, then try again; a client that died is forgotten \
+         after 30 s"
     ))
 }

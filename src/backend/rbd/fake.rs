@@ -1,5 +1,6 @@
-//! A Ceph cluster in memory, for tests of everything above the tool. It does what Ceph 16.2 was seen to do, oddities included;
-//! one method of the tool is one step, and a test says what goes wrong at which step and what others do in between.
+//! A Ceph cluster in memory, for tests of everything above the tool. It does what Ceph 16.2 was seen to do,
+//! oddities included; one method of the tool is one step, and a test says what goes wrong at which step and
+//! what others do in between.
 
 mod answers;
 mod dump;
@@ -29,8 +30,8 @@ pub const FLATTENER: &str = "10.0.0.9:0/9";
 /// What a step takes.
 const STEP: Duration = Duration::from_millis(50);
 
-/// A cluster in memory. Clones are the same cluster. All helpers panic where they are asked for what is not there, and none of
-/// them is a step.
+/// A cluster in memory. Clones are the same cluster. All helpers panic where they are asked for what is not
+/// there, and none of them is a step.
 #[derive(Clone)]
 pub struct FakeCluster(Arc<Mutex<Inner>>);
 
@@ -88,7 +89,8 @@ impl FakeCluster {
         self.pool(pool, |pool| pool.namespaces.insert(namespace.to_string()));
     }
 
-    /// Sets the room in a pool. Nothing else changes it; a full pool takes no more images, snapshots, locks or changes.
+    /// Sets the room in a pool. Nothing else changes it; a full pool takes no more images, snapshots, locks
+    /// or changes.
     pub fn set_room(&self, pool: &str, room: Room) {
         self.pool(pool, |pool| pool.room = room);
     }
@@ -99,19 +101,29 @@ impl FakeCluster {
 
     fn disk<T>(&self, spot: &Spot, image: &str, act: impl FnOnce(&mut Disk) -> T) -> T {
         let mut inner = self.0.lock();
-        act(inner.state.find_mut(spot, Image::Named(image)).unwrap_or_else(|| panic!("there is no image {image:?}")))
+        act(inner
+            .state
+            .find_mut(spot, Image::Named(image))
+            .unwrap_or_else(|| panic!("there is no image {image:?}")))
     }
 
     /// A client at `address` opens an image, as a map does.
     pub fn watch(&self, spot: &Spot, image: &str, address: &str) {
-        let watcher = Watcher { address: address.to_string(), client: format!("client.{}", self.0.lock().state.number()) };
+        let watcher = Watcher {
+            address: address.to_string(),
+            client: format!("client.{}", self.0.lock().state.number()),
+        };
         self.disk(spot, image, |disk| disk.watchers.push(watcher));
     }
 
     /// The client at `address` has closed everything.
     pub fn unwatch(&self, address: &str) {
         let mut inner = self.0.lock();
-        inner.state.images.values_mut().for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
+        inner
+            .state
+            .images
+            .values_mut()
+            .for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
     }
 
     /// Shuts a client's address out.
@@ -154,7 +166,8 @@ impl FakeCluster {
         self.0.lock().state.manager = present;
     }
 
-    /// The manager tries all its tasks once; those that cannot be done stay, unless the image is in the trash no more.
+    /// The manager tries all its tasks once; those that cannot be done stay, unless the image is in the trash
+    /// no more.
     pub fn run_manager(&self) {
         let state = &mut self.0.lock().state;
         for id in std::mem::take(&mut state.tasks) {
@@ -205,7 +218,8 @@ impl FakeCluster {
         self.0.lock().script.plan_fault(k, fault, false);
     }
 
-    /// Has the daemon die at the k-th step: all that follow fail without being taken, until [`restart`](Self::restart).
+    /// Has the daemon die at the k-th step: all that follow fail without being taken, until
+    /// [`restart`](Self::restart).
     pub fn crash_at(&self, k: u64, fault: Fault) {
         self.0.lock().script.plan_fault(k, fault, true);
     }
@@ -220,8 +234,8 @@ impl FakeCluster {
         self.0.lock().script.restart();
     }
 
-    /// Runs something after the k-th step and before the caller goes on. Steps taken by anybody meanwhile are not in the record,
-    /// nor counted, and do not fail.
+    /// Runs something after the k-th step and before the caller goes on. Steps taken by anybody meanwhile are
+    /// not in the record, nor counted, and do not fail.
     pub fn on_step(&self, k: u64, hook: impl FnOnce(&FakeCluster) + Send + 'static) {
         self.0.lock().script.plan_hook(k, Box::new(hook));
     }
@@ -231,7 +245,12 @@ impl FakeCluster {
     }
 
     /// Takes one step: all of it, half of it or nothing.
-    fn half_step<T>(&self, name: String, act: impl FnOnce(&mut State) -> Result<T>, half: impl FnOnce(&mut State)) -> Result<T> {
+    fn half_step<T>(
+        &self,
+        name: String,
+        act: impl FnOnce(&mut State) -> Result<T>,
+        half: impl FnOnce(&mut State),
+    ) -> Result<T> {
         self.broken_step(name, act, |state, _| half(state))
     }
 

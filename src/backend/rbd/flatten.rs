@@ -1,7 +1,8 @@
-//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one from its own: each link
-//! costs time, and the kernel follows sixteen. A copy at the end of a longer chain than [`DEEPEST`] is given all its data, one at a
-//! time in a cluster, in the background, and only while nobody has a right to it or has it open: its writer would stall. What is
-//! killed in the middle is as it was.
+//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one
+//! from its own: each link costs time, and the kernel follows sixteen. A copy at the end of a longer chain
+//! than [`DEEPEST`] is given all its data, one at a time in a cluster, in the background, and only while
+//! nobody has a right to it or has it open: its writer would stall. What is killed in the middle is as it
+//! was.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +26,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// So many depths are remembered; beyond that all are forgotten.
 const MOST_DEPTHS: usize = 8192;
 
-/// So long a count that says that an image is too deep is believed: who flattens one of its parents flattens it for all of them.
+/// So long a count that says that an image is too deep is believed: who flattens one of its parents flattens
+/// it for all of them.
 const BELIEVED: Duration = Duration::from_secs(10 * 60);
 
-/// What is known of chains, by the ids of images. An image's parent never becomes another, it only goes when the image is flattened.
+/// What is known of chains, by the ids of images. An image's parent never becomes another, it only goes when
+/// the image is flattened.
 #[derive(Debug, Default)]
 pub(super) struct Depths(Mutex<HashMap<String, Depth>>);
 
@@ -59,7 +62,8 @@ enum Verdict {
 }
 
 impl Leaf {
-    /// An image, if it is a copy. In a cluster without credentials of its own nothing is done in the background.
+    /// An image, if it is a copy. In a cluster without credentials of its own nothing is done in the
+    /// background.
     pub fn of(spot: &Spot, info: &Info) -> Option<Self> {
         let parent = info.parent.clone()?;
         let access = Access::new(Arc::clone(&spot.access.cluster), &Secrets::default()).ok()?;
@@ -103,7 +107,11 @@ impl Rbd {
             Ok(Verdict::Settled) => Ok(None),
             Ok(Verdict::InUse) => Ok(Some(leaf.pause())),
             Err(_) if under_way.gave_way() => {
-                log::info!("image {} of pool {:?} is wanted: its flattening goes on later", leaf.id, leaf.spot.pool);
+                log::info!(
+                    "image {} of pool {:?} is wanted: its flattening goes on later",
+                    leaf.id,
+                    leaf.spot.pool
+                );
                 Ok(Some(RETRY))
             }
             Err(error) => Err(error),
@@ -122,7 +130,9 @@ impl Rbd {
             return Ok(Verdict::InUse);
         }
         // By its name of today.
-        let Some(info) = self.tool.info(call, &leaf.spot, Image::Id(&leaf.id))? else { return Ok(Verdict::Settled) };
+        let Some(info) = self.tool.info(call, &leaf.spot, Image::Id(&leaf.id))? else {
+            return Ok(Verdict::Settled);
+        };
         match self.tool.watchers(call, &leaf.spot, &info.name)? {
             None => return Ok(Verdict::Settled),
             Some(watchers) if !watchers.is_empty() => return Ok(Verdict::InUse),
@@ -147,7 +157,11 @@ impl Rbd {
             chain.push(id);
         }
         let counted = Instant::now();
-        chain.iter().rev().enumerate().for_each(|(most, id)| self.depths.remember(id, Depth { most, counted }));
+        chain
+            .iter()
+            .rev()
+            .enumerate()
+            .for_each(|(most, id)| self.depths.remember(id, Depth { most, counted }));
         Ok(chain.len() - 1)
     }
 }

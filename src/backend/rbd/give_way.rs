@@ -1,6 +1,7 @@
-//! Flattening gives way: whoever has a right to an image, because it is published or deleted, breaks off its flattening, which goes
-//! on later where it was. He takes a lock on the image's header first and then breaks off what he finds; a flattening enters itself
-//! here first and then looks for locks: one of the two sees the other.
+//! Flattening gives way: whoever has a right to an image, because it is published or deleted, breaks off its
+//! flattening, which goes on later where it was. He takes a lock on the image's header first and then breaks
+//! off what he finds; a flattening enters itself here first and then looks for locks: one of the two sees the
+//! other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ impl Flattenings {
         UnderWay { all: self, image: image.to_string(), stop, closed: true }
     }
 
-    /// Breaks off the flattening of an image, and waits until its command is gone. Tells when that was, if it was a moment ago.
+    /// Breaks off the flattening of an image, and waits until its command is gone. Tells when that was, if it
+    /// was a moment ago.
     pub fn break_off(&self, call: &Call, image: &str) -> Option<Instant> {
         let mut images = self.images.lock();
         loop {
@@ -97,15 +99,17 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Rbd {
-    /// Breaks off our own flattening of an image, and waits until its client is forgotten, which counts as a watcher for up to 30 s
-    /// after its death. Whoever else has the image open is left to the caller.
+    /// Breaks off our own flattening of an image, and waits until its client is forgotten, which counts as a
+    /// watcher for up to 30 s after its death. Whoever else has the image open is left to the caller.
     pub(super) fn end_flattening(&self, call: &Call, spot: &Spot, image: &str, name: &str) -> Result<()> {
         let Some(at) = self.flattenings.break_off(call, image) else { return Ok(()) };
         while at.elapsed() < DEAD_CLIENT && !call.expired() {
             if self.tool.watchers(call, spot, name)?.is_none_or(|watchers| watchers.is_empty()) {
                 break;
             }
-            call.step(format!("waiting until the cluster forgets the flattening of {name} that was broken off"));
+            call.step(format!(
+                "waiting until the cluster forgets the flattening of {name} that was broken off"
+            ));
             thread::sleep(PAUSE);
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Which volumes this daemon has deleted: a repeated deletion then looks before it writes. Forgetting costs a few processes, never
-//! a wrong answer.
+//! Which volumes this daemon has deleted: a repeated deletion then looks before it writes. Forgetting costs a
+//! few processes, never a wrong answer.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! What a lock on the header of an image says: which node the volume is given to, and how it will be used there.
+//! What a lock on the header of an image says: which node the volume is given to, and how it will be used
+//! there.
 //!
 //! | | of the lock |
 //! |---|---|
@@ -6,8 +7,9 @@
 //! | mode, read-only, block device or file system, taken by whom, firm or for the time being | description |
 //! | what others must say as well to hold it too | tag: the mode, or for one node alone the node and everything else |
 //!
-//! The cluster lets in only who says the same tag. So a volume for one node alone is held by one node and in one way, but by every
-//! controller that is asked for just that; and what is asked for twice needs no luck to be given twice.
+//! The cluster lets in only who says the same tag. So a volume for one node alone is held by one node and in
+//! one way, but by every controller that is asked for just that; and what is asked for twice needs no luck to
+//! be given twice.
 
 use crate::backend::Publication;
 use crate::error::{Error, Result};
@@ -16,8 +18,8 @@ use crate::terms::{Access, Mode};
 
 use super::tool::{Hold, Holder};
 
-/// So long a lock is held for the time being, in seconds: longer than the questions that are asked meanwhile take, and no longer
-/// than others can wait for one who died.
+/// So long a lock is held for the time being, in seconds: longer than the questions that are asked meanwhile
+/// take, and no longer than others can wait for one who died.
 const WHILE_ASKING: u64 = 60;
 
 /// Who gave the volume to the node.
@@ -56,8 +58,8 @@ fn modes() -> impl Iterator<Item = Mode> {
 }
 
 impl Grant {
-    /// What is asked for. Mount flags are no part of it: the specification counts them as sensitive, and they do not matter to
-    /// others.
+    /// What is asked for. Mount flags are no part of it: the specification counts them as sensitive, and they
+    /// do not matter to others.
     pub fn new(publication: &Publication, by: By) -> Self {
         let Publication { node, capability, read_only } = publication;
         let access = match &capability.access {
@@ -93,7 +95,11 @@ impl Grant {
             By::Controller => "controller",
             By::Node => "node",
         };
-        let tag = if self.is_alone() { format!("{node} {mode:?} {} {access}", self.writing()) } else { format!("{mode:?}") };
+        let tag = if self.is_alone() {
+            format!("{node} {mode:?} {} {access}", self.writing())
+        } else {
+            format!("{mode:?}")
+        };
         let description = format!("{word} {mode:?} {} {access} by {by}", self.writing());
         Hold { cookie: node.clone(), description, shared: Some(tag), seconds }
     }
@@ -120,7 +126,10 @@ impl Grant {
             return Some(format!("for {mode:?}, not {:?}", wanted.mode));
         }
         if self.read_only != wanted.read_only {
-            return Some(if self.read_only { "read-only" } else { "for reading and writing, not read-only" }.to_string());
+            return Some(
+                if self.read_only { "read-only" } else { "for reading and writing, not read-only" }
+                    .to_string(),
+            );
         }
         (*access != wanted.access).then(|| format!("as {access:?}, not as {:?}", wanted.access))
     }
@@ -130,7 +139,8 @@ impl Grant {
         if self.is_alone() || self.mode != wanted.mode {
             return Some(format!("for {:?}", self.mode));
         }
-        (self.is_single_writer() && wanted.is_single_writer()).then(|| format!("for writing ({:?})", self.mode))
+        (self.is_single_writer() && wanted.is_single_writer())
+            .then(|| format!("for writing ({:?})", self.mode))
     }
 
     /// Whether this grant lets `wanted` be given as well.
@@ -142,15 +152,15 @@ impl Grant {
         let objection = if same_node { self.difference(wanted) } else { self.conflict(wanted) };
         let (node, Some(objection)) = (&self.node, objection) else { return Ok(()) };
         Err(match (self.stage, same_node) {
-            (Stage::Asking, _) => {
-                Error::unavailable(format!("is being published to node {node:?} {objection} at this moment: try again"))
-            }
-            (Stage::Given, true) => {
-                Error::already_exists(format!("is published to node {node:?} already, {objection}: unpublish it there first"))
-            }
-            (Stage::Given, false) => {
-                Error::precondition(format!("is published to node {node:?} {objection}: unpublish it there first"))
-            }
+            (Stage::Asking, _) => Error::unavailable(format!(
+                "is being published to node {node:?} {objection} at this moment: try again"
+            )),
+            (Stage::Given, true) => Error::already_exists(format!(
+                "is published to node {node:?} already, {objection}: unpublish it there first"
+            )),
+            (Stage::Given, false) => Error::precondition(format!(
+                "is published to node {node:?} {objection}: unpublish it there first"
+            )),
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Deleted volumes whose snapshots live on. Snapshots cannot be used while their image is in the trash, so the image keeps
-//! existing under another name, `csi-held-<id>`, until the last of them is deleted.
+//! Deleted volumes whose snapshots live on. Snapshots cannot be used while their image is in the trash, so
+//! the image keeps existing under another name, `csi-held-<id>`, until the last of them is deleted.
 
 use std::thread;
 use std::time::Duration;
@@ -19,8 +19,8 @@ const LOOKS: usize = 2;
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 700 });
 
 impl Rbd {
-    /// Gives an image with snapshots the name of a held one. The name is looked up again afterwards: rename takes what has the
-    /// old name, whatever that is by then, and even what is in use.
+    /// Gives an image with snapshots the name of a held one. The name is looked up again afterwards: rename
+    /// takes what has the old name, whatever that is by then, and even what is in use.
     pub(super) fn hold(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<()> {
         let Info { name, id, .. } = info;
         self.refuse_watched(call, spot, name)?;
@@ -29,10 +29,13 @@ impl Rbd {
         let held = held_name(id);
         match self.rename_again(call, spot, info, &held)? {
             Renamed::Done => {}
-            Renamed::Absent => return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again"))),
+            Renamed::Absent => {
+                return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again")));
+            }
             Renamed::Taken => {
                 return Err(Error::precondition(format!(
-                    "it has snapshots, and the name {held:?} that would keep them is taken: look at that image and remove it"
+                    "it has snapshots, and the name {held:?} that would keep them is taken: look at that \
+                     image and remove it"
                 )));
             }
         }
@@ -53,8 +56,15 @@ impl Rbd {
         }
     }
 
-    /// Removes the snapshots that killed copies left, from which their clones read on. Whether there were any.
-    pub(super) fn remove_copies(&self, call: &Call, spot: &Spot, image: &str, live: &[String]) -> Result<bool> {
+    /// Removes the snapshots that killed copies left, from which their clones read on. Whether there were
+    /// any.
+    pub(super) fn remove_copies(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        image: &str,
+        live: &[String],
+    ) -> Result<bool> {
         let copies: Vec<&String> = live.iter().filter(|name| name.starts_with(COPY)).collect();
         for name in &copies {
             self.tool.remove_snapshot(call, spot, Image::Id(image), name)?;
@@ -67,8 +77,8 @@ impl Rbd {
         if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
     }
 
-    /// Who has the image open for longer than a command does: another controller that reads the record of the image or takes a
-    /// snapshot counts as a watcher too, for a moment.
+    /// Who has the image open for longer than a command does: another controller that reads the record of the
+    /// image or takes a snapshot counts as a watcher too, for a moment.
     pub(super) fn staying_watchers(&self, call: &Call, spot: &Spot, name: &str) -> Result<Vec<Watcher>> {
         let mut staying = self.tool.watchers(call, spot, name)?.unwrap_or_default();
         for _ in 0..LOOKS {

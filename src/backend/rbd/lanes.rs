@@ -1,6 +1,6 @@
-//! Lanes for what is done beside the calls, one for each cluster: what a cluster that hangs is to do keeps back nothing but what
-//! it is to do itself. A lane has a thread while there is anything in it; what is in it is done one thing at a time, the longest due
-//! first.
+//! Lanes for what is done beside the calls, one for each cluster: what a cluster that hangs is to do keeps
+//! back nothing but what it is to do itself. A lane has a thread while there is anything in it; what is in it
+//! is done one thing at a time, the longest due first.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -64,7 +64,8 @@ impl<T: Display + Send + 'static> Lanes<T> {
         names.iter().for_each(|name| self.0.attend(&mut state, name));
     }
 
-    /// Puts a thing that is due after `pause` into the lane of a cluster, unless the same waits there already.
+    /// Puts a thing that is due after `pause` into the lane of a cluster, unless the same waits there
+    /// already.
     pub fn add(&self, name: &str, pause: Duration, thing: T) {
         let text = thing.to_string();
         let mut state = self.0.state.lock();
@@ -88,10 +89,16 @@ impl<T: Display + Send + 'static> Shared<T> {
         let Some(work) = state.work.clone() else { return };
         let Some(lane) = state.lanes.get_mut(name).filter(|lane| !lane.has_thread) else { return };
         let (shared, own) = (Arc::clone(self), name.to_string());
-        let thread = thread::Builder::new().name("rbd-lane".into()).stack_size(STACK).spawn(move || shared.run(&own, &*work));
+        let thread = thread::Builder::new()
+            .name("rbd-lane".into())
+            .stack_size(STACK)
+            .spawn(move || shared.run(&own, &*work));
         lane.has_thread = thread.is_ok();
         if let Err(error) = thread {
-            log::error!("there is no thread for what cluster {name:?} is to do, which waits until more is added: {error}");
+            log::error!(
+                "there is no thread for what cluster {name:?} is to do, which waits until more is added: \
+                 {error}"
+            );
         }
     }
 
@@ -114,7 +121,9 @@ impl<T: Display + Send + 'static> Shared<T> {
             }
             let lane = state.lanes.get_mut(name)?;
             match lane.first() {
-                Some(first) if lane.entries[first].due <= Instant::now() => return Some(lane.entries.remove(first)),
+                Some(first) if lane.entries[first].due <= Instant::now() => {
+                    return Some(lane.entries.remove(first));
+                }
                 Some(first) => {
                     let due = lane.entries[first].due;
                     self.changed.wait_until(&mut state, due);
@@ -156,7 +165,8 @@ impl<T> Drop for Lanes<T> {
 
 #[cfg(test)]
 impl<T: Display + Send + 'static> Lanes<T> {
-    /// Does here what is due within `time`, and what is added meanwhile and due at once. There may be no threads.
+    /// Does here what is due within `time`, and what is added meanwhile and due at once. There may be no
+    /// threads.
     pub fn work_off(&self, time: Duration, work: impl Fn(T) -> Rest<T>) {
         let mut until = Instant::now() + time;
         loop {
@@ -177,7 +187,11 @@ impl<T: Display + Send + 'static> Lanes<T> {
         let mut taken = Vec::new();
         for (name, lane) in &mut self.0.state.lock().lanes {
             assert!(!lane.has_thread, "a thread does it");
-            taken.extend(lane.entries.extract_if(.., |entry| entry.due <= until).map(|entry| (name.clone(), entry.thing)));
+            taken.extend(
+                lane.entries
+                    .extract_if(.., |entry| entry.due <= until)
+                    .map(|entry| (name.clone(), entry.thing)),
+            );
         }
         taken
     }

@@ -10,7 +10,13 @@ use crate::secrets::Secrets;
 use crate::terms::Map;
 
 impl Rbd {
-    pub(super) fn modify_volume(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
+    pub(super) fn modify_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        parameters: &Map,
+        secrets: &Secrets,
+    ) -> Result<()> {
         let limits = parameters::limits(parameters)?;
         let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
         let spot = self.spot(&id.place, secrets)?;

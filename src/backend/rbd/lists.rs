@@ -1,5 +1,5 @@
-//! Lists of volumes: one question for each pool and namespace, in the order of the volumes' keys, and no more of them than a page
-//! takes.
+//! Lists of volumes: one question for each pool and namespace, in the order of the volumes' keys, and no more
+//! of them than a page takes.
 
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
@@ -25,8 +25,8 @@ fn digits<'a>(name: &'a str, (prefix, length): (&str, usize)) -> Option<&'a str>
 }
 
 impl Rbd {
-    /// Up to `limit` volumes (0: all) whose keys follow `after`. What cannot be asked for its volumes fails the list: one that lacks
-    /// them would say that they are gone.
+    /// Up to `limit` volumes (0: all) whose keys follow `after`. What cannot be asked for its volumes fails
+    /// the list: one that lacks them would say that they are gone.
     pub(super) fn list_volumes(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
         let most = if limit == 0 { usize::MAX } else { limit };
         let mut entries: Vec<Volume> = Vec::new();
@@ -67,7 +67,11 @@ impl Rbd {
             // A pool that is gone may have been remembered.
             let is_gone = matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound);
             self.pools.forget(&place, is_gone);
-            let error = if error.kind() == Kind::InvalidArgument { error.with_kind(Kind::Precondition) } else { error };
+            let error = if error.kind() == Kind::InvalidArgument {
+                error.with_kind(Kind::Precondition)
+            } else {
+                error
+            };
             not_listed(error, &place)
         })
     }
@@ -106,8 +110,9 @@ fn info(entry: &Entry) -> Info {
     }
 }
 
-/// What a volume whose record is not known was copied from, as far as the list tells it: the snapshot, while that is there. One that
-/// was deleted since, as the passing one that a volume is copied through, goes by a random name.
+/// What a volume whose record is not known was copied from, as far as the list tells it: the snapshot, while
+/// that is there. One that was deleted since, as the passing one that a volume is copied through, goes by a
+/// random name.
 fn source(place: &Place, parent: &Parent, list: &[Entry]) -> Option<Source> {
     if (&parent.pool, &parent.namespace) != (&place.pool, &place.namespace) {
         return None;

@@ -71,8 +71,8 @@ use self::snapshots::Shots;
 use self::temporaries::InProgress;
 use self::tool::RbdTool;
 use super::{
-    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext, Part,
-    Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
+    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Deletion, Device, NewSnapshot, NewVolume,
+    NodeContext, Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -94,7 +94,8 @@ pub struct Rbd {
     tool: Arc<dyn RbdTool>,
     mapper: Mapper,
     node: String,
-    /// Tells the temporary images of this controller from those of others: the same after a restart, whatever was lost.
+    /// Tells the temporary images of this controller from those of others: the same after a restart, whatever
+    /// was lost.
     tag: String,
     records: Records,
     pools: Pools,
@@ -118,9 +119,9 @@ impl std::fmt::Debug for Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits that no other
-    /// controller of these clusters has, and that this one has again after a restart. No command of `tool` takes longer than
-    /// `tool_timeout`, nor waits for longer before.
+    /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits
+    /// that no other controller of these clusters has, and that this one has again after a restart. No
+    /// command of `tool` takes longer than `tool_timeout`, nor waits for longer before.
     pub fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
@@ -151,8 +152,8 @@ impl Rbd {
 }
 
 impl Rbd {
-    /// From asking for a command that changes something to its end: it waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT
-    /// each at most.
+    /// From asking for a command that changes something to its end: it waits for its turn, and then runs, for
+    /// CEPHLET_TOOL_TIMEOUT each at most.
     fn longest_command(&self) -> Duration {
         2 * self.tool_timeout + KILL
     }
@@ -195,12 +196,18 @@ impl Backend for Rbd {
 
     fn supports(&self, capability: &Capability) -> Result<()> {
         match &capability.access {
-            Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => Err(
-                Error::invalid(format!("the file system {fs_type:?} is not possible: allowed are {}", FILE_SYSTEMS.join(", "))),
-            ),
+            Access::Mount { fs_type, .. }
+                if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) =>
+            {
+                Err(Error::invalid(format!(
+                    "the file system {fs_type:?} is not possible: allowed are {}",
+                    FILE_SYSTEMS.join(", ")
+                )))
+            }
             Access::Mount { .. } if capability.mode.is_multi_node() && !capability.mode.is_read_only() => {
                 Err(Error::invalid(format!(
-                    "a file system on an RBD image breaks when two nodes have it mounted and one writes, so the access mode {:?} is not \
+                    "a file system on an RBD image breaks when two nodes have it mounted and one writes, so \
+                     the access mode {:?} is not \
                  possible: use it as a block volume, or a CephFS volume",
                     capability.mode
                 )))
@@ -246,11 +253,23 @@ impl Backend for Rbd {
         self.modify_volume(call, id, parameters, secrets)
     }
 
-    fn publish(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map> {
+    fn publish(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        publication: &Publication,
+        secrets: &Secrets,
+    ) -> Result<Map> {
         self.publish_volume(call, id, publication, secrets)
     }
 
-    fn unpublish(&self, call: &Call, id: &VolumeId, node: Option<&str>, secrets: &Secrets) -> Result<Unpublished> {
+    fn unpublish(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: Option<&str>,
+        secrets: &Secrets,
+    ) -> Result<Unpublished> {
         self.unpublish_volume(call, id, node, secrets)
     }
 
@@ -266,7 +285,13 @@ impl Backend for Rbd {
         self.look_up_snapshot(call, id, secrets)
     }
 
-    fn list_snapshots(&self, call: &Call, filter: &SnapshotFilter, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+    fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<Part<Snapshot>> {
         self.snapshots_after(call, filter, after, limit)
     }
 

@@ -16,8 +16,9 @@ pub(super) fn temporary(object: &str, tag: &str) -> String {
     format!("{TEMPORARY}{}-{tag}", digits(object))
 }
 
-/// What the snapshot is called from which `tag`'s controller copies a volume to `object`. With the tag none takes away what another
-/// controller is cloning from: one that is there already is left over from an attempt of our own.
+/// What the snapshot is called from which `tag`'s controller copies a volume to `object`. With the tag none
+/// takes away what another controller is cloning from: one that is there already is left over from an attempt
+/// of our own.
 pub(super) fn passing(object: &str, tag: &str) -> String {
     format!("{COPY}{}-{tag}", digits(object))
 }
@@ -38,10 +39,13 @@ fn digits(object: &str) -> &str {
     object.rsplit('-').next().unwrap_or(object)
 }
 
-/// Refuses as a volume what is none, though an ID may be written for it: a copy that is being made, a volume that was deleted.
+/// Refuses as a volume what is none, though an ID may be written for it: a copy that is being made, a volume
+/// that was deleted.
 pub(super) fn refuse_internal(name: &str) -> Result<()> {
     if name.starts_with(TEMPORARY) || name.starts_with(HELD) {
-        return Err(Error::not_found(format!("image {name:?} is no volume, it is for cephlet's own use: name a volume")));
+        return Err(Error::not_found(format!(
+            "image {name:?} is no volume, it is for cephlet's own use: name a volume"
+        )));
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! What a volume can be asked for beside its size: the parameters of the RBD backend, by the names ceph-csi gave them.
+//! What a volume can be asked for beside its size: the parameters of the RBD backend, by the names ceph-csi
+//! gave them.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,8 @@ pub const PARAMETERS: [&str; 12] = [
 ];
 
 /// Features that rbd can be asked for when an image is made.
-const FEATURES: [&str; 6] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling"];
+const FEATURES: [&str; 6] =
+    ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling"];
 
 /// Mutable parameters: limits, with the cluster's name for each.
 pub const LIMITS: [(&str, &str); 6] = [
@@ -57,7 +59,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is known.
+    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is
+    /// known.
     pub fn parse(parameters: &Map, mutable: &Map) -> Result<Self> {
         let mut settings = Self { limits: limits(mutable)?, ..Self::default() };
         for (key, value) in parameters {
@@ -106,7 +109,9 @@ impl Layout {
         if object.is_multiple_of(unit) {
             return Ok(());
         }
-        Err(Error::invalid(format!("the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object}")))
+        Err(Error::invalid(format!(
+            "the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object}"
+        )))
     }
 }
 
@@ -124,7 +129,11 @@ fn limit(key: &str, value: &str) -> Result<(&'static str, u64)> {
             known.join(", ")
         )));
     };
-    let bad = || Error::invalid(format!("the mutable parameter {key:?} is {value:?}: allowed is a whole number, 0 for no limit"));
+    let bad = || {
+        Error::invalid(format!(
+            "the mutable parameter {key:?} is {value:?}: allowed is a whole number, 0 for no limit"
+        ))
+    };
     Ok((name, value.parse().map_err(|_| bad())?))
 }
 
@@ -134,20 +143,27 @@ pub(super) fn setting(key: &str) -> &str {
 }
 
 fn filled(key: &str, value: &str) -> Result<String> {
-    if value.is_empty() { Err(Error::invalid(format!("the parameter {key:?} is empty"))) } else { Ok(value.to_string()) }
+    if value.is_empty() {
+        Err(Error::invalid(format!("the parameter {key:?} is empty")))
+    } else {
+        Ok(value.to_string())
+    }
 }
 
 /// The name of a pool or namespace. Ceph allows more, but not in an image's spec.
 fn name(key: &str, value: &str) -> Result<String> {
     let odd = |c: char| c.is_control() || c.is_whitespace() || "/@".contains(c);
     if value.starts_with('-') || value.contains(odd) {
-        return Err(Error::invalid(format!("the parameter {key:?} is {value:?}: no spaces, '/', '@', or '-' in front")));
+        return Err(Error::invalid(format!(
+            "the parameter {key:?} is {value:?}: no spaces, '/', '@', or '-' in front"
+        )));
     }
     filled(key, value)
 }
 
 fn features(value: &str) -> Result<BTreeSet<String>> {
-    let asked: BTreeSet<String> = value.split(',').map(|it| it.trim().to_string()).filter(|it| !it.is_empty()).collect();
+    let asked: BTreeSet<String> =
+        value.split(',').map(|it| it.trim().to_string()).filter(|it| !it.is_empty()).collect();
     if let Some(odd) = asked.iter().find(|feature| !FEATURES.contains(&feature.as_str())) {
         return Err(Error::invalid(format!(
             "the parameter \"imageFeatures\" names {odd:?}: did you mean {:?}? (known are {})",
@@ -155,7 +171,8 @@ fn features(value: &str) -> Result<BTreeSet<String>> {
             FEATURES.join(", ")
         )));
     }
-    let needs = [("object-map", "exclusive-lock"), ("fast-diff", "object-map"), ("journaling", "exclusive-lock")];
+    let needs =
+        [("object-map", "exclusive-lock"), ("fast-diff", "object-map"), ("journaling", "exclusive-lock")];
     for (feature, other) in needs {
         if asked.contains(feature) && !asked.contains(other) {
             return Err(Error::invalid(format!(
@@ -165,7 +182,8 @@ fn features(value: &str) -> Result<BTreeSet<String>> {
     }
     if !asked.contains("layering") {
         return Err(Error::invalid(
-            "the parameter \"imageFeatures\" lacks layering, without which there are no snapshots and clones: add it",
+            "the parameter \"imageFeatures\" lacks layering, without which there are no snapshots and \
+             clones: add it",
         ));
     }
     Ok(asked)
@@ -177,9 +195,12 @@ fn bytes(key: &str, value: &str) -> Result<u64> {
         Some(digits) => (digits, 1 << 10),
         None => value.strip_suffix(['M', 'm']).map_or((value, 1), |digits| (digits, 1 << 20)),
     };
-    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|number| *number > 0);
+    let number =
+        digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|number| *number > 0);
     number.ok_or_else(|| {
-        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed is a number of bytes, as 4194304 or 4M"))
+        Error::invalid(format!(
+            "the parameter {key:?} is {value:?}: allowed is a number of bytes, as 4194304 or 4M"
+        ))
     })
 }
 
@@ -189,18 +210,26 @@ fn object_size(key: &str, value: &str) -> Result<u64> {
     if size.is_power_of_two() && (4 << 10..=32 << 20).contains(&size) {
         return Ok(size);
     }
-    Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are powers of two from 4K to 32M")))
+    Err(Error::invalid(format!(
+        "the parameter {key:?} is {value:?}: allowed are powers of two from 4K to 32M"
+    )))
 }
 
 fn striping(parameters: &Map) -> Result<Option<(u64, u64)>> {
     match (parameters.get("stripeUnit"), parameters.get("stripeCount")) {
         (None, None) => Ok(None),
         (Some(unit), Some(count)) => {
-            let bad = || Error::invalid(format!("the parameter \"stripeCount\" is {count:?}: allowed is a number above 0"));
+            let bad = || {
+                Error::invalid(format!(
+                    "the parameter \"stripeCount\" is {count:?}: allowed is a number above 0"
+                ))
+            };
             let count = count.parse().ok().filter(|count| *count > 0).ok_or_else(bad)?;
             Ok(Some((bytes("stripeUnit", unit)?, count)))
         }
-        _ => Err(Error::invalid("of the parameters \"stripeUnit\" and \"stripeCount\" one is missing: give both or none")),
+        _ => Err(Error::invalid(
+            "of the parameters \"stripeUnit\" and \"stripeCount\" one is missing: give both or none",
+        )),
     }
 }
 
@@ -208,7 +237,10 @@ fn file_system(key: &str, value: &str) -> Result<Option<String>> {
     match value {
         "" => Ok(None),
         _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
-        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are {}", FILE_SYSTEMS.join(", ")))),
+        _ => Err(Error::invalid(format!(
+            "the parameter {key:?} is {value:?}: allowed are {}",
+            FILE_SYSTEMS.join(", ")
+        ))),
     }
 }
 
@@ -242,11 +274,22 @@ mod tests {
 
     #[test]
     fn known_parameters_are_understood() {
-        let asked = [("pool", "vms"), ("namespace", "team"), ("dataPool", "ec"), ("objectSize", "1M"), ("stripeUnit", "64K")];
-        let settings = parse(&[&asked[..], &[("stripeCount", "4"), ("mounter", "rbd-nbd"), (FS_TYPE, "xfs")]].concat()).unwrap();
+        let asked = [
+            ("pool", "vms"),
+            ("namespace", "team"),
+            ("dataPool", "ec"),
+            ("objectSize", "1M"),
+            ("stripeUnit", "64K"),
+        ];
+        let settings =
+            parse(&[&asked[..], &[("stripeCount", "4"), ("mounter", "rbd-nbd"), (FS_TYPE, "xfs")]].concat())
+                .unwrap();
         assert_eq!((settings.pool.as_deref(), settings.namespace.as_str()), (Some("vms"), "team"));
         assert_eq!(settings.layout.data_pool.as_deref(), Some("ec"));
-        assert_eq!((settings.layout.object_size, settings.layout.striping), (Some(1 << 20), Some((64 << 10, 4))));
+        assert_eq!(
+            (settings.layout.object_size, settings.layout.striping),
+            (Some(1 << 20), Some((64 << 10, 4)))
+        );
         assert_eq!((settings.mounter, settings.fs_type.as_deref()), (Mounter::Nbd, Some("xfs")));
     }
 

@@ -1,5 +1,5 @@
-//! Which pools and namespaces there are to list: those the operator named, else those the cluster tells, which is remembered for a
-//! while, so that a page of a list costs no more than its pools.
+//! Which pools and namespaces there are to list: those the operator named, else those the cluster tells,
+//! which is remembered for a while, so that a page of a list costs no more than its pools.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,7 +38,8 @@ impl Pools {
         self.used.lock().insert((place.cluster.clone(), (place.pool.clone(), place.namespace.clone())));
     }
 
-    /// The place could not be listed: the next list asks anew what there is. `gone` says that it is not there.
+    /// The place could not be listed: the next list asks anew what there is. `gone` says that it is not
+    /// there.
     pub fn forget(&self, place: &Place, gone: bool) {
         self.told.lock().remove(&place.cluster);
         if gone {
@@ -48,7 +49,9 @@ impl Pools {
 
     fn remembered(&self, cluster: &str) -> Option<Arc<BTreeSet<Pair>>> {
         let told = self.told.lock();
-        told.get(cluster).filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, pairs)| Arc::clone(pairs))
+        told.get(cluster)
+            .filter(|(since, _)| since.elapsed() < REMEMBERED)
+            .map(|(_, pairs)| Arc::clone(pairs))
     }
 
     fn remember(&self, cluster: &str, pairs: BTreeSet<Pair>) -> Arc<BTreeSet<Pair>> {
@@ -62,7 +65,8 @@ impl Pools {
     }
 }
 
-/// What is in front of the keys of everything at a place. No such text begins another, so keys sort by their places first.
+/// What is in front of the keys of everything at a place. No such text begins another, so keys sort by their
+/// places first.
 pub(super) fn prefix(place: &Place) -> String {
     place.key("")
 }
@@ -70,7 +74,12 @@ pub(super) fn prefix(place: &Place) -> String {
 /// The place a spot is.
 pub(super) fn place_of(spot: &Spot) -> Place {
     let Spot { access, pool, namespace } = spot;
-    Place { backend: NAME.into(), cluster: access.cluster.name.clone(), pool: pool.clone(), namespace: namespace.clone() }
+    Place {
+        backend: NAME.into(),
+        cluster: access.cluster.name.clone(),
+        pool: pool.clone(),
+        namespace: namespace.clone(),
+    }
 }
 
 impl Rbd {
@@ -86,8 +95,9 @@ impl Rbd {
             if is_over(&format!("{NAME}:{}:", ids::encode(&cluster.name)), after) {
                 continue;
             }
-            let found =
-                self.spots_of(call, cluster).map_err(|error| error.context(format_args!("list cluster {:?}", cluster.name)))?;
+            let found = self
+                .spots_of(call, cluster)
+                .map_err(|error| error.context(format_args!("list cluster {:?}", cluster.name)))?;
             spots.extend(found.into_iter().map(|spot| (prefix(&place_of(&spot)), spot)));
         }
         Ok(spots.into_iter().filter(|(prefix, _)| !is_over(prefix, after)).map(|(_, spot)| spot).collect())
@@ -120,14 +130,20 @@ impl Rbd {
                 _ => match self.tool.namespaces(call, &spot) {
                     // One that this user may not look into, and that nobody named, has no volumes of ours.
                     Err(error) if !named && error.kind() == Kind::Precondition => {
-                        log::debug!("pool {:?} of cluster {:?} is passed over: {error}", spot.pool, cluster.name);
+                        log::debug!(
+                            "pool {:?} of cluster {:?} is passed over: {error}",
+                            spot.pool,
+                            cluster.name
+                        );
                         refusal = Some(error);
                         continue;
                     }
                     others => others?,
                 },
             };
-            pairs.extend(others.into_iter().chain([String::new()]).map(|namespace| (spot.pool.clone(), namespace)));
+            pairs.extend(
+                others.into_iter().chain([String::new()]).map(|namespace| (spot.pool.clone(), namespace)),
+            );
         }
         // A user who may look into none at all is set up wrongly.
         match refusal {

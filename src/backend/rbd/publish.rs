@@ -1,9 +1,9 @@
-//! Giving volumes to nodes and taking them back. What is given is written on the volume itself, as locks on its image's header
-//! ([`Grant`]), where every controller sees it and the cluster decides who was first.
+//! Giving volumes to nodes and taking them back. What is given is written on the volume itself, as locks on
+//! its image's header ([`Grant`]), where every controller sees it and the cluster decides who was first.
 //!
-//! A single writer must be alone, also among clients that know nothing of such locks. So it holds the volume for the time being
-//! while it looks who has the image open, and for good when it found nobody: after a crash in between nothing is given, and soon
-//! nothing held.
+//! A single writer must be alone, also among clients that know nothing of such locks. So it holds the volume
+//! for the time being while it looks who has the image open, and for good when it found nobody: after a crash
+//! in between nothing is given, and soon nothing held.
 
 use super::Rbd;
 use super::context::PublishContext;
@@ -29,7 +29,13 @@ struct Claim<'a> {
 }
 
 impl Rbd {
-    pub(super) fn publish_volume(&self, call: &Call, id: &VolumeId, publication: &Publication, secrets: &Secrets) -> Result<Map> {
+    pub(super) fn publish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        publication: &Publication,
+        secrets: &Secrets,
+    ) -> Result<Map> {
         if let Err(wrong) = ids::refuse_node(&publication.node) {
             return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
         }
@@ -52,7 +58,8 @@ impl Rbd {
     fn give(&self, call: &Call, id: &VolumeId, wanted: &Grant, secrets: &Secrets) -> Result<PublishContext> {
         let spot = self.spot(&id.place, secrets)?;
         // Whether what was known a while ago is still true shows when the lock is held.
-        let known = id.incarnation.clone().filter(|incarnation| self.records.of(&id.key(), incarnation).is_some());
+        let known =
+            id.incarnation.clone().filter(|incarnation| self.records.of(&id.key(), incarnation).is_some());
         let image = match known {
             Some(incarnation) => incarnation,
             None => {
@@ -89,8 +96,8 @@ impl Claim<'_> {
         Ok(info)
     }
 
-    /// Keeps others away and looks whether the node would be the only one to write. `first` says that the volume is given to nobody:
-    /// then nobody may have it open either.
+    /// Keeps others away and looks whether the node would be the only one to write. `first` says that the
+    /// volume is given to nobody: then nobody may have it open either.
     fn make_sure(&self, first: bool) -> Result<Info> {
         self.lock(Stage::Asking)?;
         let info = self.verified(Stage::Asking)?;
@@ -101,8 +108,8 @@ impl Claim<'_> {
         Ok(info)
     }
 
-    /// A writer beside readers shares the lock with them, so it has to look for another writer: of two, at least the later one sees
-    /// the other. One for whom the node must be alone was not let in beside anybody.
+    /// A writer beside readers shares the lock with them, so it has to look for another writer: of two, at
+    /// least the later one sees the other. One for whom the node must be alone was not let in beside anybody.
     fn refuse_second_writer(&self, stage: Stage) -> Result<()> {
         match self.wanted.mode.is_multi_node() {
             true => self.grants().map(drop).or_else(|refusal| self.refuse(stage, refusal)),
@@ -119,7 +126,10 @@ impl Claim<'_> {
             }
             Taken::Held => {
                 self.grants()?;
-                Err(Error::unavailable(format!("volume {} was given to another node at this moment: try again", self.id)))
+                Err(Error::unavailable(format!(
+                    "volume {} was given to another node at this moment: try again",
+                    self.id
+                )))
             }
         }
     }
@@ -141,7 +151,8 @@ impl Claim<'_> {
             })
         };
         let admitted = |grant: Grant| grant.admit(self.wanted).map(|()| grant);
-        let grants: Result<Vec<Grant>> = holders.iter().map(|holder| read(holder).and_then(admitted)).collect();
+        let grants: Result<Vec<Grant>> =
+            holders.iter().map(|holder| read(holder).and_then(admitted)).collect();
         grants.map_err(|error| error.context(format_args!("volume {}", self.id)))
     }
 
@@ -191,7 +202,8 @@ impl Claim<'_> {
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
     let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
     Error::precondition(format!(
-        "volume {id} is published to no node, but open at {}, which could write to it: unmap the image there, and if that client is \
+        "volume {id} is published to no node, but open at {}, which could write to it: unmap the image \
+         there, and if that client is \
          dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
         addresses.join(", ")
     ))

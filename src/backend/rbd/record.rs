@@ -1,4 +1,5 @@
-//! The creation record: how an image was asked for, kept in its metadata, where it goes wherever the image goes.
+//! The creation record: how an image was asked for, kept in its metadata, where it goes wherever the image
+//! goes.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,18 +26,24 @@ pub(super) struct Record {
 impl Record {
     /// The record of what `new` asks. It is the same for every controller that gets the request.
     pub fn new(new: &NewVolume, settings: &Settings) -> Self {
-        Self { version: VERSION, asked: Asked::new(new, settings.fs_type_for(&new.capabilities)), first_id: None }
+        Self {
+            version: VERSION,
+            asked: Asked::new(new, settings.fs_type_for(&new.capabilities)),
+            first_id: None,
+        }
     }
 
     /// The text that goes into the metadata.
     pub fn text(&self) -> Result<String> {
         let text = to_bytes(self)?;
-        String::from_utf8(text).map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
+        String::from_utf8(text)
+            .map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
     }
 
     /// The record in this text, or what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        from_bytes(text.as_bytes()).map_err(|wrong| format!("its record ({KEY} in the image's metadata) {wrong}"))
+        from_bytes(text.as_bytes())
+            .map_err(|wrong| format!("its record ({KEY} in the image's metadata) {wrong}"))
     }
 
     /// What the parameters of the request mean.

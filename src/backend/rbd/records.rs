@@ -1,5 +1,5 @@
-//! What is remembered of images, so that it need not be asked again: the record of an id never changes. Forgetting costs a process,
-//! never a wrong answer.
+//! What is remembered of images, so that it need not be asked again: the record of an id never changes.
+//! Forgetting costs a process, never a wrong answer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +46,9 @@ impl Records {
     pub fn name_of(&self, place: &Place, id: &str) -> Option<String> {
         let all_of = place.key("");
         let known = self.0.lock();
-        known.iter().find_map(|(key, (of, _))| if of == id { decode(key.strip_prefix(&all_of)?) } else { None })
+        known
+            .iter()
+            .find_map(|(key, (of, _))| if of == id { decode(key.strip_prefix(&all_of)?) } else { None })
     }
 
     /// Forgets an image that is gone.

@@ -1,9 +1,10 @@
-//! The right to delete an image: an exclusive lock on its header, the same lock by which volumes are given to nodes.
+//! The right to delete an image: an exclusive lock on its header, the same lock by which volumes are given to
+//! nodes.
 //!
-//! Images are removed by name, and a name may come to mean another image at any moment. Every controller takes this lock before
-//! it removes an image, so while one holds it and the name means the image, no other can remove that image, and the name goes on
-//! meaning it. The lock is taken by the id alone, then the name is looked up: the other way round the image could be replaced in
-//! between.
+//! Images are removed by name, and a name may come to mean another image at any moment. Every controller
+//! takes this lock before it removes an image, so while one holds it and the name means the image, no other
+//! can remove that image, and the name goes on meaning it. The lock is taken by the id alone, then the name
+//! is looked up: the other way round the image could be replaced in between.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::error::{Error, Result};
 
 /// The cookie of the lock.
 const COOKIE: &str = "delete";
-/// How its description begins; the controller's tag follows. With the cookie alone a node could have that name.
+/// How its description begins; the controller's tag follows. With the cookie alone a node could have that
+/// name.
 const PURPOSE: &str = "deletion by controller ";
 /// What may pass between taking the lock and asking for the removal.
 const DECISION: Duration = Duration::from_secs(60);
@@ -62,17 +64,29 @@ impl Right {
 }
 
 impl Rbd {
-    /// How long the lock lasts. A removal that was asked for under it has ended by then, one way or another: whoever takes the lock
-    /// next must not meet one that still has to look up the name. A controller that died for good keeps others waiting as long.
+    /// How long the lock lasts. A removal that was asked for under it has ended by then, one way or another:
+    /// whoever takes the lock next must not meet one that still has to look up the name. A controller that
+    /// died for good keeps others waiting as long.
     fn life(&self) -> Duration {
         DECISION + self.longest_command()
     }
 
-    /// Takes the right to delete the image of this id, whether or not there is one: the caller looks afterwards.
-    pub(super) fn take_right(&self, call: &Call, spot: &Spot, image: &str, snapshots_may_outlive: bool) -> Result<Asked> {
+    /// Takes the right to delete the image of this id, whether or not there is one: the caller looks
+    /// afterwards.
+    pub(super) fn take_right(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        image: &str,
+        snapshots_may_outlive: bool,
+    ) -> Result<Asked> {
         let on = Lockable::Header(image);
-        let hold =
-            Hold { cookie: COOKIE.into(), description: self.purpose(), shared: None, seconds: Some(self.life().as_secs()) };
+        let hold = Hold {
+            cookie: COOKIE.into(),
+            description: self.purpose(),
+            shared: None,
+            seconds: Some(self.life().as_secs()),
+        };
         for _ in 0..ATTEMPTS {
             // Before it is taken, so that we never think it lasts longer than it does.
             let since = Instant::now();
@@ -101,7 +115,11 @@ impl Rbd {
         let holders = self.tool.holders(call, spot, on).unwrap_or_default();
         for holder in holders.iter().filter(|holder| self.is_own(holder)) {
             if let Err(error) = self.tool.unlock(call, spot, on, holder) {
-                log::warn!("image {image} of pool {:?} cannot be published for {} s: {error}", spot.pool, self.life().as_secs());
+                log::warn!(
+                    "image {image} of pool {:?} cannot be published for {} s: {error}",
+                    spot.pool,
+                    self.life().as_secs()
+                );
             }
         }
     }
@@ -109,7 +127,8 @@ impl Rbd {
     /// The refusal of an image that another controller has the right to delete.
     pub(super) fn theirs(&self) -> Error {
         Error::unavailable(format!(
-            "another controller is deleting it, or died of it: try again, {} s from now at the latest it is free",
+            "another controller is deleting it, or died of it: try again, {} s from now at the latest it is \
+             free",
             self.life().as_secs()
         ))
     }

@@ -1,4 +1,5 @@
-//! Lists of snapshots: one look at each pool tells which there are, one at each image when they were taken, which is remembered.
+//! Lists of snapshots: one look at each pool tells which there are, one at each image when they were taken,
+//! which is remembered.
 
 use super::pools::place_of;
 use super::tool::{Image, Snap, Spot};
@@ -21,7 +22,8 @@ struct Seen {
 }
 
 impl Rbd {
-    /// A page of snapshots, in the order of their IDs. A page may have fewer entries than asked for and still not be the last.
+    /// A page of snapshots, in the order of their IDs. A page may have fewer entries than asked for and still
+    /// not be the last.
     pub(super) fn snapshots_after(
         &self,
         call: &Call,
@@ -58,10 +60,17 @@ impl Rbd {
         for spot in self.spots_to_list(call)? {
             let place = place_of(&spot);
             for entry in self.tool.list(call, &spot)? {
-                let ours = entry.snapshots.iter().filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
+                let ours = entry
+                    .snapshots
+                    .iter()
+                    .filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
                 let of_image = ours.map(|(digits, size)| Seen {
                     spot: spot.clone(),
-                    id: SnapshotId { place: place.clone(), source: entry.id.clone(), snapshot: digits.to_string() },
+                    id: SnapshotId {
+                        place: place.clone(),
+                        source: entry.id.clone(),
+                        snapshot: digits.to_string(),
+                    },
                     image: entry.name.clone(),
                     size,
                 });
@@ -96,10 +105,16 @@ impl Rbd {
         }
         let spot = self.spot(&volume.place, &Secrets::default())?;
         let Some((image, snaps)) = self.snaps_of(call, &spot, volume)? else { return Ok(Vec::new()) };
-        let source =
-            VolumeId { incarnation: Some(volume.incarnation.clone().unwrap_or_else(|| image.clone())), ..volume.clone() };
+        let source = VolumeId {
+            incarnation: Some(volume.incarnation.clone().unwrap_or_else(|| image.clone())),
+            ..volume.clone()
+        };
         let snapshot = |(digits, snap): (&str, &Snap)| Snapshot {
-            id: SnapshotId { place: volume.place.clone(), source: image.clone(), snapshot: digits.to_string() },
+            id: SnapshotId {
+                place: volume.place.clone(),
+                source: image.clone(),
+                snapshot: digits.to_string(),
+            },
             source: source.clone(),
             size: snap.size,
             created: snap.created,
@@ -123,7 +138,10 @@ impl Rbd {
 
 /// The snapshots that were asked for and are not deleted, with their digits.
 fn ours(snaps: &[Snap]) -> impl Iterator<Item = (&str, &Snap)> {
-    snaps.iter().filter(|snap| !snap.trashed).filter_map(|snap| Some((names::snapshot_digits(&snap.name)?, snap)))
+    snaps
+        .iter()
+        .filter(|snap| !snap.trashed)
+        .filter_map(|snap| Some((names::snapshot_digits(&snap.name)?, snap)))
 }
 
 /// The part of a sorted list that follows `after`.

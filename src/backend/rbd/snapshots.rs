@@ -1,4 +1,5 @@
-//! Snapshots: taking, finding and deleting them. They are RBD's own; an ID names the image by its id, whatever it is called by now.
+//! Snapshots: taking, finding and deleting them. They are RBD's own; an ID names the image by its id,
+//! whatever it is called by now.
 
 use std::collections::HashMap;
 use std::time::{Instant, SystemTime};
@@ -42,7 +43,10 @@ impl Shots {
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert((image.to_string(), digits.to_string()), Shot { created, name: name.map(str::to_string) });
+        known.insert(
+            (image.to_string(), digits.to_string()),
+            Shot { created, name: name.map(str::to_string) },
+        );
     }
 
     fn forget(&self, id: &SnapshotId) {
@@ -55,8 +59,13 @@ impl Rbd {
         let spot = self.spot(&new.source.place, &new.secrets)?;
         names::refuse_internal(&new.source.object)?;
         let info = self.existing(call, &spot, &new.source)?;
-        let id = SnapshotId { place: new.source.place.clone(), source: info.id.clone(), snapshot: new.digits.clone() };
-        let known = self.shots.of(&id.source, &id.snapshot).is_some_and(|shot| shot.name.as_ref() == Some(&new.name));
+        let id = SnapshotId {
+            place: new.source.place.clone(),
+            source: info.id.clone(),
+            snapshot: new.digits.clone(),
+        };
+        let known =
+            self.shots.of(&id.source, &id.snapshot).is_some_and(|shot| shot.name.as_ref() == Some(&new.name));
         let present = if known { self.snap(call, &spot, &id)? } else { None };
         let snap = match present {
             Some(snap) => snap,
@@ -67,12 +76,20 @@ impl Rbd {
             }
         };
         self.shots.remember(&id.source, &id.snapshot, snap.created, Some(&new.name));
-        let source = VolumeId { incarnation: new.source.incarnation.clone().or(Some(info.id)), ..new.source.clone() };
+        let source =
+            VolumeId { incarnation: new.source.incarnation.clone().or(Some(info.id)), ..new.source.clone() };
         Ok(Snapshot { id, source, size: snap.size, created: snap.created })
     }
 
     /// Claims the name and takes the snapshot, or finds the one of the same request.
-    fn take_claimed(&self, call: &Call, spot: &Spot, new: &NewSnapshot, info: &Info, id: &SnapshotId) -> Result<Snap> {
+    fn take_claimed(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        new: &NewSnapshot,
+        info: &Info,
+        id: &SnapshotId,
+    ) -> Result<Snap> {
         let claim = Claim { spot, digits: &new.digits, name: &new.name, image: &info.id, object: &info.name };
         let since = Instant::now();
         let claimed = self.claim(call, &claim)?;
@@ -95,8 +112,9 @@ impl Rbd {
             }
             (Some(made), _) => self.check_claim(call, &claim, since, made)?,
         }
-        self.snap(call, spot, id)?
-            .ok_or_else(|| Error::unavailable("it was deleted by others at the moment it was taken: try again"))
+        self.snap(call, spot, id)?.ok_or_else(|| {
+            Error::unavailable("it was deleted by others at the moment it was taken: try again")
+        })
     }
 
     /// After a long time another controller may have thought our claim dead.
@@ -108,7 +126,12 @@ impl Rbd {
             return Ok(());
         }
         if made == Made::New {
-            self.tool.remove_snapshot(call, claim.spot, Image::Id(claim.image), &names::snapshot(claim.digits))?;
+            self.tool.remove_snapshot(
+                call,
+                claim.spot,
+                Image::Id(claim.image),
+                &names::snapshot(claim.digits),
+            )?;
         }
         Err(Error::unavailable("it took so long that another controller took its name: try again"))
     }
@@ -120,7 +143,12 @@ impl Rbd {
         Ok(all.into_iter().flatten().find(|snap| !snap.trashed && snap.name == name))
     }
 
-    pub(super) fn look_up_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
+    pub(super) fn look_up_snapshot(
+        &self,
+        call: &Call,
+        id: &SnapshotId,
+        secrets: &Secrets,
+    ) -> Result<Option<Snapshot>> {
         let spot = self.spot(&id.place, secrets)?;
         let Some(snap) = self.snap(call, &spot, id)? else { return Ok(None) };
         let name = match self.records.name_of(&id.place, &id.source) {
@@ -134,12 +162,17 @@ impl Rbd {
 
     /// The volume that an image is, or was before it was deleted.
     pub(super) fn volume_of(&self, call: &Call, spot: &Spot, image: &str, id: &str) -> Result<VolumeId> {
-        let former = if image.starts_with(names::HELD) { self.tool.metadata(call, spot, image, OBJECT)? } else { None };
+        let former = if image.starts_with(names::HELD) {
+            self.tool.metadata(call, spot, image, OBJECT)?
+        } else {
+            None
+        };
         let object = former.unwrap_or_else(|| image.to_string());
         Ok(VolumeId { place: place_of(spot), object, incarnation: Some(id.to_string()) })
     }
 
-    /// Deletes a snapshot: the snapshot first, then its name, then perhaps the image that was only kept for it.
+    /// Deletes a snapshot: the snapshot first, then its name, then perhaps the image that was only kept for
+    /// it.
     pub(super) fn drop_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
         let spot = self.spot(&id.place, secrets)?;
         let deleted = self.drop_at(call, &spot, id);
@@ -148,7 +181,8 @@ impl Rbd {
 
     fn drop_at(&self, call: &Call, spot: &Spot, id: &SnapshotId) -> Result<Deleted> {
         let state = self.claim_of(call, spot, &id.snapshot, &id.source)?;
-        let removed = self.tool.remove_snapshot(call, spot, Image::Id(&id.source), &names::snapshot(&id.snapshot))?;
+        let removed =
+            self.tool.remove_snapshot(call, spot, Image::Id(&id.source), &names::snapshot(&id.snapshot))?;
         let deleted = match removed {
             Removed::Gone => Deleted::Gone,
             Removed::Absent => Deleted::Absent,

@@ -1,5 +1,5 @@
-//! Where images live: which cluster, pool and namespace an ID or the parameters of a request mean, and with whose key they are
-//! reached.
+//! Where images live: which cluster, pool and namespace an ID or the parameters of a request mean, and with
+//! whose key they are reached.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ impl Rbd {
         let cluster = self.cluster(place)?;
         if !cluster.allows(&place.pool, &place.namespace) {
             return Err(Error::precondition(format!(
-                "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file of clusters",
+                "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the \
+                 file of clusters",
                 place.pool, place.namespace, place.cluster
             )));
         }
@@ -46,14 +47,16 @@ impl Rbd {
         });
         if !known.allows(&pool, &settings.namespace) {
             return Err(Error::invalid(format!(
-                "pool {pool:?} with namespace {:?} is not among those allowed for cluster {cluster:?}: set the parameters \"pool\" and \
+                "pool {pool:?} with namespace {:?} is not among those allowed for cluster {cluster:?}: set \
+                 the parameters \"pool\" and \
                  \"namespace\" to allowed ones",
                 settings.namespace
             )));
         }
         let place = Place { backend: NAME.into(), cluster, pool, namespace: settings.namespace };
         // The longest ID there can be: names have 40 characters, ids up to 20.
-        let longest = VolumeId { place: place.clone(), object: "x".repeat(40), incarnation: Some("x".repeat(20)) };
+        let longest =
+            VolumeId { place: place.clone(), object: "x".repeat(40), incarnation: Some("x".repeat(20)) };
         longest.fits()?;
         Ok(place)
     }
@@ -67,12 +70,14 @@ impl Rbd {
             (None, []) => {
                 let why = self.clusters.trouble();
                 Err(Error::precondition(
-                    why.as_deref().unwrap_or("no Ceph cluster is set up: set CEPHLET_CEPH_CONF or CEPHLET_CLUSTERS"),
+                    why.as_deref()
+                        .unwrap_or("no Ceph cluster is set up: set CEPHLET_CEPH_CONF or CEPHLET_CLUSTERS"),
                 ))
             }
-            (None, _) => {
-                Err(Error::invalid(format!("the parameter \"cluster\" is missing: set it to one of {}", names.join(", "))))
-            }
+            (None, _) => Err(Error::invalid(format!(
+                "the parameter \"cluster\" is missing: set it to one of {}",
+                names.join(", ")
+            ))),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Sweeping up after a crash: copies that nobody finishes, volumes held for snapshots that are gone, deleted volumes that wait in
-//! the trash. Only images with names that cephlet gives are touched.
+//! Sweeping up after a crash: copies that nobody finishes, volumes held for snapshots that are gone, deleted
+//! volumes that wait in the trash. Only images with names that cephlet gives are touched.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,9 @@ impl Rbd {
     /// Sweeps every pool of a cluster; one that fails keeps no other from being swept.
     pub(super) fn sweep_cluster(&self, call: &Call, name: &str) -> Result<()> {
         // It, or its credentials, may have been taken away since.
-        let Some(cluster) = self.clusters.find(name)?.filter(|cluster| cluster.credentials.is_some()) else { return Ok(()) };
+        let Some(cluster) = self.clusters.find(name)?.filter(|cluster| cluster.credentials.is_some()) else {
+            return Ok(());
+        };
         let mut outcome = Ok(());
         for spot in self.spots_of(call, &cluster)? {
             if let Err(error) = self.sweep_spot(call, &spot) {
@@ -41,7 +43,8 @@ impl Rbd {
         for image in &images {
             outcome = outcome.and(self.sweep_image(call, spot, image));
         }
-        // What was killed while it was made or removed is in no list but this, and only its name leads to the rest of it.
+        // What was killed while it was made or removed is in no list but this, and only its name leads to the
+        // rest of it.
         for name in self.tool.names(call, spot)? {
             if maker(&name) == Some(&self.tag) && !images.iter().any(|image| image.name == name) {
                 outcome = outcome.and(self.drop_temporary(call, spot, &name).map(drop));
@@ -64,7 +67,9 @@ impl Rbd {
         }
         match maker(&image.name) {
             Some(tag) if tag == self.tag => self.drop_temporary(call, spot, &image.name).map(drop),
-            Some(_) if self.is_abandoned(call, spot, &image.name)? => self.drop_temporary(call, spot, &image.name).map(drop),
+            Some(_) if self.is_abandoned(call, spot, &image.name)? => {
+                self.drop_temporary(call, spot, &image.name).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -86,17 +91,25 @@ impl Rbd {
         Ok(age.is_some_and(|age| age > ABANDONED))
     }
 
-    /// Removes what is left of a copy that nobody is making; false if somebody is. Each removal that was killed may have left an image
-    /// that goes by this name in the trash, unseen, and a removal takes away one of them.
+    /// Removes what is left of a copy that nobody is making; false if somebody is. Each removal that was
+    /// killed may have left an image that goes by this name in the trash, unseen, and a removal takes away
+    /// one of them.
     pub(super) fn drop_temporary(&self, call: &Call, spot: &Spot, name: &str) -> Result<bool> {
         let Some(_working) = self.temporaries.try_begin(name) else { return Ok(false) };
         loop {
             match self.remove_copy(call, spot, name)? {
-                Removed::Gone => log::info!("pool {:?}: removed {name}, a copy that was never finished", spot.pool),
+                Removed::Gone => {
+                    log::info!("pool {:?}: removed {name}, a copy that was never finished", spot.pool)
+                }
                 Removed::Absent => return Ok(true),
-                Removed::Watched => return Err(Error::unavailable(format!("image {name:?} is still in use"))),
+                Removed::Watched => {
+                    return Err(Error::unavailable(format!("image {name:?} is still in use")));
+                }
                 Removed::HasSnapshots => {
-                    log::warn!("pool {:?}: {name}, a copy never finished, has snapshots: look at it, remove it", spot.pool);
+                    log::warn!(
+                        "pool {:?}: {name}, a copy never finished, has snapshots: look at it, remove it",
+                        spot.pool
+                    );
                     return Ok(true);
                 }
             }

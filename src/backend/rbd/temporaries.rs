@@ -1,4 +1,5 @@
-//! Images that are not yet, or no longer, volumes: their names, and which of them somebody in this daemon works on right now.
+//! Images that are not yet, or no longer, volumes: their names, and which of them somebody in this daemon
+//! works on right now.
 
 use std::collections::HashSet;
 
@@ -24,7 +25,8 @@ pub(super) struct Working<'a> {
 }
 
 impl InProgress {
-    /// Begins to work on a temporary image, after whoever works on it now: the sweep leaves it alone until the guard is dropped.
+    /// Begins to work on a temporary image, after whoever works on it now: the sweep leaves it alone until
+    /// the guard is dropped.
     pub fn begin(&self, name: &str) -> Working<'_> {
         let mut names = self.names.lock();
         while !names.insert(name.to_string()) {
@@ -63,9 +65,12 @@ pub(super) fn held_id(name: &str) -> Option<&str> {
     name.strip_prefix(HELD).filter(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether an image of this name was made by cephlet: only such images are removed without having been asked for by name.
+/// Whether an image of this name was made by cephlet: only such images are removed without having been asked
+/// for by name.
 pub(super) fn is_ours(name: &str) -> bool {
-    name.strip_prefix(VOLUME).is_some_and(|digits| is_hex(digits, 32)) || maker(name).is_some() || held_id(name).is_some()
+    name.strip_prefix(VOLUME).is_some_and(|digits| is_hex(digits, 32))
+        || maker(name).is_some()
+        || held_id(name).is_some()
 }
 
 fn is_hex(text: &str, length: usize) -> bool {
@@ -81,9 +86,18 @@ mod tests {
     #[test]
     fn only_names_that_cephlet_gives_are_ours() {
         assert!(
-            is_ours(&format!("csi-vol-{DIGITS}")) && is_ours(&format!("csi-tmp-{DIGITS}-00c0ffee")) && is_ours("csi-held-10ab")
+            is_ours(&format!("csi-vol-{DIGITS}"))
+                && is_ours(&format!("csi-tmp-{DIGITS}-00c0ffee"))
+                && is_ours("csi-held-10ab")
         );
-        for other in ["web", "csi-vol-1", "csi-held-", "csi-held-web", "csi-tmp-x-00c0ffee", &format!("csi-tmp-{DIGITS}")] {
+        for other in [
+            "web",
+            "csi-vol-1",
+            "csi-held-",
+            "csi-held-web",
+            "csi-tmp-x-00c0ffee",
+            &format!("csi-tmp-{DIGITS}"),
+        ] {
             assert!(!is_ours(other), "{other}");
         }
         assert_eq!(maker(&format!("csi-tmp-{DIGITS}-00c0ffee")), Some("00c0ffee"));

@@ -1,8 +1,10 @@
-//! Everything RBD asks of a Ceph cluster, in typed questions and answers. Nothing above this trait knows command lines, exit
-//! statuses or texts; a session that keeps its connection can stand in for the command line.
+//! Everything RBD asks of a Ceph cluster, in typed questions and answers. Nothing above this trait knows
+//! command lines, exit statuses or texts; a session that keeps its connection can stand in for the command
+//! line.
 //!
-//! What a caller must tell apart is in the answer (an absent image, a name that is taken); what nobody can go on from is an
-//! [`Error`](crate::error::Error): cluster not reachable, key refused, no such pool or namespace, not permitted, cluster full.
+//! What a caller must tell apart is in the answer (an absent image, a name that is taken); what nobody can go
+//! on from is an [`Error`](crate::error::Error): cluster not reachable, key refused, no such pool or
+//! namespace, not permitted, cluster full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -231,7 +233,8 @@ pub struct Holder {
 pub enum Lockable<'a> {
     /// The header of the image of this id: the attachment of a volume. Dies with the image.
     Header(&'a str),
-    /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and namespace.
+    /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
+    /// namespace.
     SnapshotName(&'a str),
 }
 
@@ -267,7 +270,8 @@ pub struct Room {
 /// The limits of an image, by the cluster's names (`rbd_qos_iops_limit`, …); zero is no limit.
 pub type Limits<'a> = &'a [(&'a str, u64)];
 
-/// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no trace of a key.
+/// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
+/// trace of a key.
 pub trait RbdTool: Send + Sync {
     /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
     fn usable(&self) -> Result<()>;
@@ -290,16 +294,19 @@ pub trait RbdTool: Send + Sync {
     /// All images with their snapshots, by name.
     fn list(&self, call: &Call, spot: &Spot) -> Result<Vec<Entry>>;
 
-    /// The names of all images, with those that are half made or half removed, which no entry of [`list`](Self::list) tells.
+    /// The names of all images, with those that are half made or half removed, which no entry of
+    /// [`list`](Self::list) tells.
     fn names(&self, call: &Call, spot: &Spot) -> Result<Vec<String>>;
 
-    /// Removes an image. A parent that only its clones keep goes to the trash, and with the last clone for good.
+    /// Removes an image. A parent that only its clones keep goes to the trash, and with the last clone for
+    /// good.
     fn remove(&self, call: &Call, spot: &Spot, image: &str) -> Result<Removed>;
 
     /// Gives an image another name.
     fn rename(&self, call: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed>;
 
-    /// Takes a name away that a killed renaming left beside the image's own; the image stays. One that is gone is no error.
+    /// Takes a name away that a killed renaming left beside the image's own; the image stays. One that is
+    /// gone is no error.
     fn remove_name(&self, call: &Call, spot: &Spot, name: &str) -> Result<()>;
 
     /// Sets the size of an image to `size` bytes. Never makes it smaller: that is an error.
@@ -320,8 +327,8 @@ pub trait RbdTool: Send + Sync {
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
-    /// Copies into a clone what it still reads from its parent. Takes as long as it takes; broken off when the call's deadline has
-    /// passed, and when the daemon ends. Repeated it goes on where it was.
+    /// Copies into a clone what it still reads from its parent. Takes as long as it takes; broken off when
+    /// the call's deadline has passed, and when the daemon ends. Repeated it goes on where it was.
     fn flatten(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed>;
 
     /// Moves an image to the trash, even one that is in use.
@@ -333,8 +340,8 @@ pub trait RbdTool: Send + Sync {
     /// Takes an image back from the trash, under a name.
     fn restore_from_trash(&self, call: &Call, spot: &Spot, id: &str, name: &str) -> Result<Renamed>;
 
-    /// Deletes an image in the trash for good, also one whose removal was broken off there. Takes as long as it takes; never
-    /// broken off. One that is only on its way to the trash is absent.
+    /// Deletes an image in the trash for good, also one whose removal was broken off there. Takes as long as
+    /// it takes; never broken off. One that is only on its way to the trash is absent.
     fn purge(&self, call: &Call, spot: &Spot, id: &str) -> Result<Removed>;
 
     /// Has the cluster's manager delete an image in the trash.
@@ -349,8 +356,9 @@ pub trait RbdTool: Send + Sync {
     /// Takes a lock from its holder. One that is held no longer is no error.
     fn unlock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, holder: &Holder) -> Result<()>;
 
-    /// Removes the object that carries a lock: the name of a deleted snapshot, or what a lock on a header left behind that was
-    /// deleted meanwhile. The header of an image that exists is refused. An object that is there no longer is no error.
+    /// Removes the object that carries a lock: the name of a deleted snapshot, or what a lock on a header
+    /// left behind that was deleted meanwhile. The header of an image that exists is refused. An object that
+    /// is there no longer is no error.
     fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()>;
 
     /// The pools that are for RBD, by name.

@@ -1,5 +1,5 @@
-//! Taking volumes back from nodes. Whether a node still has the image mapped is not asked: the orchestrator gives up nodes that are
-//! lost, and who is given the volume next is refused as long as a watcher is there.
+//! Taking volumes back from nodes. Whether a node still has the image mapped is not asked: the orchestrator
+//! gives up nodes that are lost, and who is given the volume next is refused as long as a watcher is there.
 
 use super::Rbd;
 use super::grant::{By, Grant};
@@ -19,7 +19,8 @@ impl Rbd {
         secrets: &Secrets,
     ) -> Result<Unpublished> {
         let spot = self.spot(&id.place, secrets)?;
-        let outcome = self.take_from_nodes(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))?;
+        let outcome =
+            self.take_from_nodes(call, &spot, id, |grant| node.is_none_or(|node| node == grant.node))?;
         // Which nodes there are nobody tells, only which names no node can have.
         let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
         Ok(if impossible && outcome == Unpublished::Done { Unpublished::NoNode } else { outcome })
@@ -28,10 +29,17 @@ impl Rbd {
     /// Takes back what [`Rbd::publish_here`] gave to this node.
     pub(super) fn unpublish_here(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
         let spot = self.spot(&id.place, secrets)?;
-        self.take_from_nodes(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node).map(drop)
+        self.take_from_nodes(call, &spot, id, |grant| grant.by == By::Node && grant.node == self.node)
+            .map(drop)
     }
 
-    fn take_from_nodes(&self, call: &Call, spot: &Spot, id: &VolumeId, is_meant: impl Fn(&Grant) -> bool) -> Result<Unpublished> {
+    fn take_from_nodes(
+        &self,
+        call: &Call,
+        spot: &Spot,
+        id: &VolumeId,
+        is_meant: impl Fn(&Grant) -> bool,
+    ) -> Result<Unpublished> {
         let (image, outcome) = match (self.look_up(call, spot, id)?, &id.incarnation) {
             (Some(info), _) => (info.id, Unpublished::Done),
             (None, None) => return Ok(Unpublished::NoVolume),
@@ -48,8 +56,8 @@ impl Rbd {
         Ok(outcome)
     }
 
-    /// Removes what a lock on the header of an image left behind that was deleted meanwhile. Ids are never given again, so what is
-    /// absent stays so. False: the image is there.
+    /// Removes what a lock on the header of an image left behind that was deleted meanwhile. Ids are never
+    /// given again, so what is absent stays so. False: the image is there.
     pub(super) fn remove_stray(&self, call: &Call, spot: &Spot, image: &str) -> Result<bool> {
         if self.tool.info(call, spot, Image::Id(image))?.is_some() {
             return Ok(false);

@@ -1,7 +1,7 @@
 //! Volumes: making them from nothing, finding and expanding them.
 //!
-//! Requests of the same name meet at one image, whichever controller they come through: the cluster lets only one of them make
-//! it, and the others answer from what they find.
+//! Requests of the same name meet at one image, whichever controller they come through: the cluster lets only
+//! one of them make it, and the others answer from what they find.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,7 +24,8 @@ const USUAL_SIZE: u64 = 1 << 30;
 pub(super) const GRAIN: u64 = 4096;
 /// How often an image is looked for that another controller makes or removes at the same moment.
 pub(super) const ATTEMPTS: usize = 4;
-/// An image that is older than this and has no record never gets one from whoever made it: a new one has it from birth.
+/// An image that is older than this and has no record never gets one from whoever made it: a new one has it
+/// from birth.
 const MAKING: Duration = Duration::from_secs(10);
 /// A name that has no image for longer than this, twice, is what a killed command has left.
 pub(super) const HOLLOW: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 3000 });
@@ -78,7 +79,8 @@ impl Rbd {
         let info = made.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?;
         self.pools.note(&new.place);
         let id = VolumeId { place: new.place.clone(), object: new.object.clone(), incarnation: None };
-        // The record it has is remembered by now; it may say more than this request, as a file system taken over from a source.
+        // The record it has is remembered by now; it may say more than this request, as a file system taken
+        // over from a source.
         Ok(self.describe(&id, &self.with_record(call, &wanted.spot, &wanted.key(), info)?))
     }
 
@@ -92,7 +94,8 @@ impl Rbd {
         begin()?;
         let metadata = wanted.metadata()?;
         let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
-        let image = NewImage { name: &new.object, size, layout: &wanted.settings.layout, metadata: &metadata };
+        let image =
+            NewImage { name: &new.object, size, layout: &wanted.settings.layout, metadata: &metadata };
         let mut hollow = false;
         for _ in 0..ATTEMPTS {
             let made = self.tool.create(call, spot, &image)?;
@@ -112,8 +115,8 @@ impl Rbd {
         Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
     }
 
-    /// The image of a name that was just taken. One that another controller is making or renaming has its name before it can be
-    /// opened: removed as half made, it would be lost to whom it is promised.
+    /// The image of a name that was just taken. One that another controller is making or renaming has its
+    /// name before it can be opened: removed as half made, it would be lost to whom it is promised.
     pub(super) fn await_image(&self, call: &Call, spot: &Spot, name: &str) -> Result<Option<Info>> {
         let until = Instant::now() + HOLLOW;
         loop {
@@ -126,8 +129,8 @@ impl Rbd {
         }
     }
 
-    /// A look at what was there a while ago: a repeated request then costs one process. For others the attempt to make the volume
-    /// is the look.
+    /// A look at what was there a while ago: a repeated request then costs one process. For others the
+    /// attempt to make the volume is the look.
     pub(super) fn look_if_known(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Option<Info>> {
         if !self.records.knows(&wanted.key()) {
             return Ok(None);
@@ -143,7 +146,8 @@ impl Rbd {
             Some(present) => self.refuse_difference(new, &present, &info)?,
             None if new.source.is_some() => {
                 return Err(Error::already_exists(format!(
-                    "image {:?} exists, was not made by cephlet and is no copy of the source: choose another name",
+                    "image {:?} exists, was not made by cephlet and is no copy of the source: choose another \
+                     name",
                     new.object
                 )));
             }
@@ -186,7 +190,10 @@ impl Rbd {
         }
         let record = match self.tool.metadata(call, spot, &info.name, record::KEY)? {
             None => None,
-            Some(text) => Some(Record::parse(&text).map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?),
+            Some(text) => Some(
+                Record::parse(&text)
+                    .map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?,
+            ),
         };
         if let Some(record) = &record {
             self.records.remember(key, &info.id, record);
@@ -209,10 +216,17 @@ impl Rbd {
     /// The image that an ID means, or NOT_FOUND.
     pub(super) fn existing(&self, call: &Call, spot: &Spot, id: &VolumeId) -> Result<Info> {
         let found = self.look_up(call, spot, id)?;
-        found.ok_or_else(|| Error::not_found(format!("volume {id} does not exist: check the ID, or create it again")))
+        found.ok_or_else(|| {
+            Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
+        })
     }
 
-    pub(super) fn find_volume(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+    pub(super) fn find_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        secrets: &Secrets,
+    ) -> Result<Option<Volume>> {
         let spot = self.spot(&id.place, secrets)?;
         let Some(info) = self.look_up(call, &spot, id)? else { return Ok(None) };
         let found = self.with_record(call, &spot, &id.key(), info)?;
@@ -220,26 +234,33 @@ impl Rbd {
     }
 
     /// Never makes it smaller.
-    pub(super) fn expand_volume(&self, call: &Call, id: &VolumeId, range: &SizeRange, secrets: &Secrets) -> Result<u64> {
+    pub(super) fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        range: &SizeRange,
+        secrets: &Secrets,
+    ) -> Result<u64> {
         let spot = self.spot(&id.place, secrets)?;
         let info = self.existing(call, &spot, id)?;
-        let size = size_of_expanded(range, info.size).map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        let size = size_of_expanded(range, info.size)
+            .map_err(|error| error.context(format_args!("expand volume {id}")))?;
         if size > info.size {
             self.tool.resize(call, &spot, &id.object, size)?;
         }
         Ok(size)
     }
 
-    /// The volume as the orchestrator is told of it. The ID keeps its caller's form where it names the incarnation; one that leaves
-    /// it out is that of a new volume, or an operator's.
+    /// The volume as the orchestrator is told of it. The ID keeps its caller's form where it names the
+    /// incarnation; one that leaves it out is that of a new volume, or an operator's.
     pub(super) fn describe(&self, id: &VolumeId, found: &Found) -> Volume {
         let asked = found.record.as_ref().map(|record| &record.asked);
         let incarnation = id.incarnation.clone().unwrap_or_else(|| found.info.id.clone());
         Volume {
             id: VolumeId { incarnation: Some(incarnation), ..id.clone() },
             size: found.info.size,
-            // Everything a node must know is in the ID, or in what the controller gives it when it publishes the volume: a list,
-            // which sees no records, says the same of a volume as its creation.
+            // Everything a node must know is in the ID, or in what the controller gives it when it publishes
+            // the volume: a list, which sees no records, says the same of a volume as its creation.
             context: Map::new(),
             fs_type: asked.and_then(|asked| asked.fs_type.clone()),
             source: asked.and_then(|asked| asked.source.as_ref()).map(source),
@@ -277,10 +298,12 @@ fn size_of_expanded(range: &SizeRange, present: u64) -> Result<u64> {
 
 fn rounded(range: &SizeRange, wanted: u64) -> Result<u64> {
     let size = wanted.checked_next_multiple_of(GRAIN).filter(|size| i64::try_from(*size).is_ok());
-    let size = size.ok_or_else(|| Error::out_of_range(format!("{wanted} bytes are more than an image can have")))?;
+    let size =
+        size.ok_or_else(|| Error::out_of_range(format!("{wanted} bytes are more than an image can have")))?;
     if range.limit > 0 && size > range.limit {
         return Err(Error::out_of_range(format!(
-            "it would have {size} bytes ({wanted} in multiples of {GRAIN}), more than limit_bytes {}: raise the limit",
+            "it would have {size} bytes ({wanted} in multiples of {GRAIN}), more than limit_bytes {}: raise \
+             the limit",
             range.limit
         )));
     }

@@ -1,7 +1,9 @@
-//! RBD images mapped by the kernel, through its own files: no tool, no Ceph package, and no secret in any command line or attribute.
+//! RBD images mapped by the kernel, through its own files: no tool, no Ceph package, and no secret in any
+//! command line or attribute.
 //!
-//! The helper holds the image's lock from before it looks until the device is there, so one image gets one device, also when a
-//! helper whose daemon is gone is still at it. Killed, a helper leaves no device, or one that the next look finds.
+//! The helper holds the image's lock from before it looks until the device is there, so one image gets one
+//! device, also when a helper whose daemon is gone is still at it. Killed, a helper leaves no device, or one
+//! that the next look finds.
 
 use std::fmt;
 use std::io;
@@ -19,11 +21,13 @@ use crate::sys::block::Device;
 use crate::sys::keyring::{add_ceph_key, parse_base64};
 use crate::sys::rbd::{Bus, MappedImage, add_line};
 
-/// How often and how long to look whether the node of a new device is there, which somebody else may have to make.
+/// How often and how long to look whether the node of a new device is there, which somebody else may have to
+/// make.
 const LOOKS: u32 = 100;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A client of the kernel that the cluster has shut out (EBLOCKLISTED): it never recovers, and other mappings share it.
+/// A client of the kernel that the cluster has shut out (EBLOCKLISTED): it never recovers, and other mappings
+/// share it.
 const SHUT_OUT: i32 = libc::ESHUTDOWN;
 
 /// An image to map.
@@ -92,7 +96,8 @@ impl fmt::Display for ImageToMap {
     }
 }
 
-/// The number that the lock of an image's mapping goes by; different images share one about never, and then only wait.
+/// The number that the lock of an image's mapping goes by; different images share one about never, and then
+/// only wait.
 pub fn lock_key(pool: &str, namespace: &str, image_id: &str) -> u64 {
     let digest = Sha256::digest([pool, namespace, image_id].join("\0"));
     digest.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
@@ -125,9 +130,9 @@ impl Kernel {
     /// Maps an image, or finds the device it is mapped as, whatever that one's options are.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such image; [`Kind::Unauthenticated`] when the cluster refuses the key;
-    /// [`Kind::Unavailable`] when it does not answer; [`Kind::InvalidArgument`] for an option that the driver does not know;
-    /// [`Kind::Precondition`] for a feature that it does not.
+    /// [`Kind::NotFound`] when there is no such image; [`Kind::Unauthenticated`] when the cluster refuses the
+    /// key; [`Kind::Unavailable`] when it does not answer; [`Kind::InvalidArgument`] for an option that the
+    /// driver does not know; [`Kind::Precondition`] for a feature that it does not.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
         let step = format!("map {image}");
         let mapped = self.ask_rbd(call, &step, Request::Map { image: image.clone() });
@@ -176,23 +181,49 @@ fn explain_map(error: Error, image: &ImageToMap) -> Error {
         Some(libc::ENOENT) => with(Kind::NotFound, "there is no such image, pool or namespace".into()),
         Some(libc::EPERM | libc::EACCES) => with(
             Kind::Unauthenticated,
-            format!("the cluster refuses client.{user}: check its key, and that its capabilities are `profile rbd` on this pool"),
+            format!(
+                "the cluster refuses client.{user}: check its key, and that its capabilities are \
+                     `profile rbd` on this pool"
+            ),
         ),
-        Some(libc::ENOKEY | libc::EKEYREJECTED | libc::EKEYEXPIRED | libc::EKEYREVOKED) => {
-            with(Kind::Unauthenticated, format!("the key of client.{user} is refused: `ceph auth get client.{user}` shows it"))
-        }
-        Some(libc::EINVAL) => {
-            with(Kind::InvalidArgument, format!("the driver takes no such option ({}): see `dmesg`", image.options.join(", ")))
-        }
-        Some(libc::ENXIO) => with(Kind::Precondition, "the image has features that this kernel cannot do (`dmesg` has their bits): `rbd feature disable` them, or use mounter=rbd-nbd".into()),
+        Some(libc::ENOKEY | libc::EKEYREJECTED | libc::EKEYEXPIRED | libc::EKEYREVOKED) => with(
+            Kind::Unauthenticated,
+            format!(
+                "the key of client.{user} is refused: `ceph auth get \
+                                                 client.{user}` shows it"
+            ),
+        ),
+        Some(libc::EINVAL) => with(
+            Kind::InvalidArgument,
+            format!(
+                "the driver takes no such option ({}): see \
+                                                 `dmesg`",
+                image.options.join(", ")
+            ),
+        ),
+        Some(libc::ENXIO) => with(
+            Kind::Precondition,
+            "the image has features that this kernel cannot do \
+                                                       (`dmesg` has their bits): `rbd feature disable` them, \
+                                                       or use mounter=rbd-nbd"
+                .into(),
+        ),
         Some(libc::EROFS) => with(Kind::Precondition, "it can only be mapped read-only".into()),
-        Some(libc::EBUSY | libc::EDEADLK) => with(Kind::Precondition, "another client has it exclusively".into()),
+        Some(libc::EBUSY | libc::EDEADLK) => with(
+            Kind::Precondition,
+            "another client has it \
+                                                                       exclusively"
+                .into(),
+        ),
         Some(libc::EIO | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ECONNREFUSED | libc::ENETUNREACH) => {
             with(Kind::Unavailable, format!("the cluster does not answer at {}", image.monitors))
         }
-        Some(SHUT_OUT) => {
-            with(Kind::Unavailable, "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when".into())
-        }
+        Some(SHUT_OUT) => with(
+            Kind::Unavailable,
+            "the cluster has blocklisted this node: `ceph osd blocklist ls` shows \
+                                     until when"
+                .into(),
+        ),
         _ => error,
     }
 }
@@ -203,7 +234,9 @@ pub(super) fn serve(request: &Request) -> Answer<Reply> {
     match request {
         Request::Map { image } => map(&bus, image).map(Reply::Mapped),
         Request::Unmap { image } => unmap(&bus, image).map(Reply::Unmapped),
-        Request::Refresh { image } => refresh(&bus, image).map(Reply::Bytes).during(|| format!("refresh {}", named(image))),
+        Request::Refresh { image } => {
+            refresh(&bus, image).map(Reply::Bytes).during(|| format!("refresh {}", named(image)))
+        }
     }
 }
 
@@ -219,7 +252,8 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     if let Some(mapped) = find(bus, image).during(|| format!("look for {image}"))? {
         return Ok(mapped);
     }
-    add_key(&image.user, &image.key).during(|| format!("give the kernel the key of client.{}", image.user))?;
+    add_key(&image.user, &image.key)
+        .during(|| format!("give the kernel the key of client.{}", image.user))?;
     let mapped = add_and_find(bus, image)?;
     match await_node(bus, &mapped) {
         Ok(()) => Ok(mapped),
@@ -257,7 +291,8 @@ fn numbers(bus: &Bus) -> io::Result<Vec<u32>> {
     Ok(bus.mapped()?.iter().map(|mapped| mapped.number).collect())
 }
 
-/// Unmaps what came to be under the image's name but is another one. What others mapped at the same time stays if they use it.
+/// Unmaps what came to be under the image's name but is another one. What others mapped at the same time
+/// stays if they use it.
 fn take_back(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
     let ours = |mapped: &MappedImage| {
         !former.contains(&mapped.number)
@@ -276,7 +311,8 @@ fn add(bus: &Bus, image: &ImageToMap, options: &[&str]) -> Answer<()> {
         errno: Some(libc::EINVAL),
         text: String::new(),
     })?;
-    bus.add(&line).during(|| format!("map {image} of the cluster at {} as client.{}", image.monitors, image.user))
+    bus.add(&line)
+        .during(|| format!("map {image} of the cluster at {} as client.{}", image.monitors, image.user))
 }
 
 /// The lowest device of the image.
@@ -309,7 +345,9 @@ fn await_node(bus: &Bus, mapped: &MappedImage) -> io::Result<()> {
 
 /// Whether the device is still the mapping that was found: numbers are used again.
 fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
-    let same = |now: MappedImage| (&now.image_id, &now.client, &now.fsid) == (&image.image_id, &image.client, &image.fsid);
+    let same = |now: MappedImage| {
+        (&now.image_id, &now.client, &now.fsid) == (&image.image_id, &image.client, &image.fsid)
+    };
     Ok(bus.read(image.number)?.is_some_and(same))
 }
 

@@ -91,10 +91,12 @@ fn an_image_is_known_by_its_id() {
 #[test]
 fn requests_and_replies_fit() {
     let call = Call::internal("test");
-    let (helper, kernel) = answering(Request::Map { image: image() }, &AnyReply::Rbd(Reply::Mapped(mapped())));
+    let (helper, kernel) =
+        answering(Request::Map { image: image() }, &AnyReply::Rbd(Reply::Mapped(mapped())));
     assert_eq!(kernel.map_rbd(&call, &image()).unwrap(), mapped());
     assert_eq!(helper.asked(), [("map vms/n1/web".to_owned(), Class::Change)]);
-    let (_helper, kernel) = answering(Request::Unmap { image: mapped() }, &AnyReply::Rbd(Reply::Unmapped(false)));
+    let (_helper, kernel) =
+        answering(Request::Unmap { image: mapped() }, &AnyReply::Rbd(Reply::Unmapped(false)));
     assert!(!kernel.unmap_rbd(&call, &mapped()).unwrap());
     let (_helper, kernel) = answering(Request::Refresh { image: mapped() }, &AnyReply::Rbd(Reply::Bytes(5)));
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);
@@ -125,8 +127,13 @@ fn what_the_kernel_answers_is_said_in_words() {
 
 #[test]
 fn different_images_have_different_locks() {
-    let keys =
-        [name_key("a", "", "1"), lock_key("a", "", "1"), lock_key("a", "1", ""), lock_key("a1", "", ""), lock_key("a", "", "2")];
+    let keys = [
+        name_key("a", "", "1"),
+        lock_key("a", "", "1"),
+        lock_key("a", "1", ""),
+        lock_key("a1", "", ""),
+        lock_key("a", "", "2"),
+    ];
     let different: std::collections::BTreeSet<_> = keys.iter().collect();
     assert_eq!(different.len(), keys.len());
 }

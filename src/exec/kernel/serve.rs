@@ -16,7 +16,9 @@ use crate::sys::{blank, block, file, loopdev, openers, statfs, superblock};
 pub fn handle(request: &[u8]) -> Vec<u8> {
     let reply = match serde_json::from_slice(request) {
         Ok(request) => serve(&request).unwrap_or_else(Reply::Failed),
-        Err(error) => Reply::Failed(Failure { action: "read the request".into(), errno: None, text: error.to_string() }),
+        Err(error) => {
+            Reply::Failed(Failure { action: "read the request".into(), errno: None, text: error.to_string() })
+        }
     };
     // Replies hold nothing that JSON cannot say; an empty one is a broken reply to the other side.
     serde_json::to_vec(&reply).unwrap_or_default()
@@ -31,19 +33,23 @@ pub(super) trait During<T> {
 
 impl<T> During<T> for io::Result<T> {
     fn during(self, action: impl FnOnce() -> String) -> Answer<T> {
-        self.map_err(|error| Failure { action: action(), errno: error.raw_os_error(), text: error.to_string() })
+        self.map_err(|error| Failure {
+            action: action(),
+            errno: error.raw_os_error(),
+            text: error.to_string(),
+        })
     }
 }
 
 fn serve(request: &Request) -> Answer {
     match request {
         Request::AttachLoop { image, read_only } => attach(image, *read_only),
-        Request::DetachLoop { device } => {
-            loopdev::detach(device).map(Reply::Detached).during(|| format!("detach {}", device.path.display()))
-        }
-        Request::GrowLoop { device } => {
-            loopdev::set_capacity(device.as_ref()).map(Reply::Bytes).during(|| format!("grow {}", device.display()))
-        }
+        Request::DetachLoop { device } => loopdev::detach(device)
+            .map(Reply::Detached)
+            .during(|| format!("detach {}", device.path.display())),
+        Request::GrowLoop { device } => loopdev::set_capacity(device.as_ref())
+            .map(Reply::Bytes)
+            .during(|| format!("grow {}", device.display())),
         Request::Identify { device, sparse_file } => identify(device, sparse_file.as_deref()),
         Request::Blank { device, sparse_file } => make_blank(device, sparse_file.as_deref()),
         Request::DeviceSize { device } => {
@@ -51,24 +57,29 @@ fn serve(request: &Request) -> Answer {
             size.map(Reply::Bytes).during(|| format!("ask the size of {}", device.display()))
         }
         Request::Mount { source, target, fs_type, options, read_only } => {
-            let options = if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
+            let options =
+                if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
             let mounted = mount::mount(source.as_ref(), target.as_ref(), fs_type, &options);
-            mounted.map(|()| Reply::Done).during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
+            mounted
+                .map(|()| Reply::Done)
+                .during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
         }
         Request::Bind { source, target, read_only } => bind(source, target, *read_only),
-        Request::Unmount { target } => {
-            mount::ensure_unmounted(target.as_ref()).map(Reply::Unmounted).during(|| format!("unmount {}", target.display()))
-        }
-        Request::Statfs { path } => {
-            statfs::usage(path.as_ref()).map(Reply::Usage).during(|| format!("ask how full {} is", path.display()))
-        }
+        Request::Unmount { target } => mount::ensure_unmounted(target.as_ref())
+            .map(Reply::Unmounted)
+            .during(|| format!("unmount {}", target.display())),
+        Request::Statfs { path } => statfs::usage(path.as_ref())
+            .map(Reply::Usage)
+            .during(|| format!("ask how full {} is", path.display())),
         Request::CloneFrozen { mount_points, from, to } => {
             clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(Reply::Cloned)
         }
-        Request::Thaw { mount_point } => {
-            freeze::thaw(mount_point.as_ref()).map(Reply::Thawed).during(|| format!("thaw {}", mount_point.display()))
+        Request::Thaw { mount_point } => freeze::thaw(mount_point.as_ref())
+            .map(Reply::Thawed)
+            .during(|| format!("thaw {}", mount_point.display())),
+        Request::Openers { device } => {
+            openers::of(*device).map(Reply::Openers).during(|| format!("look who has {device} open"))
         }
-        Request::Openers { device } => openers::of(*device).map(Reply::Openers).during(|| format!("look who has {device} open")),
         Request::Rbd(request) => rbd::serve(request).map(Reply::Rbd),
     }
 }
@@ -82,14 +93,17 @@ fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer {
     let (source, target) = (Path::new(source), Path::new(target));
     let bound = if read_only { mount::bind_read_only(source, target) } else { mount::bind(source, target) };
     let manner = if read_only { " read-only" } else { "" };
-    bound.map(|()| Reply::Done).during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
+    bound
+        .map(|()| Reply::Done)
+        .during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
 }
 
 fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
     let open = block::open_exclusive(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let device_bytes = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
     let sparse = open_sparse(sparse_file)?;
-    let content = superblock::identify(&open, device_bytes, sparse.as_ref()).during(|| format!("read {}", device.display()))?;
+    let content = superblock::identify(&open, device_bytes, sparse.as_ref())
+        .during(|| format!("read {}", device.display()))?;
     Ok(Reply::Identified(Identified { content, device_bytes }))
 }
 
@@ -97,7 +111,9 @@ fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
     let open = block::open_to_write(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let size = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
     let sparse = open_sparse(sparse_file)?;
-    blank::blank(&open, size, sparse.as_ref()).map(|()| Reply::Done).during(|| format!("make {} blank", device.display()))
+    blank::blank(&open, size, sparse.as_ref())
+        .map(|()| Reply::Done)
+        .during(|| format!("make {} blank", device.display()))
 }
 
 fn open_sparse(file: Option<&OsStr>) -> Answer<Option<File>> {
@@ -121,21 +137,27 @@ fn clone_frozen(mount_points: &[impl AsRef<Path>], from: &Path, to: &Path) -> An
     cloned
 }
 
-fn reflink_frozen(mount_points: &[impl AsRef<Path>], source: &File, target: &File, to: &Path) -> Answer<Reflink> {
+fn reflink_frozen(
+    mount_points: &[impl AsRef<Path>],
+    source: &File,
+    target: &File,
+    to: &Path,
+) -> Answer<Reflink> {
     let volumes = file_systems(mount_points)?;
     let home = target.metadata().during(|| format!("stat {}", to.display()))?.dev();
     if let Some((mount_point, _)) = volumes.iter().find(|(_, device)| *device == home) {
         // The clone would wait for the thaw and the thaw for the clone, for ever.
         let deadlock = Err(io::Error::from_raw_os_error(libc::EDEADLK));
-        return deadlock.during(|| format!("freeze {}, which holds {} itself", mount_point.display(), to.display()));
+        return deadlock
+            .during(|| format!("freeze {}, which holds {} itself", mount_point.display(), to.display()));
     }
     // On every way out of this function what is in here is thawed.
     let frozen = freeze_all(&volumes)?;
     let cloned = reflink(source, target).during(|| format!("clone to {}", to.display()));
     for (mount_point, frozen) in frozen {
-        frozen
-            .thaw()
-            .during(|| format!("thaw {} (it still hangs its writers: `fsfreeze --unfreeze` it)", mount_point.display()))?;
+        frozen.thaw().during(|| {
+            format!("thaw {} (it still hangs its writers: `fsfreeze --unfreeze` it)", mount_point.display())
+        })?;
     }
     cloned
 }
@@ -144,7 +166,8 @@ fn reflink_frozen(mount_points: &[impl AsRef<Path>], source: &File, target: &Fil
 fn file_systems<P: AsRef<Path>>(mount_points: &[P]) -> Answer<Vec<(&Path, u64)>> {
     let mut found: Vec<(&Path, u64)> = Vec::new();
     for mount_point in mount_points.iter().map(AsRef::as_ref) {
-        let device = std::fs::metadata(mount_point).during(|| format!("stat {}", mount_point.display()))?.dev();
+        let device =
+            std::fs::metadata(mount_point).during(|| format!("stat {}", mount_point.display()))?.dev();
         if !found.iter().any(|(_, seen)| *seen == device) {
             found.push((mount_point, device));
         }

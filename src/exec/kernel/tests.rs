@@ -45,7 +45,12 @@ fn subdirectory(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-fn spec<'a>(image: &'a LoopImage, target: &'a Path, fs_type: &'a str, options: &'a [String]) -> MountSpec<'a> {
+fn spec<'a>(
+    image: &'a LoopImage,
+    target: &'a Path,
+    fs_type: &'a str,
+    options: &'a [String],
+) -> MountSpec<'a> {
     MountSpec { source: image.device(), target, fs_type, options, read_only: false }
 }
 
@@ -61,7 +66,9 @@ fn paths_that_are_no_utf8_travel_unchanged() {
 fn nonsense_on_either_side_is_an_internal_error() {
     assert!(String::from_utf8(handle(b"{}")).unwrap().contains("read the request"));
     for reply in [&b""[..], b"null", b"\"Done\""] {
-        let error = Kernel::new(Arc::new(Canned(reply))).device_size(&Call::internal("test"), Path::new("/dev/x")).unwrap_err();
+        let error = Kernel::new(Arc::new(Canned(reply)))
+            .device_size(&Call::internal("test"), Path::new("/dev/x"))
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Internal);
         assert!(error.message().contains("/dev/x"), "{error}");
     }
@@ -70,7 +77,8 @@ fn nonsense_on_either_side_is_an_internal_error() {
 #[test]
 fn a_missing_right_is_named() {
     let denied = br#"{"Failed":{"action":"mount /dev/x on /y","errno":1,"text":""}}"#;
-    let error = Kernel::new(Arc::new(Canned(denied))).thaw(&Call::internal("test"), Path::new("/y")).unwrap_err();
+    let error =
+        Kernel::new(Arc::new(Canned(denied))).thaw(&Call::internal("test"), Path::new("/y")).unwrap_err();
     assert!(error.message().contains("CAP_SYS_ADMIN"), "{error}");
     assert_eq!(error.errno(), Some(libc::EPERM));
 }
@@ -78,7 +86,9 @@ fn a_missing_right_is_named() {
 #[test]
 fn a_machine_without_loop_devices_is_no_missing_volume() {
     let missing = br#"{"Failed":{"action":"attach /x","errno":19,"text":""}}"#;
-    let error = Kernel::new(Arc::new(Canned(missing))).attach_loop(&Call::internal("test"), Path::new("/x"), false).unwrap_err();
+    let error = Kernel::new(Arc::new(Canned(missing)))
+        .attach_loop(&Call::internal("test"), Path::new("/x"), false)
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition, "an orchestrator takes NOT_FOUND for a volume that is gone");
     assert!(error.message().contains("modprobe loop"), "{error}");
 }
@@ -192,11 +202,15 @@ fn a_mount_that_fails_says_why() {
         assert_eq!((unknown.kind(), unknown.errno()), (Kind::Precondition, Some(libc::ENODEV)));
         mkfs("ext4", image.device());
         let bad = kernel.mount(&call, &spec(&image, &target, "ext4", &["nosuchoption".into()])).unwrap_err();
-        assert!(bad.message().contains("1 options") && !bad.message().contains("nosuchoption"), "flags are sensitive: {bad}");
+        assert!(
+            bad.message().contains("1 options") && !bad.message().contains("nosuchoption"),
+            "flags are sensitive: {bad}"
+        );
     });
 }
 
-/// An XFS with reflink, on which images lie as they would on a host, and an ext4 volume mounted from such an image.
+/// An XFS with reflink, on which images lie as they would on a host, and an ext4 volume mounted from such an
+/// image.
 fn frozen_clone_of_a_volume(dir: &Path, fs_type: &str, test: impl FnOnce(&Path, &Path)) {
     let host = LoopImage::new(512 << 20);
     mkfs(fs_type, host.device());
@@ -206,7 +220,8 @@ fn frozen_clone_of_a_volume(dir: &Path, fs_type: &str, test: impl FnOnce(&Path, 
     let device = loopdev::attach(&image, false).unwrap();
     mkfs("ext4", &device.path);
     let volume = subdirectory(dir, "volume");
-    crate::sys::mount::mount(&device.path, &volume, "ext4", &crate::sys::mount::Options::parse::<&str>(&[])).unwrap();
+    crate::sys::mount::mount(&device.path, &volume, "ext4", &crate::sys::mount::Options::parse::<&str>(&[]))
+        .unwrap();
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&image, &volume)));
     crate::sys::mount::unmount_detached(&volume).unwrap();
     loopdev::detach(&device).unwrap();
@@ -233,7 +248,13 @@ fn a_frozen_clone_holds_what_was_written_and_needs_no_replay() {
             // Read-only and without replay: what is in the clone was in its place already.
             let device = kernel.attach_loop(&call, &clone, true).unwrap();
             let options = ["noload".to_owned()];
-            let spec = MountSpec { source: &device.path, target: &bound, fs_type: "ext4", options: &options, read_only: true };
+            let spec = MountSpec {
+                source: &device.path,
+                target: &bound,
+                fs_type: "ext4",
+                options: &options,
+                read_only: true,
+            };
             let content = kernel.mount(&call, &spec).map(|()| fs::read(bound.join("f")));
             kernel.unmount(&call, &bound).unwrap();
             kernel.detach_loop(&call, &device).unwrap();
@@ -282,7 +303,9 @@ fn a_file_system_frozen_by_others_is_theirs_to_thaw() {
         frozen_clone_of_a_volume(dir, "xfs", |image, volume| {
             let (kernel, call) = kernel();
             let frozen = freeze::Frozen::freeze(volume).unwrap();
-            let error = kernel.clone_frozen(&call, &[volume.to_owned()], image, &image.with_extension("clone")).unwrap_err();
+            let error = kernel
+                .clone_frozen(&call, &[volume.to_owned()], image, &image.with_extension("clone"))
+                .unwrap_err();
             assert_eq!((error.kind(), error.errno()), (Kind::Precondition, Some(libc::EBUSY)));
             std::mem::forget(frozen);
             assert!(kernel.thaw(&call, volume).unwrap(), "still frozen");

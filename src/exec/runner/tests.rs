@@ -1,4 +1,5 @@
-//! Tools that hang, flood, leave daemons behind or cannot be killed. The stub is always `/bin/sh -c SCRIPT` under a tool's name.
+//! Tools that hang, flood, leave daemons behind or cannot be killed. The stub is always `/bin/sh -c SCRIPT`
+//! under a tool's name.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +38,9 @@ impl Stubs {
         symlink("/bin/sh", dir.path().join("btrfs")).unwrap();
         let mut limits = Limits::new(4, SOON);
         change(&mut limits);
-        let processes = Processes::new(Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]), limits).unwrap();
+        let processes =
+            Processes::new(Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]), limits)
+                .unwrap();
         Self { dir, processes }
     }
 
@@ -105,7 +108,9 @@ fn call_with_lock(expired: bool) -> (Call, mpsc::Receiver<()>) {
 fn a_failure_is_told_with_status_command_and_last_line() {
     let stubs = Stubs::new();
     let call = Call::internal("test");
-    let error = Error::from(stubs.run_for(&call, Class::Change, "echo first >&2; echo last >&2; exit 17").unwrap_err());
+    let error = Error::from(
+        stubs.run_for(&call, Class::Change, "echo first >&2; echo last >&2; exit 17").unwrap_err(),
+    );
     assert_eq!(error.exit_status(), Some(17));
     assert!(error.message().starts_with("last (exit status 17 of `btrfs -c "), "{error}");
     assert!(call.current_step().0.starts_with("btrfs -c "), "{:?}", call.current_step());
@@ -120,7 +125,8 @@ fn a_signal_is_no_exit_status() {
 
 #[test]
 fn a_missing_tool_is_named() {
-    let error = Stubs::new().processes.run(&Call::internal("test"), &Cmd::new(Tool::Resize2fs, Class::Change));
+    let error =
+        Stubs::new().processes.run(&Call::internal("test"), &Cmd::new(Tool::Resize2fs, Class::Change));
     assert!(matches!(error, Err(CommandError::NotFound { tool: Tool::Resize2fs, .. })), "{error:?}");
 }
 
@@ -129,7 +135,10 @@ fn a_tool_removed_since_start_is_not_started() {
     let stubs = Stubs::new();
     fs::remove_file(stubs.dir.path().join("btrfs")).unwrap();
     let error = stubs.run("").unwrap_err();
-    assert!(matches!(&error, CommandError::NotStarted { cause, .. } if cause.kind() == io::ErrorKind::NotFound), "{error}");
+    assert!(
+        matches!(&error, CommandError::NotStarted { cause, .. } if cause.kind() == io::ErrorKind::NotFound),
+        "{error}"
+    );
     assert_eq!(stubs.processes.started(), Started::default());
 }
 
@@ -137,7 +146,9 @@ fn a_tool_removed_since_start_is_not_started() {
 fn stdin_comes_from_memory() {
     let (stubs, call) = (Stubs::new(), Call::internal("test"));
     let bytes = vec![b'x'; 1_000_000];
-    let run = |script| stubs.processes.run(&call, &stubs.cmd(Class::Change, script).stdin(bytes.clone())).unwrap().stdout;
+    let run = |script| {
+        stubs.processes.run(&call, &stubs.cmd(Class::Change, script).stdin(bytes.clone())).unwrap().stdout
+    };
     assert_eq!(run("cat"), bytes);
     assert_eq!(run("cat /proc/self/fd/0"), bytes);
     assert_eq!(stubs.stdout("readlink /proc/self/fd/0"), "/dev/null\n");
@@ -195,7 +206,9 @@ fn a_daemon_that_keeps_the_pipe_keeps_nobody_waiting() {
 #[test]
 fn a_deadline_terminates_the_whole_group() {
     let begun = Instant::now();
-    let error = Stubs::hasty(SOON).run("sleep 1000 & trap 'echo terminated; exit' TERM; echo $! >&2; wait").unwrap_err();
+    let error = Stubs::hasty(SOON)
+        .run("sleep 1000 & trap 'echo terminated; exit' TERM; echo $! >&2; wait")
+        .unwrap_err();
     let CommandError::TimedOut { reaped: true, stderr_tail, after, .. } = &error else { panic!("{error}") };
     assert!(*after >= Duration::from_millis(700) && begun.elapsed() < SOON, "it was not TERM that ended it");
     await_end(stderr_tail);
@@ -205,7 +218,9 @@ fn a_deadline_terminates_the_whole_group() {
 #[test]
 fn what_ignores_term_is_killed() {
     let begun = Instant::now();
-    let error = Stubs::hasty(Duration::from_millis(300)).run("trap '' TERM; sleep 1000 & echo $! >&2; wait").unwrap_err();
+    let error = Stubs::hasty(Duration::from_millis(300))
+        .run("trap '' TERM; sleep 1000 & echo $! >&2; wait")
+        .unwrap_err();
     let CommandError::TimedOut { reaped: true, stderr_tail, .. } = error else { panic!("{error}") };
     assert!(begun.elapsed() >= Duration::from_millis(1000), "the grace was not given");
     await_end(&stderr_tail);
@@ -282,8 +297,8 @@ fn what_cannot_be_killed_keeps_the_lock_until_it_is_gone() {
     assert_eq!(stubs.processes.reaper.count(), 0);
 }
 
-/// Stubs whose helper is a script. Another process writes it: a descriptor of ours open for writing could be in a child that
-/// another test is just starting, and exec would answer ETXTBSY.
+/// Stubs whose helper is a script. Another process writes it: a descriptor of ours open for writing could be
+/// in a child that another test is just starting, and exec would answer ETXTBSY.
 fn stubs_with_helper(script: &str) -> Stubs {
     let mut stubs = Stubs::with(|limits| limits.tools = 1);
     let program = stubs.dir.path().join("helper");
@@ -313,7 +328,8 @@ fn helpers_need_no_place_of_a_tool() {
 #[test]
 fn a_helper_that_fails_is_named_by_its_step() {
     let stubs = stubs_with_helper("echo thread panicked >&2; exit 101");
-    let error = stubs.processes.ask(&Call::internal("test"), "statfs /mnt/a", Class::Question, b"").unwrap_err();
+    let error =
+        stubs.processes.ask(&Call::internal("test"), "statfs /mnt/a", Class::Question, b"").unwrap_err();
     assert_eq!(error.to_string(), "thread panicked (exit status 101 of `statfs /mnt/a`)");
 }
 
@@ -333,13 +349,19 @@ const READ_FILE: &str = r#"cat "$2"; echo; tr '\0' ' ' < /proc/$$/cmdline"#;
 #[test]
 fn a_key_reaches_the_process_by_no_command_line() {
     let (stubs, call) = (Stubs::new(), Call::internal("test"));
-    let cmd = stubs.cmd(Class::Question, READ_FILE).memory_file("--keyfile", Secret::new("AQDkey==")).stdin("input");
+    let cmd = stubs
+        .cmd(Class::Question, READ_FILE)
+        .memory_file("--keyfile", Secret::new("AQDkey=="))
+        .stdin("input");
     assert!(cmd.to_string().ends_with(" --keyfile /proc/self/fd/3"), "{cmd}");
     assert!(!format!("{cmd} {cmd:?}").contains("AQDkey"));
     let seen = String::from_utf8(stubs.processes.run(&call, &cmd).unwrap().stdout).unwrap();
     let (key, command_line) = seen.split_once('\n').unwrap();
     assert_eq!(key, "AQDkey==");
-    assert!(command_line.contains("--keyfile /proc/self/fd/") && !command_line.contains("AQDkey"), "{command_line}");
+    assert!(
+        command_line.contains("--keyfile /proc/self/fd/") && !command_line.contains("AQDkey"),
+        "{command_line}"
+    );
 }
 
 #[test]
@@ -373,7 +395,10 @@ fn a_key_leaks_into_no_other_process() {
     let plain = stubs.cmd(Class::Question, "readlink /proc/$$/fd/*; true");
     thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| (0..30).for_each(|_| assert_eq!(stubs.processes.run(&call, &keyed).unwrap().stdout, b"AQDkey==")));
+            scope.spawn(|| {
+                (0..30)
+                    .for_each(|_| assert_eq!(stubs.processes.run(&call, &keyed).unwrap().stdout, b"AQDkey=="))
+            });
             scope.spawn(|| {
                 for _ in 0..30 {
                     let open = String::from_utf8(stubs.processes.run(&call, &plain).unwrap().stdout).unwrap();
@@ -392,6 +417,9 @@ fn a_question_ends_with_its_client_and_a_change_does_not() {
     assert!(expired.is_ok(), "a place was free: {expired:?}");
     let begun = Instant::now();
     let error = stubs.run_for(&call, Class::Question, "sleep 60").unwrap_err();
-    assert!(matches!(error, CommandError::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON, "{error}");
+    assert!(
+        matches!(error, CommandError::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON,
+        "{error}"
+    );
     assert_eq!(stubs.run_for(&call, Class::Change, "sleep 1.5; echo done").unwrap().stdout, b"done\n");
 }

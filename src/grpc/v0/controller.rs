@@ -11,7 +11,8 @@ use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode, not_served, plan};
 use crate::volume::keys::Hold;
 use crate::volume::requests::{
-    CreateVolume, DeleteVolume, GetCapacity, Map, Page, PublishToNode, TopologyRequirement, UnpublishFromNode, Validate,
+    CreateVolume, DeleteVolume, GetCapacity, Map, Page, PublishToNode, TopologyRequirement,
+    UnpublishFromNode, Validate,
 };
 use crate::volume::{Listed, Verdict, Volumes, has_file_system};
 
@@ -69,7 +70,8 @@ impl wire::Controller for Controller {
         self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // The storage has to be released.
-        let request = DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
+        let request =
+            DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // A volume that is not there is deleted.
@@ -103,13 +105,16 @@ impl wire::Controller for Controller {
         request: wire::ControllerUnpublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
         self.admit(&request.version)?;
-        let (node_id, secrets) = (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
+        let (node_id, secrets) =
+            (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             match volumes.unpublish_from_node(call, &request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
-                Unpublished::NoVolume => Err(Error::not_found(format!("there is no volume {:?}", request.volume_id))),
+                Unpublished::NoVolume => {
+                    Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)))
+                }
                 Unpublished::NoNode => Err(Error::not_found(format!(
                     "there is no node {:?} that volume {} could be published to",
                     request.node_id, request.volume_id
@@ -148,7 +153,9 @@ impl wire::Controller for Controller {
 
     fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
         self.admit(&request.version)?;
-        let page = Page { max_entries: decode::max_entries(request.max_entries), token: request.starting_token }.checked()?;
+        let page =
+            Page { max_entries: decode::max_entries(request.max_entries), token: request.starting_token }
+                .checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
             let Listed { entries, next_token } = volumes.list(call, &page)?;
             let entries = entries.into_iter().map(entry).collect();
@@ -171,7 +178,10 @@ impl wire::Controller for Controller {
         }))
     }
 
-    fn controller_probe(&self, request: wire::ControllerProbeRequest) -> Result<Plan<wire::ControllerProbeResponse>> {
+    fn controller_probe(
+        &self,
+        request: wire::ControllerProbeRequest,
+    ) -> Result<Plan<wire::ControllerProbeResponse>> {
         self.admit(&request.version)?;
         self.volumes.can_manage()?;
         Ok(Plan::now(wire::ControllerProbeResponse::default()))

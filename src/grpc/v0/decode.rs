@@ -1,5 +1,5 @@
-//! From CSI 0.1 messages to requests. What is called otherwise than in v1 is checked here, so that an error names the right field;
-//! the rest is checked by the requests themselves.
+//! From CSI 0.1 messages to requests. What is called otherwise than in v1 is checked here, so that an error
+//! names the right field; the rest is checked by the requests themselves.
 
 use std::collections::HashMap;
 
@@ -33,11 +33,14 @@ pub fn map(field: &str, pairs: HashMap<String, String>) -> Result<Map> {
     checks::map(field, &map).map(|()| map)
 }
 
-/// The secrets of this protocol, hidden from here on. Not even a key that is wrong is repeated: it may be a value out of its place.
+/// The secrets of this protocol, hidden from here on. Not even a key that is wrong is repeated: it may be a
+/// value out of its place.
 pub fn credentials(pairs: HashMap<String, String>) -> Result<Secrets> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if pairs.keys().any(|key| key.is_empty() || !key.bytes().all(allowed)) {
-        return Err(Error::invalid("user_credentials has a key that is not made of letters, digits, '-', '_' and '.'"));
+        return Err(Error::invalid(
+            "user_credentials has a key that is not made of letters, digits, '-', '_' and '.'",
+        ));
     }
     let secrets = pairs.into_iter().collect();
     checks::secrets("user_credentials", &secrets).map(|()| secrets)
@@ -52,7 +55,9 @@ pub fn node_id(text: String) -> Result<String> {
 pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
     let Some(range) = range.as_ref() else { return Ok(SizeRange::default()) };
     if range.required_bytes == 0 && range.limit_bytes == 0 {
-        return Err(Error::invalid("capacity_range has neither required_bytes nor limit_bytes: one of them is required"));
+        return Err(Error::invalid(
+            "capacity_range has neither required_bytes nor limit_bytes: one of them is required",
+        ));
     }
     Ok(SizeRange { required: range.required_bytes, limit: range.limit_bytes })
 }
@@ -73,9 +78,14 @@ fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Cap
     let access = match capability.access_type {
         Some(Access_type::Block(_)) => Access::Block,
         Some(Access_type::Mount(mount)) => Access::Mount { fs_type: mount.fs_type, flags: mount.mount_flags },
-        None => return Err(Error::invalid(format!("{field} has neither block nor mount: one of them is required"))),
+        None => {
+            return Err(Error::invalid(format!(
+                "{field} has neither block nor mount: one of them is required"
+            )));
+        }
     };
-    let number = capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
+    let number =
+        capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
     let mode = Mode::from_number(number).filter(|_| is_a_mode(number));
     let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({number})"));
     Ok(Capability { access, mode: mode.ok_or_else(unknown)? })
@@ -87,7 +97,12 @@ pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<
         Access::Mount { fs_type, .. } => Some(fs_type.as_str()),
         Access::Block => None,
     });
-    let mut all = parameters.get(FS_TYPE).map(String::as_str).into_iter().chain(asked).filter(|fs_type| !fs_type.is_empty());
+    let mut all = parameters
+        .get(FS_TYPE)
+        .map(String::as_str)
+        .into_iter()
+        .chain(asked)
+        .filter(|fs_type| !fs_type.is_empty());
     let Some(first) = all.next() else { return Ok(()) };
     match all.find(|other| *other != first) {
         None => Ok(()),

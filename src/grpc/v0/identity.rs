@@ -13,13 +13,19 @@ pub struct Identity {
 }
 
 impl wire::Identity for Identity {
-    fn get_supported_versions(&self, _: wire::GetSupportedVersionsRequest) -> Result<Plan<wire::GetSupportedVersionsResponse>> {
+    fn get_supported_versions(
+        &self,
+        _: wire::GetSupportedVersionsRequest,
+    ) -> Result<Plan<wire::GetSupportedVersionsResponse>> {
         let version = |(major, minor, patch)| wire::Version { major, minor, patch, ..Default::default() };
         let supported_versions = decode::VERSIONS.map(version).into();
         Ok(Plan::now(wire::GetSupportedVersionsResponse { supported_versions, ..Default::default() }))
     }
 
-    fn get_plugin_info(&self, request: wire::GetPluginInfoRequest) -> Result<Plan<wire::GetPluginInfoResponse>> {
+    fn get_plugin_info(
+        &self,
+        request: wire::GetPluginInfoRequest,
+    ) -> Result<Plan<wire::GetPluginInfoResponse>> {
         decode::version(&request.version)?;
         Ok(Plan::now(wire::GetPluginInfoResponse {
             name: self.name.clone(),

@@ -1,4 +1,5 @@
-//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, plans and encodes. Nobody else knows this protocol.
+//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, plans and encodes. Nobody else
+//! knows this protocol.
 //!
 //! It has the same volumes under the same IDs by the same operations. What it does otherwise than v1:
 //!
@@ -29,12 +30,15 @@ use crate::locks::Identical;
 use crate::volume::Volumes;
 use crate::volume::keys::Hold;
 
-/// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request through v1 is another.
+/// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
+/// through v1 is another.
 #[derive(Clone, Debug, PartialEq)]
 struct Asked<Q>(Q);
 
 fn not_served(service: &str) -> Error {
-    Error::unimplemented(format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES"))
+    Error::unimplemented(format!(
+        "this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES"
+    ))
 }
 
 /// A plan that holds what `hold` says, joins the same request of this protocol, and hands it to `work`.
@@ -49,7 +53,9 @@ where
     Q: Identical + Clone + PartialEq,
     R: Send + 'static,
 {
-    operation::plan(volumes, subject, hold, Asked(request), |volumes, call, Asked(request)| work(volumes, call, request))
+    operation::plan(volumes, subject, hold, Asked(request), |volumes, call, Asked(request)| {
+        work(volumes, call, request)
+    })
 }
 
 #[cfg(test)]

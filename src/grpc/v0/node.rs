@@ -31,7 +31,10 @@ impl Node {
 }
 
 impl wire::Node for Node {
-    fn node_publish_volume(&self, request: wire::NodePublishVolumeRequest) -> Result<Plan<wire::NodePublishVolumeResponse>> {
+    fn node_publish_volume(
+        &self,
+        request: wire::NodePublishVolumeRequest,
+    ) -> Result<Plan<wire::NodePublishVolumeResponse>> {
         self.admit(&request.version)?;
         let request = PublishUnstaged {
             volume_id: request.volume_id,
@@ -54,7 +57,8 @@ impl wire::Node for Node {
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
         self.admit(&request.version)?;
-        let (target_path, secrets) = (path(request.target_path), decode::credentials(request.user_credentials)?);
+        let (target_path, secrets) =
+            (path(request.target_path), decode::credentials(request.user_credentials)?);
         let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {

@@ -13,8 +13,8 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::keys::Hold;
 use crate::volume::requests::{
-    CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify, Page, PublishToNode,
-    SnapshotById, UnpublishFromNode, Validate,
+    CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify, Page,
+    PublishToNode, SnapshotById, UnpublishFromNode, Validate,
 };
 use crate::volume::{Listed, Verdict, Volumes};
 
@@ -25,8 +25,8 @@ pub struct Controller {
     pub volumes: Arc<Volumes>,
 }
 
-/// The rpcs that the controller's capabilities speak of. A list that is without nodes for some volumes would say that nobody has
-/// them.
+/// The rpcs that the controller's capabilities speak of. A list that is without nodes for some volumes would
+/// say that nobody has them.
 fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::Type> {
     use wire::controller_service_capability::rpc::Type;
     let mut offered = vec![
@@ -73,7 +73,8 @@ impl wire::Controller for Controller {
 
     fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
-        let request = DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
+        let request =
+            DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a volume that is not there is deleted.
@@ -97,7 +98,10 @@ impl wire::Controller for Controller {
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let context = volumes.publish_to_node(call, &request)?;
-            Ok(wire::ControllerPublishVolumeResponse { publish_context: context.into_iter().collect(), ..Default::default() })
+            Ok(wire::ControllerPublishVolumeResponse {
+                publish_context: context.into_iter().collect(),
+                ..Default::default()
+            })
         }))
     }
 
@@ -106,11 +110,14 @@ impl wire::Controller for Controller {
         request: wire::ControllerUnpublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
-        let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }.checked()?;
+        let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }
+            .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a volume or node that is not there has nothing to take back.
-            volumes.unpublish_from_node(call, &request).map(|_| wire::ControllerUnpublishVolumeResponse::default())
+            volumes
+                .unpublish_from_node(call, &request)
+                .map(|_| wire::ControllerUnpublishVolumeResponse::default())
         }))
     }
 
@@ -147,12 +154,16 @@ impl wire::Controller for Controller {
         let request = GetCapacity {
             capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
             parameters: decode::map(request.parameters),
-            topology: request.accessible_topology.into_option().map(|topology| decode::map(topology.segments)),
+            topology: request
+                .accessible_topology
+                .into_option()
+                .map(|topology| decode::map(topology.segments)),
         }
         .checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
             let capacity = volumes.capacity(call, &request)?;
-            let size = |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
+            let size =
+                |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
             Ok(wire::GetCapacityResponse {
                 available_capacity: encode::bytes(capacity.available),
                 maximum_volume_size: size(capacity.largest),
@@ -176,7 +187,10 @@ impl wire::Controller for Controller {
         Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
     }
 
-    fn create_snapshot(&self, request: wire::CreateSnapshotRequest) -> Result<Plan<wire::CreateSnapshotResponse>> {
+    fn create_snapshot(
+        &self,
+        request: wire::CreateSnapshotRequest,
+    ) -> Result<Plan<wire::CreateSnapshotResponse>> {
         let request = CreateSnapshot {
             source_volume_id: request.source_volume_id,
             name: request.name,
@@ -191,17 +205,28 @@ impl wire::Controller for Controller {
         }))
     }
 
-    fn delete_snapshot(&self, request: wire::DeleteSnapshotRequest) -> Result<Plan<wire::DeleteSnapshotResponse>> {
-        let request = SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }.checked()?;
-        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
+    fn delete_snapshot(
+        &self,
+        request: wire::DeleteSnapshotRequest,
+    ) -> Result<Plan<wire::DeleteSnapshotResponse>> {
+        let request =
+            SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
+                .checked()?;
+        let (subject, hold) =
+            (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a snapshot that is not there is deleted.
             volumes.delete_snapshot(call, &request).map(|_| wire::DeleteSnapshotResponse::default())
         }))
     }
 
-    fn list_snapshots(&self, request: wire::ListSnapshotsRequest) -> Result<Plan<wire::ListSnapshotsResponse>> {
-        let page = Page { max_entries: decode::max_entries(request.max_entries)?, token: request.starting_token }.checked()?;
+    fn list_snapshots(
+        &self,
+        request: wire::ListSnapshotsRequest,
+    ) -> Result<Plan<wire::ListSnapshotsResponse>> {
+        let page =
+            Page { max_entries: decode::max_entries(request.max_entries)?, token: request.starting_token }
+                .checked()?;
         let request = ListSnapshots {
             page,
             source_volume_id: request.source_volume_id,
@@ -217,8 +242,11 @@ impl wire::Controller for Controller {
     }
 
     fn get_snapshot(&self, request: wire::GetSnapshotRequest) -> Result<Plan<wire::GetSnapshotResponse>> {
-        let request = SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }.checked()?;
-        let (subject, hold) = (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
+        let request =
+            SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
+                .checked()?;
+        let (subject, hold) =
+            (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let snapshot = MessageField::some(encode::snapshot(volumes.get_snapshot(call, &request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
@@ -239,7 +267,11 @@ impl wire::Controller for Controller {
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let capacity_bytes = encode::bytes(volumes.expand(call, &request)?);
-            Ok(wire::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: true, ..Default::default() })
+            Ok(wire::ControllerExpandVolumeResponse {
+                capacity_bytes,
+                node_expansion_required: true,
+                ..Default::default()
+            })
         }))
     }
 
@@ -276,7 +308,9 @@ fn verdict(verdict: Verdict, request: Validate) -> wire::ValidateVolumeCapabilit
     let refused = |message| wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() };
     match verdict {
         Verdict::Refused(message) => refused(message),
-        Verdict::OtherContext(key) => refused(format!("volume_context has {key:?} other than volume {}", request.volume_id)),
+        Verdict::OtherContext(key) => {
+            refused(format!("volume_context has {key:?} other than volume {}", request.volume_id))
+        }
         Verdict::Confirmed => {
             let confirmed = MessageField::some(Confirmed {
                 volume_context: request.volume_context.into_iter().collect(),
@@ -307,9 +341,16 @@ fn volume_with_status(mut volume: Volume) -> wire::ControllerGetVolumeResponse {
         volume_condition: encode::condition(volume.condition.take().flatten()),
         ..Default::default()
     });
-    wire::ControllerGetVolumeResponse { volume: MessageField::some(encode::volume(volume)), status, ..Default::default() }
+    wire::ControllerGetVolumeResponse {
+        volume: MessageField::some(encode::volume(volume)),
+        status,
+        ..Default::default()
+    }
 }
 
 fn snapshot_entry(snapshot: Snapshot) -> wire::list_snapshots_response::Entry {
-    wire::list_snapshots_response::Entry { snapshot: MessageField::some(encode::snapshot(snapshot)), ..Default::default() }
+    wire::list_snapshots_response::Entry {
+        snapshot: MessageField::some(encode::snapshot(snapshot)),
+        ..Default::default()
+    }
 }

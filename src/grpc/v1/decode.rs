@@ -1,4 +1,5 @@
-//! From CSI v1 messages to requests. What the specification's limits say is checked by the requests themselves.
+//! From CSI v1 messages to requests. What the specification's limits say is checked by the requests
+//! themselves.
 
 use std::collections::HashMap;
 
@@ -23,20 +24,28 @@ pub fn secrets(pairs: HashMap<String, String>) -> Secrets {
 pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
     let Some(range) = range.as_ref() else { return Ok(SizeRange::default()) };
     let bytes = |field: &str, value: i64| {
-        u64::try_from(value).map_err(|_| Error::invalid(format!("capacity_range.{field} is negative: {value}")))
+        u64::try_from(value)
+            .map_err(|_| Error::invalid(format!("capacity_range.{field} is negative: {value}")))
     };
-    Ok(SizeRange { required: bytes("required_bytes", range.required_bytes)?, limit: bytes("limit_bytes", range.limit_bytes)? })
+    Ok(SizeRange {
+        required: bytes("required_bytes", range.required_bytes)?,
+        limit: bytes("limit_bytes", range.limit_bytes)?,
+    })
 }
 
 /// A required capability.
 pub fn capability(field: &str, capability: MessageField<wire::VolumeCapability>) -> Result<Capability> {
-    let capability =
-        capability.into_option().ok_or_else(|| Error::invalid(format!("{field} is missing: it is a required field")))?;
+    let capability = capability
+        .into_option()
+        .ok_or_else(|| Error::invalid(format!("{field} is missing: it is a required field")))?;
     one_capability(field, capability)
 }
 
 /// A capability that may be left out.
-pub fn optional_capability(field: &str, capability: MessageField<wire::VolumeCapability>) -> Result<Option<Capability>> {
+pub fn optional_capability(
+    field: &str,
+    capability: MessageField<wire::VolumeCapability>,
+) -> Result<Option<Capability>> {
     capability.into_option().map(|capability| one_capability(field, capability)).transpose()
 }
 
@@ -50,12 +59,19 @@ fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Cap
     let access = match capability.access_type {
         Some(Access_type::Block(_)) => Access::Block,
         Some(Access_type::Mount(mount)) if !mount.volume_mount_group.is_empty() => {
-            return Err(Error::invalid(format!("{field}.mount.volume_mount_group is not offered: leave it empty")));
+            return Err(Error::invalid(format!(
+                "{field}.mount.volume_mount_group is not offered: leave it empty"
+            )));
         }
         Some(Access_type::Mount(mount)) => Access::Mount { fs_type: mount.fs_type, flags: mount.mount_flags },
-        None => return Err(Error::invalid(format!("{field} has neither block nor mount: one of them is required"))),
+        None => {
+            return Err(Error::invalid(format!(
+                "{field} has neither block nor mount: one of them is required"
+            )));
+        }
     };
-    let mode = capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
+    let mode =
+        capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
     let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({mode})"));
     Ok(Capability { access, mode: Mode::from_number(mode).ok_or_else(unknown)? })
 }
@@ -67,15 +83,22 @@ pub fn source(source: MessageField<wire::VolumeContentSource>) -> Result<Option<
     match source.type_ {
         Some(Type::Snapshot(snapshot)) => Ok(Some(Source::Snapshot(snapshot.snapshot_id))),
         Some(Type::Volume(volume)) => Ok(Some(Source::Volume(volume.volume_id))),
-        None => Err(Error::invalid("volume_content_source has neither snapshot nor volume: one of them is required")),
+        None => Err(Error::invalid(
+            "volume_content_source has neither snapshot nor volume: one of them is required",
+        )),
     }
 }
 
 /// A topology requirement that may be left out.
 pub fn topology(requirement: MessageField<wire::TopologyRequirement>) -> TopologyRequirement {
     let requirement = requirement.into_option().unwrap_or_default();
-    let segments = |topologies: Vec<wire::Topology>| topologies.into_iter().map(|topology| map(topology.segments)).collect();
-    TopologyRequirement { requisite: segments(requirement.requisite), preferred: segments(requirement.preferred) }
+    let segments = |topologies: Vec<wire::Topology>| {
+        topologies.into_iter().map(|topology| map(topology.segments)).collect()
+    };
+    TopologyRequirement {
+        requisite: segments(requirement.requisite),
+        preferred: segments(requirement.preferred),
+    }
 }
 
 /// The largest number of entries in a page.

@@ -82,9 +82,11 @@ pub fn capability(capability: &Capability) -> wire::VolumeCapability {
     use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
     let access = match &capability.access {
         Access::Block => Access_type::Block(BlockVolume::default()),
-        Access::Mount { fs_type, flags } => {
-            Access_type::Mount(MountVolume { fs_type: fs_type.clone(), mount_flags: flags.clone(), ..Default::default() })
-        }
+        Access::Mount { fs_type, flags } => Access_type::Mount(MountVolume {
+            fs_type: fs_type.clone(),
+            mount_flags: flags.clone(),
+            ..Default::default()
+        }),
     };
     let mode = protobuf::EnumOrUnknown::from_i32(capability.mode.number());
     wire::VolumeCapability {

@@ -9,7 +9,9 @@ use crate::grpc::proto::csi_v1 as wire;
 pub struct GroupController;
 
 fn not_offered<R>() -> Result<R> {
-    Err(Error::unimplemented("snapshots of groups of volumes are not offered: take one snapshot of each volume"))
+    Err(Error::unimplemented(
+        "snapshots of groups of volumes are not offered: take one snapshot of each volume",
+    ))
 }
 
 impl wire::GroupController for GroupController {

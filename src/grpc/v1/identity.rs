@@ -28,7 +28,8 @@ impl wire::Identity for Identity {
         }))
     }
 
-    /// All copies of the plugin answer the same, whichever services they serve (CSI, "GetPluginCapabilities").
+    /// All copies of the plugin answer the same, whichever services they serve (CSI,
+    /// "GetPluginCapabilities").
     fn get_plugin_capabilities(
         &self,
         _: wire::GetPluginCapabilitiesRequest,
@@ -36,7 +37,8 @@ impl wire::Identity for Identity {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;
         let topology = self.volumes.backends.iter().any(|backend| backend.topology().is_some());
-        let services = [(Service::CONTROLLER_SERVICE, true), (Service::VOLUME_ACCESSIBILITY_CONSTRAINTS, topology)];
+        let services =
+            [(Service::CONTROLLER_SERVICE, true), (Service::VOLUME_ACCESSIBILITY_CONSTRAINTS, topology)];
         let mut capabilities: Vec<_> =
             services.into_iter().filter(|(_, offered)| *offered).map(|(kind, _)| service(kind)).collect();
         capabilities.push(expansion(Expansion::ONLINE));

@@ -32,7 +32,10 @@ fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
 }
 
 impl wire::Node for Node {
-    fn node_stage_volume(&self, request: wire::NodeStageVolumeRequest) -> Result<Plan<wire::NodeStageVolumeResponse>> {
+    fn node_stage_volume(
+        &self,
+        request: wire::NodeStageVolumeRequest,
+    ) -> Result<Plan<wire::NodeStageVolumeResponse>> {
         let request = Stage {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
@@ -48,15 +51,23 @@ impl wire::Node for Node {
         }))
     }
 
-    fn node_unstage_volume(&self, request: wire::NodeUnstageVolumeRequest) -> Result<Plan<wire::NodeUnstageVolumeResponse>> {
-        let request = Unstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }.checked()?;
+    fn node_unstage_volume(
+        &self,
+        request: wire::NodeUnstageVolumeRequest,
+    ) -> Result<Plan<wire::NodeUnstageVolumeResponse>> {
+        let request =
+            Unstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
+                .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.unstage(call, &request).map(|()| wire::NodeUnstageVolumeResponse::default())
         }))
     }
 
-    fn node_publish_volume(&self, request: wire::NodePublishVolumeRequest) -> Result<Plan<wire::NodePublishVolumeResponse>> {
+    fn node_publish_volume(
+        &self,
+        request: wire::NodePublishVolumeRequest,
+    ) -> Result<Plan<wire::NodePublishVolumeResponse>> {
         let request = Publish {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
@@ -86,17 +97,28 @@ impl wire::Node for Node {
         }))
     }
 
-    fn node_get_volume_stats(&self, request: wire::NodeGetVolumeStatsRequest) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
-        let request = Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
+    fn node_get_volume_stats(
+        &self,
+        request: wire::NodeGetVolumeStatsRequest,
+    ) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
+        let request =
+            Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             let usage = volumes.stats(call, &request)?;
             let volume_condition = encode::condition(usage.condition.clone());
-            Ok(wire::NodeGetVolumeStatsResponse { usage: encode::usage(&usage), volume_condition, ..Default::default() })
+            Ok(wire::NodeGetVolumeStatsResponse {
+                usage: encode::usage(&usage),
+                volume_condition,
+                ..Default::default()
+            })
         }))
     }
 
-    fn node_expand_volume(&self, request: wire::NodeExpandVolumeRequest) -> Result<Plan<wire::NodeExpandVolumeResponse>> {
+    fn node_expand_volume(
+        &self,
+        request: wire::NodeExpandVolumeRequest,
+    ) -> Result<Plan<wire::NodeExpandVolumeResponse>> {
         let request = NodeExpand {
             volume_id: request.volume_id,
             volume_path: path(request.volume_path),
@@ -111,7 +133,10 @@ impl wire::Node for Node {
         }))
     }
 
-    fn node_get_capabilities(&self, _: wire::NodeGetCapabilitiesRequest) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
+    fn node_get_capabilities(
+        &self,
+        _: wire::NodeGetCapabilitiesRequest,
+    ) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
         use wire::node_service_capability::{RPC, Type};
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };

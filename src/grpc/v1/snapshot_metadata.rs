@@ -13,11 +13,17 @@ fn not_offered<R>() -> Result<R> {
 }
 
 impl wire::SnapshotMetadata for SnapshotMetadata {
-    fn get_metadata_allocated(&self, _: wire::GetMetadataAllocatedRequest) -> Result<Chunks<wire::GetMetadataAllocatedResponse>> {
+    fn get_metadata_allocated(
+        &self,
+        _: wire::GetMetadataAllocatedRequest,
+    ) -> Result<Chunks<wire::GetMetadataAllocatedResponse>> {
         not_offered()
     }
 
-    fn get_metadata_delta(&self, _: wire::GetMetadataDeltaRequest) -> Result<Chunks<wire::GetMetadataDeltaResponse>> {
+    fn get_metadata_delta(
+        &self,
+        _: wire::GetMetadataDeltaRequest,
+    ) -> Result<Chunks<wire::GetMetadataDeltaResponse>> {
         not_offered()
     }
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Every thread takes pairs of six objects in every order; whoever finds an object in use, or never ends, fails the test.
+/// Every thread takes pairs of six objects in every order; whoever finds an object in use, or never ends,
+/// fails the test.
 #[test]
 fn pairs_of_objects_in_any_order_never_lock_each_other_out() {
     const THREADS: usize = 4;
@@ -17,7 +18,8 @@ fn pairs_of_objects_in_any_order_never_lock_each_other_out() {
                 for round in 0..ROUNDS {
                     let pair = [(thread + round) % 6, (thread * 5 + round * 7 + round / 6) % 6];
                     let (used, done) = (used.clone(), done.clone());
-                    let wake = Box::new(move |turn: Turn<Answer>| done.send(work(&used, pair, turn)).unwrap());
+                    let wake =
+                        Box::new(move |turn: Turn<Answer>| done.send(work(&used, pair, turn)).unwrap());
                     let (key, also) = (key(&pair[0].to_string()), Some(key(&pair[1].to_string())));
                     locks.enter(Entry { key, also, call: Call::internal("Test"), joinable: None, wake });
                 }

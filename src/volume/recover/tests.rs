@@ -110,7 +110,13 @@ impl Scene {
     }
 
     fn exists(&self, id: &VolumeId) -> bool {
-        self.volumes.backends.at(&id.place).unwrap().find(&Call::internal("test"), id, &Secrets::default()).unwrap().is_some()
+        self.volumes
+            .backends
+            .at(&id.place)
+            .unwrap()
+            .find(&Call::internal("test"), id, &Secrets::default())
+            .unwrap()
+            .is_some()
     }
 }
 
@@ -130,7 +136,8 @@ fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
     let id = scene.create();
     let key = scene.interrupted("DeleteVolume", &id);
     let ended = key.clone();
-    let lock = scene.lock_after(move |volumes| volumes.journal.write(&[Change::remove(Table::Intents, ended.clone())]));
+    let lock = scene
+        .lock_after(move |volumes| volumes.journal.write(&[Change::remove(Table::Intents, ended.clone())]));
     assert!(scene.volumes.finish_locked(&key, &lock, Refusal::MayPass));
     assert!(scene.exists(&id));
 }
@@ -204,7 +211,10 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
     scene
         .volumes
-        .remember(&id, &NodeRecord { stagings: Vec::new(), ..scene.volumes.node_record(&id).unwrap().unwrap() })
+        .remember(
+            &id,
+            &NodeRecord { stagings: Vec::new(), ..scene.volumes.node_record(&id).unwrap().unwrap() },
+        )
         .unwrap();
     scene.volumes.give_back(&id, &scene.lock());
     assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");

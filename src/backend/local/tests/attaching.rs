@@ -8,7 +8,13 @@ fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<Device> {
     it.local.attach(
         &it.call,
         id,
-        &NodeContext { volume: &Map::new(), publish, secrets: &it.none, capability: &block(), read_only: false },
+        &NodeContext {
+            volume: &Map::new(),
+            publish,
+            secrets: &it.none,
+            capability: &block(),
+            read_only: false,
+        },
     )
 }
 
@@ -78,6 +84,10 @@ fn a_volume_without_image_cannot_be_attached() {
     let it = fixture();
     let volume = it.volume("a", MIB);
     std::fs::remove_file(it.image(&volume)).unwrap();
-    refused(attach(&it, &volume.id, &Map::new()), Kind::Precondition, &[&volume.id.to_string(), "image is missing"]);
+    refused(
+        attach(&it, &volume.id, &Map::new()),
+        Kind::Precondition,
+        &[&volume.id.to_string(), "image is missing"],
+    );
     assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
 }

@@ -22,7 +22,13 @@ fn attach(it: &Fixture, volume: &Volume) {
         .attach(
             &it.call,
             &volume.id,
-            &NodeContext { volume: &empty, publish: &empty, secrets: &context, capability: &block(), read_only: false },
+            &NodeContext {
+                volume: &empty,
+                publish: &empty,
+                secrets: &context,
+                capability: &block(),
+                read_only: false,
+            },
         )
         .unwrap();
 }
@@ -78,7 +84,12 @@ fn the_same_request_gives_the_same_snapshot() {
     refused(it.snapshot("s", &b), Kind::AlreadyExists, &["\"s\"", &a.id.to_string(), &b.id.to_string()]);
     it.delete(&a.id).unwrap();
     assert_eq!(it.snapshot("s", &a).unwrap().id, first.id, "even when its source is gone");
-    let new = NewSnapshot { source: a.id.clone(), digits: first.id.snapshot.clone(), name: "t".into(), secrets: it.none.clone() };
+    let new = NewSnapshot {
+        source: a.id.clone(),
+        digits: first.id.snapshot.clone(),
+        name: "t".into(),
+        secrets: it.none.clone(),
+    };
     refused(it.local.create_snapshot(&it.call, &new, &|| Ok(())), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
 }
 
@@ -159,7 +170,13 @@ fn while_data_is_copied_nobody_attaches_or_deletes_the_source() {
     let attached = it.local.attach(
         &it.call,
         &volume.id,
-        &NodeContext { volume: &empty, publish: &empty, secrets: &secrets, capability: &block(), read_only: false },
+        &NodeContext {
+            volume: &empty,
+            publish: &empty,
+            secrets: &secrets,
+            capability: &block(),
+            read_only: false,
+        },
     );
     refused(attached, Kind::Unavailable, &[&volume.id.to_string(), "try again"]);
     refused(it.delete(&volume.id), Kind::Precondition, &["being copied"]);
@@ -175,7 +192,11 @@ fn a_snapshot_that_is_being_copied_is_not_deleted() {
     let object = super::super::snapshots::object_of(&snapshot.id.snapshot);
     let copying = it.local.open_source(&it.local.snapshots, &object, "snapshot s".into()).unwrap();
     it.create(&it.restored("b", &snapshot)).unwrap();
-    refused(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none), Kind::Precondition, &["being copied"]);
+    refused(
+        it.local.delete_snapshot(&it.call, &snapshot.id, &it.none),
+        Kind::Precondition,
+        &["being copied"],
+    );
     drop(copying);
     assert_eq!(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Gone);
 }

@@ -15,9 +15,11 @@ fn a_start_removes_what_is_pending() {
     let it = fixture();
     let pending = it.root.join("pending");
     std::fs::create_dir(pending.join("empty")).unwrap();
-    for (draft, files) in
-        [("begun", vec!["image"]), ("whole", vec!["image", "record"]), ("deleted", vec!["image", "record", "published"])]
-    {
+    for (draft, files) in [
+        ("begun", vec!["image"]),
+        ("whole", vec!["image", "record"]),
+        ("deleted", vec!["image", "record", "published"]),
+    ] {
         std::fs::create_dir(pending.join(draft)).unwrap();
         for file in files {
             std::fs::write(pending.join(draft).join(file), "x").unwrap();
@@ -44,7 +46,11 @@ fn a_draft_that_was_not_renamed_does_not_hinder_the_repeat() {
 fn a_deletion_that_got_as_far_as_the_rename_is_finished() {
     let it = fixture();
     let volume = it.volume("a", MIB);
-    std::fs::rename(it.root.join("volumes").join(&volume.id.object), it.root.join("pending/0000000000000000")).unwrap();
+    std::fs::rename(
+        it.root.join("volumes").join(&volume.id.object),
+        it.root.join("pending/0000000000000000"),
+    )
+    .unwrap();
     let it = restarted(it);
     assert!(it.names("pending").is_empty());
     assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Absent);
@@ -72,7 +78,8 @@ fn a_half_written_publication_is_none() {
     std::fs::write(it.path(&volume, "published.new"), "{\"ver").unwrap();
     let it = restarted(it);
     assert!(it.find(&volume).unwrap().published.is_empty());
-    let publication = crate::backend::Publication { node: NODE.into(), capability: block(), read_only: false };
+    let publication =
+        crate::backend::Publication { node: NODE.into(), capability: block(), read_only: false };
     it.local.publish(&it.call, &volume.id, &publication, &it.none).unwrap();
     it.local.unpublish(&it.call, &volume.id, None, &it.none).unwrap();
     std::fs::write(it.path(&volume, "published.new"), "{\"ver").unwrap();
@@ -93,9 +100,15 @@ fn what_a_copy_left_frozen_is_thawed_and_only_that() {
 #[test]
 fn a_second_controller_on_the_same_directory_is_refused() {
     let it = fixture();
-    let open = |controller| Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), controller).unwrap();
+    let open = |controller| {
+        Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), controller).unwrap()
+    };
     let second = open(true);
-    refused(second.recover(), Kind::Precondition, &["another daemon", "CEPHLET_LOCAL_DIR", it.root.to_str().unwrap()]);
+    refused(
+        second.recover(),
+        Kind::Precondition,
+        &["another daemon", "CEPHLET_LOCAL_DIR", it.root.to_str().unwrap()],
+    );
     refused(second.ready(), Kind::Precondition, &["lock"]);
     it.local.ready().unwrap();
     open(false).ready().unwrap();

@@ -21,7 +21,8 @@ impl Helper for InPlace {
 /// A backend with real devices, in a private mount namespace; what it leaves attached is detached.
 fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
     let root = directory.join("local");
-    let local = Local::open(root.clone(), NODE, "org.test", Arc::new(Kernel::new(Arc::new(InPlace))), true).unwrap();
+    let local =
+        Local::open(root.clone(), NODE, "org.test", Arc::new(Kernel::new(Arc::new(InPlace))), true).unwrap();
     local.recover().unwrap();
     let it = Fixture { local, root, ..fixture() };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&it)));
@@ -35,7 +36,13 @@ fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<Device> {
     it.local.attach(
         &it.call,
         &volume.id,
-        &NodeContext { volume: &Map::new(), publish, secrets: &it.none, capability: &block(), read_only: false },
+        &NodeContext {
+            volume: &Map::new(),
+            publish,
+            secrets: &it.none,
+            capability: &block(),
+            read_only: false,
+        },
     )
 }
 
@@ -74,7 +81,11 @@ fn a_read_only_publication_gives_a_read_only_device() {
             let publication = Publication { node: NODE.into(), capability: block(), read_only: true };
             let context = it.local.publish(&it.call, &volume.id, &publication, &it.none).unwrap();
             assert!(attach(it, &volume, &context).unwrap().read_only);
-            refused(attach(it, &volume, &Map::new()), Kind::Precondition, &[&volume.id.to_string(), "read-only"]);
+            refused(
+                attach(it, &volume, &Map::new()),
+                Kind::Precondition,
+                &[&volume.id.to_string(), "read-only"],
+            );
         });
     });
 }
@@ -103,11 +114,20 @@ fn a_volume_whose_data_is_copied_is_attached_afterwards() {
     in_private_mounts(|directory| {
         with_devices(directory, |it| {
             let volume = it.volume("a", MIB);
-            let copying = it.local.open_source(&it.local.volumes, &volume.id.object, "volume a".into()).unwrap();
-            refused(attach(it, &volume, &Map::new()), Kind::Unavailable, &[&volume.id.to_string(), "try again"]);
+            let copying =
+                it.local.open_source(&it.local.volumes, &volume.id.object, "volume a".into()).unwrap();
+            refused(
+                attach(it, &volume, &Map::new()),
+                Kind::Unavailable,
+                &[&volume.id.to_string(), "try again"],
+            );
             drop(copying);
             attach(it, &volume, &Map::new()).unwrap();
-            refused(it.snapshot("s", &volume), Kind::Precondition, &[&volume.id.to_string(), "/dev/loop", "no reflink"]);
+            refused(
+                it.snapshot("s", &volume),
+                Kind::Precondition,
+                &[&volume.id.to_string(), "/dev/loop", "no reflink"],
+            );
         });
     });
 }
@@ -132,7 +152,11 @@ fn a_mounted_volume_is_snapshotted_as_a_whole_file_system() {
             let restored = it.create(&it.restored("b", &snapshot)).unwrap();
             let device = attach(it, &restored, &Map::new()).unwrap();
             mount::mount(&device.path, &target, "ext4", &Options::parse(&["ro", "noload"])).unwrap();
-            assert_eq!(std::fs::read(target.join("file")).unwrap(), b"still in memory", "without replaying the journal");
+            assert_eq!(
+                std::fs::read(target.join("file")).unwrap(),
+                b"still in memory",
+                "without replaying the journal"
+            );
             mount::ensure_unmounted(&target).unwrap();
         });
     });

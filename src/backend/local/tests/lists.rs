@@ -61,7 +61,11 @@ fn a_volume_without_record_is_used_without_incarnation() {
     let it = fixture();
     let volume = it.volume("a", MIB);
     std::fs::remove_file(it.path(&volume, "record")).unwrap();
-    refused(it.local.find(&it.call, &volume.id, &it.none), Kind::Internal, &["record is missing", &volume.id.key()]);
+    refused(
+        it.local.find(&it.call, &volume.id, &it.none),
+        Kind::Internal,
+        &["record is missing", &volume.id.key()],
+    );
     refused(it.create(&it.new_volume("a", MIB)), Kind::Internal, &["record is missing"]);
     let any = crate::ids::VolumeId { incarnation: None, ..volume.id.clone() };
     let bare = it.local.find(&it.call, &any, &it.none).unwrap().unwrap();
@@ -78,7 +82,9 @@ fn snapshots_are_listed_by_page_and_by_volume() {
         it.snapshot(name, &a).unwrap();
         it.snapshot(&format!("{name}b"), &b).unwrap();
     }
-    let list = |filter: &SnapshotFilter, after: &str, limit| it.local.list_snapshots(&it.call, filter, after, limit).unwrap();
+    let list = |filter: &SnapshotFilter, after: &str, limit| {
+        it.local.list_snapshots(&it.call, filter, after, limit).unwrap()
+    };
     assert_eq!(list(&SnapshotFilter::All, "", 0).entries.len(), 6);
     let mut found = Vec::new();
     let mut after = String::new();
@@ -93,7 +99,8 @@ fn snapshots_are_listed_by_page_and_by_volume() {
     }
     assert_eq!(found.len(), 3);
     assert!(found.iter().all(|snapshot| snapshot.source == a.id));
-    std::fs::write(it.root.join("snapshots").join(it.names("snapshots")[0].clone()).join("record"), "x").unwrap();
+    std::fs::write(it.root.join("snapshots").join(it.names("snapshots")[0].clone()).join("record"), "x")
+        .unwrap();
     assert_eq!(list(&SnapshotFilter::All, "", 0).entries.len(), 5, "a damaged one hides no other");
 }
 
@@ -111,8 +118,16 @@ fn capacity_is_what_is_free_and_not_promised() {
     assert!((16 * MIB..17 * MIB).contains(&taken), "{taken} bytes for a volume and a snapshot of 8 MiB each");
     assert!(after.largest > before.largest - MIB);
     it.volume("b", 40 * MIB);
-    assert_eq!(it.local.capacity(&it.call, &Map::new()).unwrap().available, 0, "more is promised than is free");
-    refused(it.local.capacity(&it.call, &Map::from([("x".into(), "y".into())])), Kind::InvalidArgument, &["\"x\""]);
+    assert_eq!(
+        it.local.capacity(&it.call, &Map::new()).unwrap().available,
+        0,
+        "more is promised than is free"
+    );
+    refused(
+        it.local.capacity(&it.call, &Map::from([("x".into(), "y".into())])),
+        Kind::InvalidArgument,
+        &["\"x\""],
+    );
 }
 
 #[test]

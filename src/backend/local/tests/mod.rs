@@ -1,4 +1,5 @@
-//! What the tests of the local backend share: a backend in a scratch directory, and loop devices that are only remembered.
+//! What the tests of the local backend share: a backend in a scratch directory, and loop devices that are
+//! only remembered.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,7 +73,13 @@ impl Loops for FakeLoops {
     }
 
     fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
-        Ok(self.attached.lock().iter().find(|it| it.device == *device).map(|it| it.mounts.clone()).unwrap_or_default())
+        Ok(self
+            .attached
+            .lock()
+            .iter()
+            .find(|it| it.device == *device)
+            .map(|it| it.mounts.clone())
+            .unwrap_or_default())
     }
 
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
@@ -84,8 +91,9 @@ impl Loops for FakeLoops {
             return Ok(device);
         }
         let lock = File::open(image).unwrap();
-        let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?
-            .ok_or_else(|| Error::unavailable(format!("{} is being copied or deleted, try again", image.display())))?;
+        let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?.ok_or_else(|| {
+            Error::unavailable(format!("{} is being copied or deleted, try again", image.display()))
+        })?;
         let mut all = self.attached.lock();
         let device = LoopDevice::pretended(format!("/dev/loop{}", 700 + all.len()).into(), read_only);
         all.push(Attached { image: image.into(), device: device.clone(), mounts: Vec::new(), _lock: lock });
@@ -109,7 +117,13 @@ impl Loops for FakeLoops {
         Ok(())
     }
 
-    fn clone_frozen(&self, _call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path) -> Result<()> {
+    fn clone_frozen(
+        &self,
+        _call: &Call,
+        mount_points: &[PathBuf],
+        source: &Path,
+        target: &Path,
+    ) -> Result<()> {
         rustix::fs::ioctl_ficlone(File::create_new(target).unwrap(), File::open(source).unwrap()).unwrap();
         self.done.lock().push(format!("clone frozen {mount_points:?}"));
         Ok(())
@@ -141,7 +155,8 @@ impl Fixture {
     /// A backend in this directory, as after a start of the daemon.
     pub fn at(root: PathBuf) -> Self {
         let loops = Arc::new(FakeLoops::default());
-        let local = Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
+        let local =
+            Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
         local.recover().unwrap();
         Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
     }

@@ -12,7 +12,10 @@ fn publishing_twice_as_before_is_publishing_once() {
     let it = fixture();
     let volume = it.volume("a", MIB);
     for _ in 0..2 {
-        assert_eq!(it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap(), Map::new());
+        assert_eq!(
+            it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap(),
+            Map::new()
+        );
     }
     assert_eq!(it.find(&volume).unwrap().published, [NODE]);
 }
@@ -25,7 +28,11 @@ fn publishing_otherwise_is_told_the_difference() {
     publish(&publication(false)).unwrap();
     refused(publish(&publication(true)), Kind::AlreadyExists, &[&volume.id.to_string(), "readonly = false"]);
     let mode = Capability { mode: Mode::SingleNodeSingleWriter, ..block() };
-    refused(publish(&Publication { capability: mode, ..publication(false) }), Kind::AlreadyExists, &["SingleNodeWriter"]);
+    refused(
+        publish(&Publication { capability: mode, ..publication(false) }),
+        Kind::AlreadyExists,
+        &["SingleNodeWriter"],
+    );
 }
 
 #[test]
@@ -36,7 +43,11 @@ fn only_the_own_node_is_known() {
     let published = it.local.publish(&it.call, &volume.id, &elsewhere, &it.none);
     refused(published, Kind::NotFound, &["\"other\" is unknown", NODE, &volume.id.to_string()]);
     it.delete(&volume.id).unwrap();
-    refused(it.local.publish(&it.call, &volume.id, &publication(false), &it.none), Kind::NotFound, &[&volume.id.to_string()]);
+    refused(
+        it.local.publish(&it.call, &volume.id, &publication(false), &it.none),
+        Kind::NotFound,
+        &[&volume.id.to_string()],
+    );
 }
 
 #[test]

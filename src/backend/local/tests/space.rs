@@ -18,7 +18,8 @@ fn a_volume_larger_than_what_is_free_is_refused() {
     let (_mounted, it) = tiny();
     refused(it.create(&it.new_volume("a", 64 * MIB)), Kind::NoSpace, &["\"a\"", "bytes free"]);
     let volume = it.volume("b", 2 * MIB);
-    let expanded = it.local.expand(&it.call, &volume.id, &SizeRange { required: 64 * MIB, limit: 0 }, &it.none);
+    let expanded =
+        it.local.expand(&it.call, &volume.id, &SizeRange { required: 64 * MIB, limit: 0 }, &it.none);
     refused(expanded, Kind::NoSpace, &[&volume.id.to_string(), "bytes free"]);
     assert_eq!(it.find(&volume).unwrap().size, 2 * MIB);
     nothing_left(&it);
@@ -38,12 +39,14 @@ fn preallocation_fails_at_once_and_gives_everything_back() {
     let it = Fixture::at(mounted.path.join("local"));
     let free = || it.local.capacity(&it.call, &Map::new()).unwrap().largest;
     let parameters = Map::from([("preallocate".into(), "true".into())]);
-    let refused_at_once = it.create(&NewVolume { parameters: parameters.clone(), ..it.new_volume("a", free()) });
+    let refused_at_once =
+        it.create(&NewVolume { parameters: parameters.clone(), ..it.new_volume("a", free()) });
     refused(refused_at_once, Kind::NoSpace, &["\"a\"", "allocate"]);
     nothing_left(&it);
     let volume = it.create(&NewVolume { parameters, ..it.new_volume("b", 2 * MIB) }).unwrap();
     let before = free();
-    let expanded = it.local.expand(&it.call, &volume.id, &SizeRange { required: 2 * MIB + before, limit: 0 }, &it.none);
+    let expanded =
+        it.local.expand(&it.call, &volume.id, &SizeRange { required: 2 * MIB + before, limit: 0 }, &it.none);
     refused(expanded, Kind::NoSpace, &[&volume.id.to_string(), "allocate"]);
     assert!(free() + MIB > before, "blocks behind the end are given back: {before} before, {} after", free());
     assert_eq!(it.find(&volume).unwrap().size, 2 * MIB);

@@ -50,11 +50,24 @@ fn another_request_for_the_same_name_is_told_the_difference() {
     let new = it.new_volume("a", 5 * MIB);
     let volume = it.create(&new).unwrap();
     let other_size = NewVolume { size: SizeRange { required: 6 * MIB, limit: 0 }, ..new.clone() };
-    refused(it.create(&other_size), Kind::AlreadyExists, &["\"a\"", "5242880", "6291456", &volume.id.to_string()]);
-    let other_parameters = NewVolume { parameters: Map::from([("preallocate".into(), "true".into())]), ..new.clone() };
+    refused(
+        it.create(&other_size),
+        Kind::AlreadyExists,
+        &["\"a\"", "5242880", "6291456", &volume.id.to_string()],
+    );
+    let other_parameters =
+        NewVolume { parameters: Map::from([("preallocate".into(), "true".into())]), ..new.clone() };
     refused(it.create(&other_parameters), Kind::AlreadyExists, &["preallocate", "not set"]);
-    refused(it.create(&NewVolume { source: it.copy_of("b", &volume).source, ..new.clone() }), Kind::AlreadyExists, &["source"]);
-    refused(it.create(&NewVolume { name: "b".into(), ..new }), Kind::AlreadyExists, &["\"a\"", "\"b\"", "another name"]);
+    refused(
+        it.create(&NewVolume { source: it.copy_of("b", &volume).source, ..new.clone() }),
+        Kind::AlreadyExists,
+        &["source"],
+    );
+    refused(
+        it.create(&NewVolume { name: "b".into(), ..new }),
+        Kind::AlreadyExists,
+        &["\"a\"", "\"b\"", "another name"],
+    );
 }
 
 #[test]
@@ -77,7 +90,9 @@ fn identical_creates_at_once_make_one_volume() {
 #[test]
 fn an_id_that_would_not_fit_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let local = Local::open(dir.path().into(), &"x".repeat(80), "org.test", Arc::new(FakeLoops::default()), true).unwrap();
+    let local =
+        Local::open(dir.path().into(), &"x".repeat(80), "org.test", Arc::new(FakeLoops::default()), true)
+            .unwrap();
     let it = fixture();
     refused(local.create(&it.call, &it.new_volume("a", MIB), &|| Ok(())), Kind::InvalidArgument, &["128"]);
     assert_eq!(std::fs::read_dir(dir.path().join("volumes")).unwrap().count(), 0);
@@ -86,7 +101,8 @@ fn an_id_that_would_not_fit_makes_nothing() {
 #[test]
 fn the_file_system_of_the_parameters_reaches_the_nodes() {
     let it = fixture();
-    let parameters = Map::from([("csi.storage.k8s.io/fstype".into(), "xfs".into()), ("backend".into(), "local".into())]);
+    let parameters =
+        Map::from([("csi.storage.k8s.io/fstype".into(), "xfs".into()), ("backend".into(), "local".into())]);
     let volume = it.create(&NewVolume { parameters, ..it.new_volume("a", MIB) }).unwrap();
     assert_eq!(it.find(&volume).unwrap().context, Map::from([("fsType".into(), "xfs".into())]));
 }
@@ -109,11 +125,18 @@ fn placement_refuses_what_cannot_be() {
 #[test]
 fn modes_of_several_nodes_and_strange_file_systems_are_refused() {
     let it = fixture();
-    let with = |mode, fs_type: &str| Capability { access: Access::Mount { fs_type: fs_type.into(), flags: vec![] }, mode };
+    let with = |mode, fs_type: &str| Capability {
+        access: Access::Mount { fs_type: fs_type.into(), flags: vec![] },
+        mode,
+    };
     for fs_type in ["", "ext4", "xfs", "btrfs"] {
         it.local.supports(&with(Mode::SingleNodeMultiWriter, fs_type)).unwrap();
     }
-    refused(it.local.supports(&with(Mode::SingleNodeWriter, "vfat")), Kind::InvalidArgument, &["vfat", "ext4"]);
+    refused(
+        it.local.supports(&with(Mode::SingleNodeWriter, "vfat")),
+        Kind::InvalidArgument,
+        &["vfat", "ext4"],
+    );
     for mode in [Mode::MultiNodeReaderOnly, Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter] {
         refused(it.local.supports(&with(mode, "")), Kind::InvalidArgument, &["own node"]);
     }
@@ -125,10 +148,18 @@ fn ids_of_others_mean_no_volume() {
     let volume = it.volume("a", MIB);
     let with_object = |object: &str| VolumeId { object: object.into(), ..volume.id.clone() };
     let older = VolumeId { incarnation: Some("0123456789abcdef".into()), ..volume.id.clone() };
-    let elsewhere = VolumeId { place: Place { cluster: "other".into(), ..volume.id.place.clone() }, ..volume.id.clone() };
+    let elsewhere =
+        VolumeId { place: Place { cluster: "other".into(), ..volume.id.place.clone() }, ..volume.id.clone() };
     let up = with_object(&format!("../volumes/{}", volume.id.object));
-    for id in [older, elsewhere, up, with_object(".."), with_object("."), with_object(&"x".repeat(300)), with_object("csi-vol-0")]
-    {
+    for id in [
+        older,
+        elsewhere,
+        up,
+        with_object(".."),
+        with_object("."),
+        with_object(&"x".repeat(300)),
+        with_object("csi-vol-0"),
+    ] {
         assert!(it.local.find(&it.call, &id, &it.none).unwrap().is_none(), "{id}");
         assert_eq!(it.delete(&id).unwrap(), Deleted::Absent, "{id}");
     }
@@ -159,14 +190,19 @@ fn a_late_delete_spares_the_next_volume_of_the_name() {
 fn expanding_rounds_up_and_never_shrinks() {
     let it = fixture();
     let volume = it.volume("a", 2 * MIB);
-    let expand = |required, limit| it.local.expand(&it.call, &volume.id, &SizeRange { required, limit }, &it.none);
+    let expand =
+        |required, limit| it.local.expand(&it.call, &volume.id, &SizeRange { required, limit }, &it.none);
     assert_eq!(expand(3 * MIB + 1, 0).unwrap(), 3 * MIB + 4096);
     assert_eq!(expand(MIB, 0).unwrap(), 3 * MIB + 4096);
     refused(expand(MIB, 2 * MIB), Kind::OutOfRange, &[&volume.id.to_string(), "never shrinks"]);
     let after = it.find(&volume).unwrap();
     assert_eq!((after.size, after.condition), (3 * MIB + 4096, Some(None)));
     let unknown = VolumeId { object: "csi-vol-0".into(), ..volume.id.clone() };
-    refused(it.local.expand(&it.call, &unknown, &SizeRange::default(), &it.none), Kind::NotFound, &["csi-vol-0"]);
+    refused(
+        it.local.expand(&it.call, &unknown, &SizeRange::default(), &it.none),
+        Kind::NotFound,
+        &["csi-vol-0"],
+    );
 }
 
 #[test]

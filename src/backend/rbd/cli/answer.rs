@@ -1,7 +1,9 @@
-//! How a command's failure is told apart: absent, refused by the set-up, or a failure nobody here can go on from.
+//! How a command's failure is told apart: absent, refused by the set-up, or a failure nobody here can go on
+//! from.
 //!
-//! The tools write their words to stderr piece by piece, and librbd's log goes in between at any place. So only a piece that is
-//! written at once can be relied on: "rename error: " is one, "(2) No such file or directory" after it is another.
+//! The tools write their words to stderr piece by piece, and librbd's log goes in between at any place. So
+//! only a piece that is written at once can be relied on: "rename error: " is one, "(2) No such file or
+//! directory" after it is another.
 
 use super::{Cli, pools};
 use crate::backend::ceph::{Access, Failure};
@@ -25,8 +27,8 @@ pub(super) fn says(failure: &Failure, what: &str, why: &str) -> bool {
 
 /// Whether `rbd` says that what was asked about is not there, by one of the `pieces` that say what was tried.
 ///
-/// A full pool is the trap: `rbd rm` then cannot write its note in the trash, and ends with 2 and "delete error: (2)" while the
-/// image stays.
+/// A full pool is the trap: `rbd rm` then cannot write its note in the trash, and ends with 2 and "delete
+/// error: (2)" while the image stays.
 pub(super) fn absent(failure: &Failure, pieces: &[&str]) -> bool {
     is(failure, libc::ENOENT) && !failure.says(OVER_QUOTA) && pieces.iter().any(|piece| failure.says(piece))
 }
@@ -34,7 +36,8 @@ pub(super) fn absent(failure: &Failure, pieces: &[&str]) -> bool {
 /// The data pool that is missing, if that is it. rbd says 2 then; only its log says of what.
 pub(super) fn missing_data_pool<'a>(failure: &Failure, layout: &'a Layout) -> Option<&'a str> {
     let named = layout.data_pool.as_deref()?;
-    let missing = is(failure, libc::ENOENT) && (failure.says("import failed: ") || failure.says("validate_data_pool"));
+    let missing =
+        is(failure, libc::ENOENT) && (failure.says("import failed: ") || failure.says("validate_data_pool"));
     missing.then_some(named)
 }
 
@@ -44,10 +47,15 @@ impl Cli {
         access.run(&*self.runner, call, &cmd)
     }
 
-    /// Runs a question about an image. One that is removed after it was opened fails in many words; asked again, it is absent.
+    /// Runs a question about an image. One that is removed after it was opened fails in many words; asked
+    /// again, it is absent.
     pub(super) fn ask(&self, call: &Call, access: &Access, cmd: Cmd) -> Result<Output, Failure> {
         match access.run(&*self.runner, call, &cmd) {
-            Err(failure) if is(&failure, libc::ENOENT) && !failure.says("error opening ") && !failure.says("does not exist") => {
+            Err(failure)
+                if is(&failure, libc::ENOENT)
+                    && !failure.says("error opening ")
+                    && !failure.says("does not exist") =>
+            {
                 access.run(&*self.runner, call, &cmd)
             }
             answer => answer,
@@ -62,7 +70,9 @@ impl Cli {
         }
         if says(&failure, "namespace '", "does not exist.") {
             let make = format!("rbd namespace create --pool {pool} --namespace {namespace}");
-            return Error::precondition(format!("{doing}: pool {pool:?} has no namespace {namespace:?}: `{make}` makes it"));
+            return Error::precondition(format!(
+                "{doing}: pool {pool:?} has no namespace {namespace:?}: `{make}` makes it"
+            ));
         }
         let waited = timed_out(&failure);
         let refused = failure.says(OVER_QUOTA) || is(&failure, libc::EDQUOT) || is(&failure, libc::ENOSPC);
@@ -71,13 +81,23 @@ impl Cli {
         }
         if waited {
             let what = "its OSDs did not answer in time, look at `ceph -s` and `ceph health detail`";
-            return Error::timeout(format!("{doing}: pool {pool:?} of cluster {:?}: {what}", access.cluster.name));
+            return Error::timeout(format!(
+                "{doing}: pool {pool:?} of cluster {:?}: {what}",
+                access.cluster.name
+            ));
         }
         failure.into_error(doing)
     }
 
     /// The error that a failure to make an image is, whose pool and layout the request named.
-    pub(super) fn not_made(&self, call: &Call, failure: Failure, spot: &Spot, layout: &Layout, doing: &str) -> Error {
+    pub(super) fn not_made(
+        &self,
+        call: &Call,
+        failure: Failure,
+        spot: &Spot,
+        layout: &Layout,
+        doing: &str,
+    ) -> Error {
         if let Some(pool) = missing_data_pool(&failure, layout) {
             return Error::invalid(format!("{doing}: the data pool is missing: {}", no_pool(pool)));
         }
@@ -91,8 +111,8 @@ impl Cli {
     }
 }
 
-/// Whether an OSD let a change wait for as long as [`super::OSD_TIMEOUT`] says. `rados` tells it in words. A monitor that does not
-/// answer is told with the same number, while the tool connects.
+/// Whether an OSD let a change wait for as long as [`super::OSD_TIMEOUT`] says. `rados` tells it in words. A
+/// monitor that does not answer is told with the same number, while the tool connects.
 fn timed_out(failure: &Failure) -> bool {
     let connecting = ["connect to", "connecting to", "authenticate timed out", "failed to fetch mon config"];
     let waited = is(failure, libc::ETIMEDOUT) || failure.says("(110) Connection timed out");
@@ -105,7 +125,8 @@ pub(super) fn no_pool(pool: &str) -> String {
 
 fn full(pool: &str) -> String {
     format!(
-        "pool {pool:?} is full or its quota is used up, and takes no changes, not even deletions: look at `ceph df detail`, then add \
+        "pool {pool:?} is full or its quota is used up, and takes no changes, not even deletions: look at \
+         `ceph df detail`, then add \
          storage or raise the quota (`ceph osd pool set-quota {pool} max_bytes N`)"
     )
 }

@@ -4,7 +4,9 @@ use super::answer::{absent, is};
 use super::output::{InfoOutput, Row, StatusOutput, entries, read};
 use super::stream::empty_image;
 use super::{Cli, destination, osd_command, path, rbd, rbd_image};
-use crate::backend::rbd::tool::{Changed, Entry, Image, Info, Layout, Made, NewImage, Removed, Renamed, Spot, Watcher};
+use crate::backend::rbd::tool::{
+    Changed, Entry, Image, Info, Layout, Made, NewImage, Removed, Renamed, Spot, Watcher,
+};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
@@ -12,9 +14,10 @@ use crate::exec::{Class, Tool};
 /// What `rbd` says where it finds no image to open.
 pub(super) const NOT_OPENED: &str = "error opening image";
 
-/// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for each value. The image
-/// first gets the size of the file that is read, so that file looks as large: one whose making is killed has the right size or
-/// does not exist. From a pipe it would first be as large as an object.
+/// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for
+/// each value. The image first gets the size of the file that is read, so that file looks as large: one whose
+/// making is killed has the right size or does not exist. From a pipe it would first be as large as an
+/// object.
 pub(super) fn create(cli: &Cli, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
     let words = ["import", "--no-progress", "--export-format=2", "--path=/proc/self/fd/0"];
     let cmd = osd_command(spot, Tool::Rbd, Class::Change).args(words);
@@ -23,7 +26,13 @@ pub(super) fn create(cli: &Cli, call: &Call, spot: &Spot, image: &NewImage<'_>) 
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Made::New),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Made::Taken),
-        Err(failure) => Err(cli.not_made(call, failure, spot, image.layout, &format!("make image {}", path(spot, image.name)))),
+        Err(failure) => Err(cli.not_made(
+            call,
+            failure,
+            spot,
+            image.layout,
+            &format!("make image {}", path(spot, image.name)),
+        )),
     }
 }
 
@@ -50,15 +59,19 @@ pub(super) fn info(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Res
     }
 }
 
-/// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and ends with 0.
+/// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and ends
+/// with 0.
 pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
     match cli.run(call, &spot.access, rbd(spot, Class::Question, &["ls", "--long", "--format=json"])) {
         Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
-        // One or more could not be opened: half made or half removed, or just going. The others are told all the same.
+        // One or more could not be opened: half made or half removed, or just going. The others are told all
+        // the same.
         Err(failure) if absent(&failure, &["listing images failed: "]) && !failure.stdout().is_empty() => {
             read::<Vec<Row>>("rbd ls", failure.stdout()).map(entries)
         }
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the images of {}", path(spot, "")))),
+        Err(failure) => {
+            Err(cli.error(call, failure, spot, &format!("list the images of {}", path(spot, ""))))
+        }
     }
 }
 
@@ -85,7 +98,8 @@ pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result
     }
 }
 
-/// `rbd rm` says 2 as well where it fails half way (a full pool, a second `rbd rm` at the same time): what is there counts.
+/// `rbd rm` says 2 as well where it fails half way (a full pool, a second `rbd rm` at the same time): what is
+/// there counts.
 fn verify_absent(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Removed> {
     match info(cli, call, spot, Image::Named(image))? {
         None => Ok(Removed::Absent),
@@ -105,7 +119,9 @@ pub(super) fn rename(cli: &Cli, call: &Call, spot: &Spot, from: &str, to: &str) 
         Ok(_) => Ok(Renamed::Done),
         Err(failure) if absent(&failure, &["rename error: "]) => Ok(Renamed::Absent),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("rename image {} to {to}", path(spot, from)))),
+        Err(failure) => {
+            Err(cli.error(call, failure, spot, &format!("rename image {} to {to}", path(spot, from))))
+        }
     }
 }
 
@@ -118,9 +134,16 @@ pub(super) fn resize(cli: &Cli, call: &Call, spot: &Spot, image: &str, size: u64
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
         Err(failure) if failure.says("--allow-shrink") => {
             let image = path(spot, image);
-            Err(Error::out_of_range(format!("resize image {image}: it is larger than {size} bytes, and images never shrink")))
+            Err(Error::out_of_range(format!(
+                "resize image {image}: it is larger than {size} bytes, and images never shrink"
+            )))
         }
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("resize image {} to {size} bytes", path(spot, image)))),
+        Err(failure) => Err(cli.error(
+            call,
+            failure,
+            spot,
+            &format!("resize image {} to {size} bytes", path(spot, image)),
+        )),
     }
 }
 
@@ -130,6 +153,8 @@ pub(super) fn watchers(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Resu
     match cli.ask(call, &spot.access, cmd) {
         Ok(output) => read::<StatusOutput>("rbd status", &output.stdout).map(|it| Some(it.watchers())),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("look for clients of image {}", path(spot, image)))),
+        Err(failure) => {
+            Err(cli.error(call, failure, spot, &format!("look for clients of image {}", path(spot, image))))
+        }
     }
 }

@@ -1,13 +1,14 @@
-//! RBD through the command line tools `rbd`, `rados` and `ceph` (16.2 and later): what to type, and what their exit statuses and
-//! texts mean.
+//! RBD through the command line tools `rbd`, `rados` and `ceph` (16.2 and later): what to type, and what
+//! their exit statuses and texts mean.
 //!
 //! What holds for all of it:
-//! - `rbd` ends with an errno, but 2 is said of a missing pool, namespace or data pool as well. Something is absent only where the
-//!   text says so, and says what was tried (`answer::absent`).
+//! - `rbd` ends with an errno, but 2 is said of a missing pool, namespace or data pool as well. Something is
+//!   absent only where the text says so, and says what was tried (`answer::absent`).
 //! - `rados` always ends with 1 and tells the errno in its text.
-//! - A change in a full pool waits for ever, in every tool: `OSD_TIMEOUT` ends it, and then the pool is looked at.
-//! - Names go as `--option=value`, which takes any name, one that begins with `-` too. `rbd` takes `--image` apart at `/` and `@`
-//!   all the same: such names are refused here.
+//! - A change in a full pool waits for ever, in every tool: `OSD_TIMEOUT` ends it, and then the pool is
+//!   looked at.
+//! - Names go as `--option=value`, which takes any name, one that begins with `-` too. `rbd` takes `--image`
+//!   apart at `/` and `@` all the same: such names are refused here.
 
 mod answer;
 mod images;
@@ -28,8 +29,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::tool::{
-    Changed, Entry, Handed, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool, Removed, Renamed,
-    Room, Snap, Spot, Taken, Trashed, Watcher,
+    Changed, Entry, Handed, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool,
+    Removed, Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
 };
 use crate::backend::ceph::Access;
 use crate::call::Call;
@@ -54,8 +55,9 @@ impl fmt::Debug for Cli {
     }
 }
 
-/// How long a change may wait for an OSD, in seconds. Without it a command waits for ever where the pool is full, and nobody hears
-/// why. Longer than an OSD takes to fail over, or the owner of an image's lock to be given up.
+/// How long a change may wait for an OSD, in seconds. Without it a command waits for ever where the pool is
+/// full, and nobody hears why. Longer than an OSD takes to fail over, or the owner of an image's lock to be
+/// given up.
 const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 
 /// A command of a tool that talks to OSDs.
@@ -91,7 +93,9 @@ fn destination(spot: &Spot, name: &str) -> Result<impl Iterator<Item = String>> 
 /// Refuses names that rbd would read as something else.
 fn plain(name: &str) -> Result<&str> {
     if name.is_empty() || name.contains(['/', '@']) {
-        return Err(Error::invalid(format!("{name:?} cannot be the name of an RBD image: rbd allows no / and no @ in it")));
+        return Err(Error::invalid(format!(
+            "{name:?} cannot be the name of an RBD image: rbd allows no / and no @ in it"
+        )));
     }
     Ok(name)
 }

@@ -10,8 +10,8 @@ use crate::exec::{Class, Cmd, Tool};
 /// How `rados` says ENOENT.
 pub(super) const ABSENT: &str = "(2) No such file or directory";
 
-/// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is an image, and removing it
-/// would lose all data. Ids are never given twice, so an empty one stays empty.
+/// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is an
+/// image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
 pub(super) fn remove_lockable(cli: &Cli, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()> {
     let doing = || format!("remove {}", path(spot, object(on)));
     if let Lockable::Header(_) = on {
@@ -42,7 +42,8 @@ fn remove(cli: &Cli, call: &Call, spot: &Spot, object: &str) -> Result<()> {
 /// `rados` with its words, in a pool and namespace.
 pub(super) fn rados(spot: &Spot, class: Class, words: &[&str]) -> Cmd {
     let cmd = osd_command(spot, Tool::Rados, class).arg(format!("--pool={}", spot.pool));
-    let cmd = if spot.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", spot.namespace)) };
+    let cmd =
+        if spot.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", spot.namespace)) };
     cmd.args(words)
 }
 

@@ -111,7 +111,8 @@ struct WatcherOutput {
 
 impl StatusOutput {
     pub(super) fn watchers(self) -> Vec<Watcher> {
-        let watcher = |it: WatcherOutput| Watcher { address: it.address, client: format!("client.{}", it.client) };
+        let watcher =
+            |it: WatcherOutput| Watcher { address: it.address, client: format!("client.{}", it.client) };
         self.watchers.into_iter().map(watcher).collect()
     }
 }
@@ -162,13 +163,15 @@ impl From<TrashOutput> for Trashed {
     }
 }
 
-/// A time as rbd prints it with TZ=UTC (`Sat Nov 21 08:27:50 2026`); 1970 where it is not known, as for images of old.
+/// A time as rbd prints it with TZ=UTC (`Sat Nov 21 08:27:50 2026`); 1970 where it is not known, as for
+/// images of old.
 fn time(text: &str) -> SystemTime {
     parse_time(text).unwrap_or(UNIX_EPOCH)
 }
 
 fn parse_time(text: &str) -> Option<SystemTime> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let fields: Vec<&str> = text.split_whitespace().collect();
     let [_, month, day, clock, year] = fields.as_slice() else { return None };
     let month = 1 + MONTHS.iter().position(|name| name == month)? as u64;
@@ -178,8 +181,8 @@ fn parse_time(text: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
 }
 
-/// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard Hinnant,
-/// "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
+/// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) {
         return None;
@@ -209,9 +212,14 @@ mod tests {
 
     #[test]
     fn an_unknown_time_is_1970() {
-        for text in
-            ["", "yesterday", "Sat Nov 21 2026", "Sat Foo 21 08:27:50 2026", "Sat Nov 21 08:27 2026", "Mon Nov x 1:2:3 2026"]
-        {
+        for text in [
+            "",
+            "yesterday",
+            "Sat Nov 21 2026",
+            "Sat Foo 21 08:27:50 2026",
+            "Sat Nov 21 08:27 2026",
+            "Mon Nov x 1:2:3 2026",
+        ] {
             assert_eq!(time(text), UNIX_EPOCH, "{text}");
         }
     }
@@ -220,6 +228,10 @@ mod tests {
     fn what_cannot_be_read_names_the_command() {
         let error = read::<Vec<Row>>("rbd ls", b"[{\"image\":3}]").err().unwrap();
         assert_eq!(error.kind(), Kind::Internal);
-        assert!(error.message().starts_with("`rbd ls` printed what cephlet cannot read: invalid type"), "{}", error.message());
+        assert!(
+            error.message().starts_with("`rbd ls` printed what cephlet cannot read: invalid type"),
+            "{}",
+            error.message()
+        );
     }
 }

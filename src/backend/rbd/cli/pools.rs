@@ -41,14 +41,16 @@ struct PoolStats {
 
 impl PoolStats {
     fn room(&self) -> Room {
-        let within_quota = if self.quota_bytes == 0 { u64::MAX } else { self.quota_bytes.saturating_sub(self.stored) };
+        let within_quota =
+            if self.quota_bytes == 0 { u64::MAX } else { self.quota_bytes.saturating_sub(self.stored) };
         let objects_used_up = self.quota_objects > 0 && self.objects >= self.quota_objects;
         let available = if objects_used_up { 0 } else { self.max_avail.min(within_quota) };
         Room { available, full: available == 0 }
     }
 }
 
-/// `ceph df detail`: it has room, use and quotas of all pools in one process. max_avail is 0 where OSDs are full.
+/// `ceph df detail`: it has room, use and quotas of all pools in one process. max_avail is 0 where OSDs are
+/// full.
 pub(super) fn room(cli: &Cli, call: &Call, access: &Access, pool: &str) -> Result<Room> {
     let doing = format!("look for room in pool {pool}");
     let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);
@@ -74,10 +76,15 @@ struct NamespaceRow {
 
 /// `ceph osd pool ls detail`, which says for what application each pool is (`rbd pool init` does).
 pub(super) fn all(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<String>> {
-    let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", "pool", "ls", "detail", "--format=json"]);
+    let cmd =
+        access.command(Tool::Ceph, Class::Question).args(["osd", "pool", "ls", "detail", "--format=json"]);
     let output = cli.run(call, access, cmd).map_err(|failure| failure.into_error("list the pools"))?;
     let rows = read::<Vec<PoolRow>>("ceph osd pool ls detail", &output.stdout)?;
-    Ok(rows.into_iter().filter(|row| row.application_metadata.contains_key("rbd")).map(|row| row.pool_name).collect())
+    Ok(rows
+        .into_iter()
+        .filter(|row| row.application_metadata.contains_key("rbd"))
+        .map(|row| row.pool_name)
+        .collect())
 }
 
 /// `rbd namespace ls`
@@ -85,8 +92,12 @@ pub(super) fn namespaces(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Stri
     let default = Spot { namespace: String::new(), ..spot.clone() };
     let cmd = rbd(&default, Class::Question, &["namespace", "ls", "--format=json"]);
     let doing = || format!("list the namespaces of pool {}", spot.pool);
-    let output = cli.run(call, &spot.access, cmd).map_err(|failure| cli.error(call, failure, &default, &doing()))?;
-    Ok(read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?.into_iter().map(|row| row.name).collect())
+    let output =
+        cli.run(call, &spot.access, cmd).map_err(|failure| cli.error(call, failure, &default, &doing()))?;
+    Ok(read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?
+        .into_iter()
+        .map(|row| row.name)
+        .collect())
 }
 
 /// A row of `ceph osd blocklist ls --format=json`
@@ -96,7 +107,8 @@ struct Blocked {
     range: Option<String>,
 }
 
-/// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of addresses and one of ranges.
+/// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of addresses
+/// and one of ranges.
 pub(super) fn blocklist(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<String>> {
     let ask = |list| {
         let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", list, "ls", "--format=json"]);
@@ -106,7 +118,8 @@ pub(super) fn blocklist(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<S
         Err(failure) if is(&failure, libc::EINVAL) => ask("blacklist"),
         answer => answer,
     };
-    let output = answer.map_err(|failure| failure.into_error("list the clients that the cluster has shut out"))?;
+    let output =
+        answer.map_err(|failure| failure.into_error("list the clients that the cluster has shut out"))?;
     let lists = read_all::<Vec<Blocked>>("ceph osd blocklist ls", &output.stdout)?;
     Ok(lists.into_iter().flatten().filter_map(|it| it.addr.or(it.range)).collect())
 }

@@ -16,7 +16,9 @@ pub(super) fn take(cli: &Cli, call: &Call, spot: &Spot, image: &str, snapshot: &
         Ok(_) => Ok(Some(Made::New)),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("take snapshot {}@{snapshot}", path(spot, image)))),
+        Err(failure) => {
+            Err(cli.error(call, failure, spot, &format!("take snapshot {}@{snapshot}", path(spot, image))))
+        }
     }
 }
 
@@ -29,26 +31,36 @@ pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>) -> Res
             Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))
         }
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the snapshots of image {}", path(spot, image)))),
+        Err(failure) => {
+            Err(cli.error(call, failure, spot, &format!("list the snapshots of image {}", path(spot, image))))
+        }
     }
 }
 
 /// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
-pub(super) fn remove(cli: &Cli, call: &Call, spot: &Spot, image: Image<'_>, snapshot: &str) -> Result<Removed> {
+pub(super) fn remove(
+    cli: &Cli,
+    call: &Call,
+    spot: &Spot,
+    image: Image<'_>,
+    snapshot: &str,
+) -> Result<Removed> {
     let cmd = rbd_image(spot, Class::Change, &["snap", "rm", "--no-progress"], image)?;
     let doing = || format!("delete snapshot {}@{snapshot}", path(spot, image));
     match cli.run(call, &spot.access, cmd.arg(format!("--snap={snapshot}"))) {
         Ok(_) => Ok(Removed::Gone),
         Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => Ok(Removed::Absent),
         Err(failure) if failure.says("is protected from removal") => {
-            let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd snap unprotect` it";
+            let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd \
+                        snap unprotect` it";
             Err(Error::precondition(format!("{}: {what}", doing())))
         }
         Err(failure) => Err(cli.error(call, failure, spot, &doing())),
     }
 }
 
-/// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be deleted.
+/// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be
+/// deleted.
 pub(super) fn clone(cli: &Cli, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
     let NewClone { from: spot, image, snapshot, to, name, layout: how } = *clone;
     let words = ["clone", "--rbd-default-clone-format=2"];
@@ -56,12 +68,21 @@ pub(super) fn clone(cli: &Cli, call: &Call, clone: &NewClone<'_>) -> Result<Opti
     match cli.run(call, &spot.access, cmd.args(destination(to, name)?).args(layout(how))) {
         Ok(_) => Ok(Some(Made::New)),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
-        Err(failure) if absent(&failure, &["clone error: "]) && missing_data_pool(&failure, how).is_none() => Ok(None),
+        Err(failure)
+            if absent(&failure, &["clone error: "]) && missing_data_pool(&failure, how).is_none() =>
+        {
+            Ok(None)
+        }
         Err(failure) => {
             let doing = format!("clone {}@{snapshot} to {}", path(spot, image), path(to, name));
             // rbd quotes the pool or namespace that it misses: the new image's, if it is not the source's.
-            let theirs = [&spot.pool, &spot.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
-            Err(if theirs { cli.error(call, failure, spot, &doing) } else { cli.not_made(call, failure, to, how, &doing) })
+            let theirs =
+                [&spot.pool, &spot.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
+            Err(if theirs {
+                cli.error(call, failure, spot, &doing)
+            } else {
+                cli.not_made(call, failure, to, how, &doing)
+            })
         }
     }
 }
@@ -71,7 +92,9 @@ pub(super) fn flatten(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Resul
     let cmd = rbd_image(spot, Class::Breakable, &["flatten", "--no-progress"], Image::Named(image))?;
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Changed::Done),
-        Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => Ok(Changed::Done),
+        Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => {
+            Ok(Changed::Done)
+        }
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
         Err(failure) => Err(cli.error(call, failure, spot, &format!("flatten image {}", path(spot, image)))),
     }

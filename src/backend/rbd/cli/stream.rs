@@ -1,7 +1,7 @@
 //! The stream that `rbd import --export-format 2` reads: an empty image and its metadata.
 //!
-//! As doc/dev/rbd-export.rst of Ceph has it. Left out are the tags for object size, features and striping: what is not said there
-//! nor as an option is the cluster's default.
+//! As doc/dev/rbd-export.rst of Ceph has it. Left out are the tags for object size, features and striping:
+//! what is not said there nor as an option is the cluster's default.
 
 /// A stream of an image of `size` bytes that was never written, with `metadata`.
 pub(super) fn empty_image(size: u64, metadata: &[(&str, &str)]) -> Vec<u8> {
@@ -49,6 +49,9 @@ mod tests {
     #[test]
     fn metadata_may_be_absent_or_empty() {
         assert!(empty_image(0, &[]).starts_with(b"rbd image v2\nErbd image diffs v2\n"));
-        assert!(empty_image(0, &[("k", "")]).starts_with(b"rbd image v2\nM\x09\0\0\0\0\0\0\0\x01\0\0\0k\0\0\0\0E"));
+        assert!(
+            empty_image(0, &[("k", "")])
+                .starts_with(b"rbd image v2\nM\x09\0\0\0\0\0\0\0\x01\0\0\0k\0\0\0\0E")
+        );
     }
 }

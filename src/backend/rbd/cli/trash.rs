@@ -15,15 +15,18 @@ pub(super) fn put(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Ch
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Changed::Done),
         Err(failure) if absent(&failure, &["deferred delete error: "]) => Ok(Changed::Absent),
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("move image {} to the trash", path(spot, image)))),
+        Err(failure) => {
+            Err(cli.error(call, failure, spot, &format!("move image {} to the trash", path(spot, image))))
+        }
     }
 }
 
 /// How often a listing is begun.
 const LISTINGS: usize = 4;
 
-/// `rbd trash ls`. It opens every image to tell where it came from, and fails as a whole where one is not there: one that is purged
-/// just now, or one whose purge was killed after the image and before its entry. Such an entry stays until it is purged again.
+/// `rbd trash ls`. It opens every image to tell where it came from, and fails as a whole where one is not
+/// there: one that is purged just now, or one whose purge was killed after the image and before its entry.
+/// Such an entry stays until it is purged again.
 pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Trashed>> {
     for _ in 1..LISTINGS {
         match rows(cli, call, spot, &["--long"]) {
@@ -49,7 +52,12 @@ fn rows(cli: &Cli, call: &Call, spot: &Spot, options: &[&str]) -> std::result::R
     cli.run(call, &spot.access, rbd(spot, Class::Question, &[&words, options].concat()))
 }
 
-fn told(cli: &Cli, call: &Call, spot: &Spot, listed: std::result::Result<Output, Failure>) -> Result<Vec<Trashed>> {
+fn told(
+    cli: &Cli,
+    call: &Call,
+    spot: &Spot,
+    listed: std::result::Result<Output, Failure>,
+) -> Result<Vec<Trashed>> {
     match listed {
         Ok(output) => {
             let rows = read::<Vec<TrashOutput>>("rbd trash ls", &output.stdout)?;
@@ -73,8 +81,8 @@ pub(super) fn restore(cli: &Cli, call: &Call, spot: &Spot, id: &str, name: &str)
     }
 }
 
-/// `rbd trash rm`. --force is about the time until which an image was to be kept, which clocks may see differently; images that
-/// are in use it refuses all the same.
+/// `rbd trash rm`. --force is about the time until which an image was to be kept, which clocks may see
+/// differently; images that are in use it refuses all the same.
 pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Removed> {
     let cmd = rbd_image(spot, Class::Unbounded, &["trash", "rm", "--no-progress", "--force"], Image::Id(id))?;
     match cli.run(call, &spot.access, cmd) {
@@ -84,7 +92,12 @@ pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Rem
         Err(failure) if is(&failure, libc::EUCLEAN) => Ok(Removed::Absent),
         Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
         Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("purge image {} from the trash", path(spot, Image::Id(id))))),
+        Err(failure) => Err(cli.error(
+            call,
+            failure,
+            spot,
+            &format!("purge image {} from the trash", path(spot, Image::Id(id))),
+        )),
     }
 }
 
@@ -97,14 +110,17 @@ pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) ->
         Err(failure) if failure.says("RBD image not found") => Ok(Handed::Absent),
         Err(failure) if not_served(failure.status()) => Ok(Handed::NoManager),
         Err(failure) => {
-            let error = cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
+            let error =
+                cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
             if error.kind() == Kind::Timeout { Ok(Handed::NoManager) } else { Err(error) }
         }
     }
 }
 
-/// Whether the status says that the manager does not do this, or not for this user: EINVAL is an unknown command, EOPNOTSUPP a
-/// module that is not enabled.
+/// Whether the status says that the manager does not do this, or not for this user: EINVAL is an unknown
+/// command, EOPNOTSUPP a module that is not enabled.
 fn not_served(status: Option<i32>) -> bool {
-    [libc::EPERM, libc::EACCES, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS].into_iter().any(|it| status == Some(it))
+    [libc::EPERM, libc::EACCES, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS]
+        .into_iter()
+        .any(|it| status == Some(it))
 }

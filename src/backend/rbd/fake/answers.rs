@@ -7,8 +7,8 @@ use super::{FLATTENER, FakeCluster, Fault};
 use crate::backend::ceph::Access;
 use crate::backend::rbd::tests::await_that;
 use crate::backend::rbd::tool::{
-    Changed, Entry, Handed, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage, Parent, RbdTool,
-    Removed, Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
+    Changed, Entry, Handed, Hold, Holder, Image, Info, Layout, Limits, Lockable, Made, NewClone, NewImage,
+    Parent, RbdTool, Removed, Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -28,7 +28,13 @@ impl FakeCluster {
     }
 
     /// A step that changes one image, known by name.
-    fn change(&self, step: String, spot: &Spot, image: &str, change: impl FnOnce(&mut Disk) -> Result<()>) -> Result<Changed> {
+    fn change(
+        &self,
+        step: String,
+        spot: &Spot,
+        image: &str,
+        change: impl FnOnce(&mut Disk) -> Result<()>,
+    ) -> Result<Changed> {
         self.step(step, |state| {
             state.check_room(spot)?;
             match state.find_mut(spot, Image::Named(image)) {
@@ -56,7 +62,8 @@ impl State {
             return Ok(Made::Taken);
         }
         let disk = self.add(spot, image.name, image.size, image.layout);
-        disk.metadata = image.metadata.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect();
+        disk.metadata =
+            image.metadata.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect();
         Ok(Made::New)
     }
 
@@ -74,7 +81,9 @@ impl State {
     }
 
     fn clone_half(&mut self, source: Option<(Link, u64)>, to: &Spot, name: &str, layout: &Layout) {
-        if let (Some((_, size)), Ok(()), false) = (source, self.check_layout(to, layout), self.taken(to, name)) {
+        if let (Some((_, size)), Ok(()), false) =
+            (source, self.check_layout(to, layout), self.taken(to, name))
+        {
             self.add(to, name, size, layout);
         }
     }
@@ -99,7 +108,10 @@ impl State {
     fn names(&self, spot: &Spot) -> Vec<String> {
         let seen = |disk: &&Disk| matches!(disk.place, Place::Directory | Place::TrashUnseen | Place::Moving);
         let whole = self.images_in(spot).filter(seen).map(|disk| disk.name.clone());
-        let half_made = self.half_made.iter().filter(|(pool, namespace, _)| (pool, namespace) == (&spot.pool, &spot.namespace));
+        let half_made = self
+            .half_made
+            .iter()
+            .filter(|(pool, namespace, _)| (pool, namespace) == (&spot.pool, &spot.namespace));
         whole.chain(half_made.map(|(.., name)| name.clone())).collect()
     }
 
@@ -111,7 +123,10 @@ impl State {
         if let Some(id) = self.second_names.get(&path(spot, name)).cloned() {
             return self.remove_by_second_name(spot, name, &id);
         }
-        let id = self.find(spot, Image::Named(name)).or_else(|| self.unseen(spot, name)).map(|disk| disk.id.clone());
+        let id = self
+            .find(spot, Image::Named(name))
+            .or_else(|| self.unseen(spot, name))
+            .map(|disk| disk.id.clone());
         id.map_or(Removed::Absent, |id| self.remove(&id))
     }
 
@@ -129,7 +144,8 @@ impl State {
 
     /// The image whose removal was broken off.
     fn unseen(&self, spot: &Spot, name: &str) -> Option<&Disk> {
-        self.images_in(spot).find(|disk| matches!(disk.place, Place::TrashUnseen | Place::Moving) && disk.name == name)
+        self.images_in(spot)
+            .find(|disk| matches!(disk.place, Place::TrashUnseen | Place::Moving) && disk.name == name)
     }
 
     /// Before that, the name has lost its image and is still in the list of names.
@@ -140,7 +156,8 @@ impl State {
         }
     }
 
-    /// The real tool looks whether the image can be removed, moves it to a part of the trash that no list shows, and empties it.
+    /// The real tool looks whether the image can be removed, moves it to a part of the trash that no list
+    /// shows, and empties it.
     fn remove_half(&mut self, spot: &Spot, name: &str) {
         let free = |disk: &&mut Disk| disk.snapshots.is_empty() && disk.watchers.is_empty();
         if let Some(disk) = self.find_mut(spot, Image::Named(name)).filter(free) {
@@ -164,8 +181,15 @@ impl State {
     /// The real tool makes the new name, changes the directory and removes the old name.
     fn rename_half(&mut self, spot: &Spot, from: &str, to: &str, fault: Fault) {
         let free = !self.taken(spot, to);
-        let Some(disk) = self.find_mut(spot, Image::Named(from)).filter(|disk| free && disk.name == from) else { return };
-        let second = if fault == Fault::HalfMoved { std::mem::replace(&mut disk.name, to.to_string()) } else { to.to_string() };
+        let Some(disk) = self.find_mut(spot, Image::Named(from)).filter(|disk| free && disk.name == from)
+        else {
+            return;
+        };
+        let second = if fault == Fault::HalfMoved {
+            std::mem::replace(&mut disk.name, to.to_string())
+        } else {
+            to.to_string()
+        };
         let id = disk.id.clone();
         self.second_names.insert(path(spot, &second), id);
     }
@@ -206,7 +230,13 @@ impl State {
         Removed::Gone
     }
 
-    fn clone_image(&mut self, source: Option<(Link, u64)>, to: &Spot, name: &str, layout: &Layout) -> Result<Option<Made>> {
+    fn clone_image(
+        &mut self,
+        source: Option<(Link, u64)>,
+        to: &Spot,
+        name: &str,
+        layout: &Layout,
+    ) -> Result<Option<Made>> {
         self.check_layout(to, layout)?;
         let Some((link, _)) = source else { return Ok(None) };
         if self.taken(to, name) {
@@ -218,13 +248,17 @@ impl State {
 
     fn flatten(&mut self, spot: &Spot, image: &str) -> Result<Changed> {
         let Some(disk) = self.find_mut(spot, Image::Named(image)) else { return Ok(Changed::Absent) };
-        let link = disk.parent.take().ok_or_else(|| Error::internal(format!("image {image:?} has no parent to flatten from")))?;
+        let link = disk
+            .parent
+            .take()
+            .ok_or_else(|| Error::internal(format!("image {image:?} has no parent to flatten from")))?;
         self.let_go(&link);
         Ok(Changed::Done)
     }
 
     fn in_trash(&self, spot: &Spot) -> Vec<Trashed> {
-        let seen = self.images_in(spot).filter(|disk| matches!(disk.place, Place::Trash | Place::TrashForClones));
+        let seen =
+            self.images_in(spot).filter(|disk| matches!(disk.place, Place::Trash | Place::TrashForClones));
         let trashed = |disk: &Disk| Trashed {
             name: disk.name.clone(),
             id: disk.id.clone(),
@@ -305,18 +339,24 @@ impl RbdTool for FakeCluster {
 
     fn rename(&self, _: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed> {
         let act = |state: &mut State| state.check(spot).map(|()| state.rename(spot, from, to));
-        self.broken_step(format!("rename {from} {to}"), act, |state, fault| state.rename_half(spot, from, to, fault))
+        self.broken_step(format!("rename {from} {to}"), act, |state, fault| {
+            state.rename_half(spot, from, to, fault)
+        })
     }
 
     fn remove_name(&self, _: &Call, spot: &Spot, name: &str) -> Result<()> {
-        let act = |state: &mut State| state.check(spot).map(|()| state.second_names.remove(&path(spot, name)));
+        let act =
+            |state: &mut State| state.check(spot).map(|()| state.second_names.remove(&path(spot, name)));
         self.step(format!("remove_name {name}"), act).map(drop)
     }
 
     fn resize(&self, _: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed> {
         self.change(format!("resize {image}"), spot, image, |disk| {
             if size < disk.size {
-                return Err(Error::internal(format!("image {image:?} has {} bytes: it is not made smaller", disk.size)));
+                return Err(Error::internal(format!(
+                    "image {image:?} has {} bytes: it is not made smaller",
+                    disk.size
+                )));
             }
             disk.size = size;
             Ok(())
@@ -324,12 +364,14 @@ impl RbdTool for FakeCluster {
     }
 
     fn watchers(&self, _: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<Watcher>>> {
-        let watchers = |state: &State| state.find(spot, Image::Named(image)).map(|disk| disk.watchers.clone());
+        let watchers =
+            |state: &State| state.find(spot, Image::Named(image)).map(|disk| disk.watchers.clone());
         self.ask(format!("watchers {image}"), spot, watchers)
     }
 
     fn take_snapshot(&self, _: &Call, spot: &Spot, image: &str, snapshot: &str) -> Result<Option<Made>> {
-        let act = |state: &mut State| state.check_room(spot).map(|()| state.take_snapshot(spot, image, snapshot));
+        let act =
+            |state: &mut State| state.check_room(spot).map(|()| state.take_snapshot(spot, image, snapshot));
         self.step(format!("take_snapshot {image}@{snapshot}"), act)
     }
 
@@ -339,7 +381,8 @@ impl RbdTool for FakeCluster {
     }
 
     fn remove_snapshot(&self, _: &Call, spot: &Spot, image: Image<'_>, snapshot: &str) -> Result<Removed> {
-        let act = |state: &mut State| state.check(spot).map(|()| state.remove_snapshot(spot, image, snapshot));
+        let act =
+            |state: &mut State| state.check(spot).map(|()| state.remove_snapshot(spot, image, snapshot));
         self.step(format!("remove_snapshot {}@{snapshot}", told(image)), act)
     }
 
@@ -357,7 +400,9 @@ impl RbdTool for FakeCluster {
         if self.0.lock().state.endless_flattenings {
             return self.flatten_endlessly(call, spot, image);
         }
-        self.step(format!("flatten {image}"), |state| state.check_room(spot).and_then(|()| state.flatten(spot, image)))
+        self.step(format!("flatten {image}"), |state| {
+            state.check_room(spot).and_then(|()| state.flatten(spot, image))
+        })
     }
 
     fn move_to_trash(&self, _: &Call, spot: &Spot, image: &str) -> Result<Changed> {
@@ -381,11 +426,15 @@ impl RbdTool for FakeCluster {
     }
 
     fn purge_by_manager(&self, _: &Call, spot: &Spot, id: &str) -> Result<Handed> {
-        self.step(format!("purge_by_manager #{id}"), |state| state.check(spot).map(|()| state.purge_by_manager(spot, id)))
+        self.step(format!("purge_by_manager #{id}"), |state| {
+            state.check(spot).map(|()| state.purge_by_manager(spot, id))
+        })
     }
 
     fn lock(&self, _: &Call, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Result<Taken> {
-        self.step(format!("lock {on:?} {}", hold.cookie), |state| state.check_room(spot).map(|()| state.lock(spot, on, hold)))
+        self.step(format!("lock {on:?} {}", hold.cookie), |state| {
+            state.check_room(spot).map(|()| state.lock(spot, on, hold))
+        })
     }
 
     fn holders(&self, _: &Call, spot: &Spot, on: Lockable<'_>) -> Result<Vec<Holder>> {
@@ -398,7 +447,9 @@ impl RbdTool for FakeCluster {
     }
 
     fn remove_lockable(&self, _: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()> {
-        self.step(format!("remove_lockable {on:?}"), |state| state.check(spot).map(|()| state.remove_object(spot, on)))
+        self.step(format!("remove_lockable {on:?}"), |state| {
+            state.check(spot).map(|()| state.remove_object(spot, on))
+        })
     }
 
     fn pools(&self, _: &Call, _: &Access) -> Result<Vec<String>> {
@@ -406,17 +457,22 @@ impl RbdTool for FakeCluster {
     }
 
     fn namespaces(&self, _: &Call, spot: &Spot) -> Result<Vec<String>> {
-        self.step(format!("namespaces {}", spot.pool), |state| Ok(state.pool(&spot.pool)?.namespaces.iter().cloned().collect()))
+        self.step(format!("namespaces {}", spot.pool), |state| {
+            Ok(state.pool(&spot.pool)?.namespaces.iter().cloned().collect())
+        })
     }
 
     fn room(&self, _: &Call, spot: &Spot, pool: &str) -> Result<Room> {
-        self.step(format!("room {pool}"), |state| state.check(spot).and_then(|()| state.pool(pool).map(|pool| pool.room)))
+        self.step(format!("room {pool}"), |state| {
+            state.check(spot).and_then(|()| state.pool(pool).map(|pool| pool.room))
+        })
     }
 
     fn set_limits(&self, _: &Call, spot: &Spot, image: &str, limits: Limits<'_>) -> Result<Changed> {
         self.change(format!("set_limits {image}"), spot, image, |disk| {
             // That is where the cluster keeps them, so clones take them over with the rest.
-            disk.metadata.extend(limits.iter().map(|(name, value)| (format!("conf_{name}"), value.to_string())));
+            disk.metadata
+                .extend(limits.iter().map(|(name, value)| (format!("conf_{name}"), value.to_string())));
             Ok(())
         })
     }

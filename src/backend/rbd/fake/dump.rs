@@ -34,7 +34,9 @@ fn image(state: &State, disk: &Disk) -> String {
         Place::TrashUnseen => ("trash", " unseen"),
         Place::Moving => ("trash", " not yet"),
     };
-    let of = |parent: Parent| format!(" of {}@{}", at(&parent.pool, &parent.namespace, &parent.image), parent.snapshot);
+    let of = |parent: Parent| {
+        format!(" of {}@{}", at(&parent.pool, &parent.namespace, &parent.image), parent.snapshot)
+    };
     let parent = state.parent(disk).map(of).unwrap_or_default();
     format!("{kind} {} {}{parent}{remark}", of_disk(disk), disk.size)
 }
@@ -76,9 +78,20 @@ fn second_name(state: &State, (pool, namespace, name): &Path, id: &str) -> Strin
 pub(super) fn text(state: &State) -> String {
     let mut lines: Vec<String> = state.images.values().map(|disk| image(state, disk)).collect();
     lines.extend(state.images.values().flat_map(snapshots));
-    lines.extend(state.half_made.iter().map(|(pool, namespace, name)| format!("half-made {}", at(pool, namespace, name))));
+    lines.extend(
+        state
+            .half_made
+            .iter()
+            .map(|(pool, namespace, name)| format!("half-made {}", at(pool, namespace, name))),
+    );
     lines.extend(state.second_names.iter().map(|(path, id)| second_name(state, path, id)));
-    lines.extend(state.tasks.iter().filter_map(|id| state.images.get(id)).map(|disk| format!("task {}", of_disk(disk))));
+    lines.extend(
+        state
+            .tasks
+            .iter()
+            .filter_map(|id| state.images.get(id))
+            .map(|disk| format!("task {}", of_disk(disk))),
+    );
     for ((pool, namespace, it), locks) in &state.objects {
         let holders: Vec<String> = locks.iter().map(|lock| holder(&lock.holder)).collect();
         lines.extend(object(state, pool, namespace, it, &holders));

@@ -44,11 +44,13 @@ impl State {
     /// Locks whose time is over are held no longer.
     pub(super) fn expire(&mut self) {
         let now = self.now;
-        self.objects.values_mut().for_each(|locks| locks.retain(|lock| lock.until.is_none_or(|until| until > now)));
+        self.objects
+            .values_mut()
+            .for_each(|locks| locks.retain(|lock| lock.until.is_none_or(|until| until > now)));
     }
 
-    /// Takes a lock. Every process is a client of its own, so the same cookie a second time is a second holder. Makes the object
-    /// if it is not there.
+    /// Takes a lock. Every process is a client of its own, so the same cookie a second time is a second
+    /// holder. Makes the object if it is not there.
     pub(super) fn lock(&mut self, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Taken {
         self.expire();
         let number = 4000 + self.number();
@@ -88,7 +90,11 @@ impl State {
     /// If it is the header of an image: on a real cluster that image would be lost.
     pub(super) fn remove_object(&mut self, spot: &Spot, on: Lockable<'_>) {
         let key = key(spot, on);
-        assert!(!self.has_header(spot, &key.2), "the header of an image that exists was removed: {:?}", key.2);
+        assert!(
+            !self.has_header(spot, &key.2),
+            "the header of an image that exists was removed: {:?}",
+            key.2
+        );
         self.objects.remove(&key);
     }
 }

@@ -1,4 +1,5 @@
-//! What a test has planned for the steps to come, and which were taken. Each method of the tool is one step: one process.
+//! What a test has planned for the steps to come, and which were taken. Each method of the tool is one step:
+//! one process.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,14 @@ pub enum Fault {
     Before,
     /// After it did all it was asked for.
     After,
-    /// In the middle. `create` leaves a name that is taken while nothing is found under it, `clone_image` a blank image of the
-    /// right size without a parent, `remove` an image that neither the list nor the trash shows and only `remove` of the same
-    /// name, or `purge`, takes away, `rename` an image that is found by the new name, too. Of all other steps nothing is left.
+    /// In the middle. `create` leaves a name that is taken while nothing is found under it, `clone_image` a
+    /// blank image of the right size without a parent, `remove` an image that neither the list nor the trash
+    /// shows and only `remove` of the same name, or `purge`, takes away, `rename` an image that is found by
+    /// the new name, too. Of all other steps nothing is left.
     HalfMade,
-    /// In the middle, but earlier: `remove` leaves an image whose name means nothing and cannot be given to another, and only
-    /// `remove` of that name takes it away. `rename`, later: it leaves a renamed image that is found by its old name, too. All other
-    /// steps fail like [`HalfMade`](Self::HalfMade).
+    /// In the middle, but earlier: `remove` leaves an image whose name means nothing and cannot be given to
+    /// another, and only `remove` of that name takes it away. `rename`, later: it leaves a renamed image that
+    /// is found by its old name, too. All other steps fail like [`HalfMade`](Self::HalfMade).
     HalfMoved,
 }
 

@@ -182,7 +182,8 @@ impl State {
 
     /// The image of this id, if it is in the trash.
     pub(super) fn trashed(&mut self, spot: &Spot, id: &str) -> Option<&mut Disk> {
-        self.find_mut(spot, Image::Id(id)).filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
+        self.find_mut(spot, Image::Id(id))
+            .filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
     }
 
     /// Whether a name cannot be given.
@@ -197,8 +198,10 @@ impl State {
     /// Makes a blank image.
     pub(super) fn add(&mut self, spot: &Spot, name: &str, size: u64, layout: &Layout) -> &mut Disk {
         let id = format!("10{:010x}", self.number() * 0x9e37);
-        let mut features =
-            layout.features.clone().unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
+        let mut features = layout
+            .features
+            .clone()
+            .unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
         features.extend(layout.data_pool.iter().map(|_| "data-pool".to_string()));
         features.extend(layout.striping.iter().map(|_| "striping".to_string()));
         let disk = Disk {
@@ -220,11 +223,13 @@ impl State {
         self.images.entry(id).or_insert(disk)
     }
 
-    /// Makes a clone: the data and size of the snapshot, the metadata and (if nothing is said) the features of the image.
+    /// Makes a clone: the data and size of the snapshot, the metadata and (if nothing is said) the features
+    /// of the image.
     pub(super) fn add_clone(&mut self, link: Link, spot: &Spot, name: &str, layout: &Layout) {
         let Some(parent) = self.images.get(&link.image) else { return };
         let Some(shot) = parent.snapshots.iter().find(|shot| shot.number == link.snapshot) else { return };
-        let inherited = parent.features.iter().filter(|it| !IMPLICIT.contains(&it.as_str())).cloned().collect();
+        let inherited =
+            parent.features.iter().filter(|it| !IMPLICIT.contains(&it.as_str())).cloned().collect();
         let layout = Layout { features: layout.features.clone().or(Some(inherited)), ..layout.clone() };
         let (size, content, metadata) = (shot.snap.size, shot.content.clone(), parent.metadata.clone());
         let disk = self.add(spot, name, size, &layout);
@@ -236,8 +241,8 @@ impl State {
         self.images.values().any(|disk| disk.parent.as_ref() == Some(link))
     }
 
-    /// Removes an image, as far as its snapshots and watchers let it; one that only its clones keep is moved to the trash if it
-    /// is not yet there.
+    /// Removes an image, as far as its snapshots and watchers let it; one that only its clones keep is moved
+    /// to the trash if it is not yet there.
     pub(super) fn remove(&mut self, id: &str) -> Removed {
         let Some(disk) = self.images.get_mut(id) else { return Removed::Absent };
         if disk.snapshots.iter().any(|shot| !shot.snap.trashed) {
@@ -303,7 +308,8 @@ impl State {
     /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
     pub(super) fn info(&self, disk: &Disk) -> Info {
         let mut features = disk.features.clone();
-        let is_parent = self.images.values().any(|it| it.parent.as_ref().is_some_and(|link| link.image == disk.id));
+        let is_parent =
+            self.images.values().any(|it| it.parent.as_ref().is_some_and(|link| link.image == disk.id));
         if is_parent || disk.parent.is_some() {
             features.insert("operations".to_string());
         }

@@ -33,7 +33,10 @@ fn create(cluster: &FakeCluster, name: &str) -> Made {
 fn clone(cluster: &FakeCluster, from: &str, to: &str) -> crate::error::Result<Option<Made>> {
     let spot = cluster.spot();
     let layout = Layout::default();
-    cluster.clone_image(&call(), &NewClone { from: &spot, image: from, snapshot: "s", to: &spot, name: to, layout: &layout })
+    cluster.clone_image(
+        &call(),
+        &NewClone { from: &spot, image: from, snapshot: "s", to: &spot, name: to, layout: &layout },
+    )
 }
 
 fn id(cluster: &FakeCluster, name: &str) -> String {
@@ -122,7 +125,8 @@ fn locks_are_exclusive_or_shared_under_one_tag_and_run_out() {
     let (cluster, spot) = (FakeCluster::new(), FakeCluster::new().spot());
     create(&cluster, "a");
     let id = id(&cluster, "a");
-    let lock = |cookie: &str, tag| cluster.lock(&call(), &spot, Lockable::Header(&id), &hold(cookie, tag)).unwrap();
+    let lock =
+        |cookie: &str, tag| cluster.lock(&call(), &spot, Lockable::Header(&id), &hold(cookie, tag)).unwrap();
     assert_eq!(lock("n1", Some("rw")), Taken::Now);
     assert_eq!(lock("n2", Some("rw")), Taken::Now);
     assert_eq!(lock("n3", Some("ro")), Taken::Held);

@@ -1,9 +1,10 @@
 //! What the kernel tells about the health of a mapping, without any I/O.
 //!
-//! krbd shows nothing of it in sysfs. In debugfs it lists its watches: a mapped image that may be written holds one on its header,
-//! and loses it when the cluster has blocklisted this client (seen on Linux 6.1: the line is gone, every I/O fails with EIO, and it
-//! stays so until the image is mapped again), for a moment also while it changes to another OSD. A read-only mapping has no watch;
-//! an OSD that hangs is not told by the watch. Without debugfs nothing is known.
+//! krbd shows nothing of it in sysfs. In debugfs it lists its watches: a mapped image that may be written
+//! holds one on its header, and loses it when the cluster has blocklisted this client (seen on Linux 6.1: the
+//! line is gone, every I/O fails with EIO, and it stays so until the image is mapped again), for a moment
+//! also while it changes to another OSD. A read-only mapping has no watch; an OSD that hangs is not told by
+//! the watch. Without debugfs nothing is known.
 
 use super::{MappedBy, Mapper, Mapping};
 use crate::backend::Condition;
@@ -17,25 +18,31 @@ impl Mapper {
             MappedBy::Kernel(image) if image.read_only => None,
             MappedBy::Kernel(image) => self.bus.watches(image).is_some_and(|list| !has_watch(&list, image)).then(|| {
                 format!(
-                    "{path} has lost its watch on the image, and so fails or will fail all I/O: the cluster has blocklisted this node \
-                     (`ceph osd blocklist ls`) or cannot be reached; unmount the volume everywhere on this node and stage it again"
+                    "{path} has lost its watch on the image, and so fails or will fail all I/O: the cluster \
+                     has blocklisted this node \
+                     (`ceph osd blocklist ls`) or cannot be reached; unmount the volume everywhere on this \
+                     node and stage it again"
                 )
             }),
             MappedBy::Nbd(connected) => self.table.is_served(connected).is_ok_and(|served| !served).then(|| {
-                format!("{path} has lost its rbd-nbd process and fails all I/O: unstage the volume and stage it again")
+                format!("{path} has lost its rbd-nbd process and fails all I/O: unstage the volume and stage \
+                         it again")
             }),
         }
     }
 }
 
-/// Whether the list has a watch without error on the image's header. A line's fields: id, OSD, pool and object hash, PG, up, acting,
-/// epoch, object (with its namespace in front), flags, attempts, and `W` for a watch, `C` for registered, `/` and its last error.
+/// Whether the list has a watch without error on the image's header. A line's fields: id, OSD, pool and
+/// object hash, PG, up, acting, epoch, object (with its namespace in front), flags, attempts, and `W` for a
+/// watch, `C` for registered, `/` and its last error.
 fn has_watch(list: &str, image: &MappedImage) -> bool {
     let header = format!("rbd_header.{}", image.image_id);
     let object = if image.namespace.is_empty() { header } else { format!("{}/{header}", image.namespace) };
-    let lingering = list.lines().skip_while(|line| *line != "LINGER REQUESTS").take_while(|line| *line != "BACKOFFS");
+    let lingering =
+        list.lines().skip_while(|line| *line != "LINGER REQUESTS").take_while(|line| *line != "BACKOFFS");
     lingering.map(|line| line.split('\t').collect::<Vec<_>>()).any(|fields| {
-        fields.contains(&object.as_str()) && fields.last().is_some_and(|state| state.starts_with('W') && state.ends_with("/0"))
+        fields.contains(&object.as_str())
+            && fields.last().is_some_and(|state| state.starts_with('W') && state.ends_with("/0"))
     })
 }
 

@@ -1,4 +1,5 @@
-//! What an rbd-nbd device is known by: `cephlet/CLUSTER/POOL/NAMESPACE/NAME/ID`, which the kernel and the process's command line keep.
+//! What an rbd-nbd device is known by: `cephlet/CLUSTER/POOL/NAMESPACE/NAME/ID`, which the kernel and the
+//! process's command line keep.
 
 use super::Image;
 

@@ -20,9 +20,12 @@ const FEATURES: [&str; 12] = [
     "dirty-cache",
 ];
 
-/// Those of `features` whose bit is not in `supported`. A name that is not known here is left to the kernel to judge.
+/// Those of `features` whose bit is not in `supported`. A name that is not known here is left to the kernel
+/// to judge.
 fn unsupported(features: &BTreeSet<String>, supported: u64) -> Vec<&'static str> {
-    let lacks = |(bit, name): (usize, &&'static str)| (features.contains(*name) && supported & 1 << bit == 0).then_some(*name);
+    let lacks = |(bit, name): (usize, &&'static str)| {
+        (features.contains(*name) && supported & 1 << bit == 0).then_some(*name)
+    };
     FEATURES.iter().enumerate().filter_map(lacks).collect()
 }
 
@@ -33,7 +36,8 @@ pub(super) fn check(image: &str, features: &BTreeSet<String>, supported: u64) ->
         return Ok(());
     }
     Err(Error::precondition(format!(
-        "this node's kernel cannot map {image}, which has {}: create the volume with the parameter mounter=rbd-nbd or without them \
+        "this node's kernel cannot map {image}, which has {}: create the volume with the parameter \
+         mounter=rbd-nbd or without them \
          in imageFeatures, or take them away with `rbd feature disable {image} {}`",
         lacking.join(", "),
         lacking.join(" ")
@@ -55,7 +59,15 @@ mod tests {
 
     #[test]
     fn what_the_kernel_can_do_is_fine() {
-        let usual = set(&["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "operations", "data-pool"]);
+        let usual = set(&[
+            "layering",
+            "exclusive-lock",
+            "object-map",
+            "fast-diff",
+            "deep-flatten",
+            "operations",
+            "data-pool",
+        ]);
         check("rbd/a", &usual, SUPPORTED).unwrap();
         check("rbd/a", &BTreeSet::new(), 0).unwrap();
         check("rbd/a", &set(&["from-the-future"]), SUPPORTED).unwrap();
@@ -65,7 +77,11 @@ mod tests {
     fn what_it_cannot_is_named_with_both_ways_out() {
         let error = check("rbd/n/a", &set(&["layering", "journaling", "migrating"]), SUPPORTED).unwrap_err();
         assert_eq!(error.kind(), Kind::Precondition);
-        for words in ["has journaling, migrating:", "mounter=rbd-nbd", "`rbd feature disable rbd/n/a journaling migrating`"] {
+        for words in [
+            "has journaling, migrating:",
+            "mounter=rbd-nbd",
+            "`rbd feature disable rbd/n/a journaling migrating`",
+        ] {
             assert!(error.message().contains(words), "{error}");
         }
     }

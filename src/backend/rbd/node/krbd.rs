@@ -41,24 +41,35 @@ impl Mapper {
         self.check_features(image, options)?;
         let mut words = vec!["noudev".to_owned()];
         words.extend(options.options.iter().cloned());
-        let command = access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
+        let command =
+            access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
         let command = if options.read_only { command.arg("--read-only") } else { command };
         let command = command.arg(image.to_string()).keeping_open(lock.file());
         let output = self.runner.run(call, &command).map_err(|error| explain(error.into(), image))?;
         self.take_back_another(call, image, &output.stdout)
     }
 
-    /// The tool knows only the name: what it mapped may be another image than was looked up. It prints the device.
+    /// The tool knows only the name: what it mapped may be another image than was looked up. It prints the
+    /// device.
     fn take_back_another(&self, call: &Call, image: &Image<'_>, printed: &[u8]) -> Result<()> {
         let printed = String::from_utf8_lossy(printed);
-        let Some(number) = printed.trim().strip_prefix("/dev/rbd").and_then(|number| number.parse().ok()) else {
-            return Err(Error::internal(format!("map {image}: `rbd device map` printed {printed:?} in place of a device")));
+        let Some(number) = printed.trim().strip_prefix("/dev/rbd").and_then(|number| number.parse().ok())
+        else {
+            return Err(Error::internal(format!(
+                "map {image}: `rbd device map` printed {printed:?} in place of a device"
+            )));
         };
-        let mapped = self.bus.read(number).map_err(|error| Error::io(format_args!("look at {}", printed.trim()), &error))?;
+        let mapped = self
+            .bus
+            .read(number)
+            .map_err(|error| Error::io(format_args!("look at {}", printed.trim()), &error))?;
         match mapped {
             Some(other) if !image.is(&other) => {
                 self.kernel.unmap_rbd(call, &other)?;
-                Err(Error::not_found(format!("map {image}: another image than {} has this name now", image.id()?)))
+                Err(Error::not_found(format!(
+                    "map {image}: another image than {} has this name now",
+                    image.id()?
+                )))
             }
             _ => Ok(()),
         }
@@ -66,7 +77,9 @@ impl Mapper {
 
     fn check_features(&self, image: &Image<'_>, options: &MapOptions) -> Result<()> {
         let supported = self.bus.supported_features();
-        match supported.map_err(|error| Error::io("ask the kernel which features of RBD it can do", &error))? {
+        match supported
+            .map_err(|error| Error::io("ask the kernel which features of RBD it can do", &error))?
+        {
             Some(supported) => features::check(&image.to_string(), &options.features, supported),
             None => Ok(()),
         }
@@ -78,7 +91,9 @@ impl Mapper {
             return Ok(());
         }
         if !self.modules.has("rbd") {
-            return Err(no_driver("there is no module of it (in a container: mount the host's /lib/modules)"));
+            return Err(no_driver(
+                "there is no module of it (in a container: mount the host's /lib/modules)",
+            ));
         }
         self.runner.has(Tool::Modprobe).map_err(|error| no_driver(&Error::from(error).to_string()))
     }
@@ -91,7 +106,9 @@ impl Mapper {
         let loaded = self.runner.run(call, &Cmd::new(Tool::Modprobe, Class::Change).arg("rbd"));
         match loaded {
             Ok(_) if self.bus.is_loaded() => Ok(()),
-            Ok(_) => Err(no_driver("`modprobe rbd` has loaded it, but /sys/bus/rbd is not there: mount sysfs")),
+            Ok(_) => {
+                Err(no_driver("`modprobe rbd` has loaded it, but /sys/bus/rbd is not there: mount sysfs"))
+            }
             Err(error) => Err(no_driver(&Error::from(error).to_string())),
         }
     }
@@ -99,14 +116,17 @@ impl Mapper {
 
 fn no_driver(why: &str) -> Error {
     Error::precondition(format!(
-        "this node's kernel has no RBD driver: {why}; run `modprobe rbd` on the host, or use the parameter mounter=rbd-nbd"
+        "this node's kernel has no RBD driver: {why}; run `modprobe rbd` on the host, or use the parameter \
+         mounter=rbd-nbd"
     ))
 }
 
 fn no_key(cluster: &str, user: &str) -> Error {
     Error::unauthenticated(format!(
-        "the key of client.{user} of cluster {cluster:?} is not known here, and the kernel needs it to map: set CEPHLET_CEPH_KEYRING or \
-         the cluster's key file, give `userID` and `userKey` as secrets, or use the parameter mounter=rbd-tool"
+        "the key of client.{user} of cluster {cluster:?} is not known here, and the kernel needs it to map: \
+         set CEPHLET_CEPH_KEYRING or \
+         the cluster's key file, give `userID` and `userKey` as secrets, or use the parameter \
+         mounter=rbd-tool"
     ))
 }
 

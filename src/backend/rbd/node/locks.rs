@@ -1,9 +1,10 @@
 //! Who maps an image at this moment.
 //!
-//! A command that maps goes on when its daemon is killed, and may do its work after the next daemon has looked. So who maps takes
-//! the image's lock first; the command inherits it, and whatever the command leaves running. It is given back once what was mapped
-//! is known to be the image. Whoever finds it taken knows that a command is under way or, if there is a device of rbd-nbd, whose
-//! process lives on with the lock, that nobody has seen to it: that device was given to nobody and is unmapped.
+//! A command that maps goes on when its daemon is killed, and may do its work after the next daemon has
+//! looked. So who maps takes the image's lock first; the command inherits it, and whatever the command leaves
+//! running. It is given back once what was mapped is known to be the image. Whoever finds it taken knows that
+//! a command is under way or, if there is a device of rbd-nbd, whose process lives on with the lock, that
+//! nobody has seen to it: that device was given to nobody and is unmapped.
 //!
 //! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation tells.
 
@@ -20,7 +21,8 @@ use crate::exec::kernel::rbd::{lock_key, name_key};
 use crate::sys::byte_lock::{self, ByteLock};
 use crate::sys::file;
 
-/// How long a command of an earlier daemon is waited for, which ends soon where its cluster answers, and how often is looked.
+/// How long a command of an earlier daemon is waited for, which ends soon where its cluster answers, and how
+/// often is looked.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 50 });
 
@@ -60,7 +62,8 @@ fn key_of(cluster: &str, pool: &str, namespace: &str, name: &str) -> u64 {
 }
 
 impl Mapper {
-    /// The right to map the image. What an earlier daemon was mapping is waited for, and what its command left to nobody is unmapped.
+    /// The right to map the image. What an earlier daemon was mapping is waited for, and what its command
+    /// left to nobody is unmapped.
     pub(super) fn lock(&self, call: &Call, image: &Image<'_>) -> Result<ByteLock> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -102,14 +105,18 @@ impl Mapper {
 
     /// Whether a helper does.
     fn kernel_maps(&self, image: &Image<'_>) -> Result<bool> {
-        self.bus.is_locked(name_key(image.pool, image.namespace, image.name)).map_err(|error| failed(image, &error))
+        self.bus
+            .is_locked(name_key(image.pool, image.namespace, image.name))
+            .map_err(|error| failed(image, &error))
     }
 
     /// Whether somebody has looked at what was mapped as this device.
     pub(super) fn is_seen_to(&self, image: &Image<'_>, mapping: &Mapping) -> Result<bool> {
         // The kernel tells the id.
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(true) };
-        let Some([cluster, pool, namespace, name, _]) = cookie::fields(&connected.cookie) else { return Ok(false) };
+        let Some([cluster, pool, namespace, name, _]) = cookie::fields(&connected.cookie) else {
+            return Ok(false);
+        };
         let taken = self.locks.is_taken(key_of(cluster, pool, namespace, name));
         taken.map(|taken| !taken).map_err(|error| failed(image, &error))
     }
@@ -122,7 +129,8 @@ fn failed(image: &Image<'_>, error: &io::Error) -> Error {
 fn pause(call: &Call, image: &Image<'_>, until: Instant) -> Result<()> {
     if Instant::now() >= until || call.expired() {
         return Err(Error::unavailable(format!(
-            "a process that was given up is still mapping {image}, as its cluster does not answer: try again when it does"
+            "a process that was given up is still mapping {image}, as its cluster does not answer: try again \
+             when it does"
         )));
     }
     call.step(format!("waiting for the end of a process that was mapping {image}"));

@@ -1,11 +1,12 @@
 //! RBD images as devices of this node: mapped, found again, unmapped.
 //!
-//! The kernel is the truth. An image is found by its id, which a rename does not change and no other image has; where only its name
-//! is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts no process and waits for no storage.
+//! The kernel is the truth. An image is found by its id, which a rename does not change and no other image
+//! has; where only its name is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts
+//! no process and waits for no storage.
 //!
-//! One image has one device. Two mappings would be two devices with a cache each, and a file system on both of them is lost. So what
-//! maps holds the image's lock (`locks`) and looks again under it, and what is found twice all the same (by hand) is brought down to
-//! the one in use.
+//! One image has one device. Two mappings would be two devices with a cache each, and a file system on both
+//! of them is lost. So what maps holds the image's lock (`locks`) and looks again under it, and what is found
+//! twice all the same (by hand) is brought down to the one in use.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,11 +64,14 @@ impl Image<'_> {
     fn is(&self, mapped: &MappedImage) -> bool {
         let cluster = self.fsid.filter(|_| !mapped.fsid.is_empty()).map(|fsid| fsid == mapped.fsid);
         let image = match self.id {
-            // Ids are random. That of a cluster whose monitors have moved must be known again, or it would be mapped twice.
+            // Ids are random. That of a cluster whose monitors have moved must be known again, or it would be
+            // mapped twice.
             Some(id) => mapped.image_id == id && cluster.unwrap_or(true),
             None => mapped.name == self.name && cluster.unwrap_or_else(|| self.may_be_from_cluster(mapped)),
         };
-        image && (mapped.pool.as_str(), mapped.namespace.as_str(), mapped.snapshot.as_str()) == (self.pool, self.namespace, "-")
+        image
+            && (mapped.pool.as_str(), mapped.namespace.as_str(), mapped.snapshot.as_str())
+                == (self.pool, self.namespace, "-")
     }
 
     /// Told by the monitors. Where those are not known, by its being from no other cluster.
@@ -188,7 +192,8 @@ impl fmt::Debug for Mapper {
 }
 
 impl Mapper {
-    /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after a restart.
+    /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after
+    /// a restart.
     pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf) -> Self {
         Self {
             kernel,
@@ -200,24 +205,28 @@ impl Mapper {
         }
     }
 
-    /// Why no image can be mapped here, if so: neither the kernel's driver nor rbd-nbd is there, nor could be.
+    /// Why no image can be mapped here, if so: neither the kernel's driver nor rbd-nbd is there, nor could
+    /// be.
     pub fn usable(&self) -> Result<()> {
         self.kernel.can_mount()?;
         match (self.has_kernel_driver(), self.has_nbd()) {
-            (Err(kernel), Err(nbd)) => Err(Error::precondition(format!("no image can be mapped on this node: {kernel}; {nbd}"))),
+            (Err(kernel), Err(nbd)) => {
+                Err(Error::precondition(format!("no image can be mapped on this node: {kernel}; {nbd}")))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by another mounter, keeps
-    /// them; one that is mapped for writing is found also by who only reads.
+    /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by
+    /// another mounter, keeps them; one that is mapped for writing is found also by who only reads.
     ///
-    /// The kernel tells the id of what it has mapped. rbd-nbd maps by name and tells nothing, so the name is looked up once more
-    /// afterwards. Another image than the one meant is unmapped again.
+    /// The kernel tells the id of what it has mapped. rbd-nbd maps by name and tells nothing, so the name is
+    /// looked up once more afterwards. Another image than the one meant is unmapped again.
     ///
     /// # Errors
-    /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot do, or the node lacks
-    /// what maps it; not found, unauthenticated, unavailable as the cluster answers; an invalid argument for an option.
+    /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot
+    /// do, or the node lacks what maps it; not found, unauthenticated, unavailable as the cluster answers; an
+    /// invalid argument for an option.
     pub fn map(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Mapping> {
         let Wanted { image, options, .. } = wanted;
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
@@ -235,7 +244,8 @@ impl Mapper {
         Ok(mapping)
     }
 
-    /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs of it keeps the lock.
+    /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs
+    /// of it keeps the lock.
     fn map_anew(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Mapping> {
         let image = wanted.image;
         image.id()?;
@@ -248,16 +258,21 @@ impl Mapper {
                 Mounter::Nbd => self.map_by_nbd(call, wanted, &lock)?,
             }
         }
-        let gone =
-            || Error::unavailable(format!("{image} was mapped, but its device is gone or stands for another image: try again"));
+        let gone = || {
+            Error::unavailable(format!(
+                "{image} was mapped, but its device is gone or stands for another image: try again"
+            ))
+        };
         let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
         self.verify(call, wanted, &mapping)?;
-        lock.give_back().map_err(|error| Error::io(format_args!("give back the lock by which {image} is mapped"), &error))?;
+        lock.give_back().map_err(|error| {
+            Error::io(format_args!("give back the lock by which {image} is mapped"), &error)
+        })?;
         self.keep_one(call, image, mapping)
     }
 
-    /// The device an image is mapped as; of several, the one in use, then the first. One that a map which was broken off has left is
-    /// none.
+    /// The device an image is mapped as; of several, the one in use, then the first. One that a map which was
+    /// broken off has left is none.
     ///
     /// # Errors
     /// Failures to read sysfs or mountinfo.
@@ -285,7 +300,8 @@ impl Mapper {
 
     fn find_all(&self, image: &Image<'_>) -> Result<Vec<Mapping>> {
         let look = || {
-            let by_kernel = self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
+            let by_kernel =
+                self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
             let connected = self.table.connected()?.into_iter();
             let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
             Ok(by_kernel.chain(by_nbd).collect())
@@ -295,8 +311,13 @@ impl Mapper {
 
     /// Unmaps all other mappings, if nobody uses them.
     fn keep_one(&self, call: &Call, image: &Image<'_>, kept: Mapping) -> Result<Mapping> {
-        for surplus in self.find_all(image)?.iter().filter(|mapping| mapping.device.path != kept.device.path) {
-            warn!("{image} is mapped as {} and as {}", kept.device.path.display(), surplus.device.path.display());
+        for surplus in self.find_all(image)?.iter().filter(|mapping| mapping.device.path != kept.device.path)
+        {
+            warn!(
+                "{image} is mapped as {} and as {}",
+                kept.device.path.display(),
+                surplus.device.path.display()
+            );
             if let Err(error) = self.unmap(call, surplus) {
                 warn!("the second one stays: {error}");
             }
@@ -343,8 +364,9 @@ impl Mapper {
 
     /// Lets the device follow the image's size.
     ///
-    /// The kernel's driver hears of a new size from the cluster and is only reminded of it. rbd-nbd follows by itself, a moment
-    /// after the image has grown: it is waited for, until the device has `least` bytes or must have heard of it.
+    /// The kernel's driver hears of a new size from the cluster and is only reminded of it. rbd-nbd follows
+    /// by itself, a moment after the image has grown: it is waited for, until the device has `least` bytes or
+    /// must have heard of it.
     ///
     /// # Errors
     /// Not found when the device is gone; what the kernel answers.
@@ -364,7 +386,8 @@ impl Mapper {
             device => device.map_err(failed)?,
         };
         let mounts = Mounts::read().map_err(failed)?;
-        let mounted = mounts.of_device(&device).map(|mount| format!("mounted at {}", mount.mount_point.display()));
+        let mounted =
+            mounts.of_device(&device).map(|mount| format!("mounted at {}", mount.mount_point.display()));
         let holders = match device.holders() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             holders => holders.map_err(failed)?,
@@ -374,14 +397,18 @@ impl Mapper {
 
     fn busy(&self, call: &Call, mapping: &Mapping, mut users: Vec<String>) -> Error {
         let path = &mapping.device.path;
-        let openers = block::Device::at(path).ok().and_then(|device| self.kernel.openers(call, device.number).ok());
+        let openers =
+            block::Device::at(path).ok().and_then(|device| self.kernel.openers(call, device.number).ok());
         let others = openers.into_iter().flatten().filter(|opener| match &mapping.by {
             MappedBy::Kernel(_) => true,
             MappedBy::Nbd(connected) => !self.table.serves(opener.process, connected),
         });
         users.extend(others.map(|opener| format!("open in {} ({})", opener.name, opener.process)));
         let users = if users.is_empty() { "in use".to_owned() } else { users.join(", ") };
-        Error::precondition(format!("{} cannot be unmapped: it is {users}; end that and try again", path.display()))
+        Error::precondition(format!(
+            "{} cannot be unmapped: it is {users}; end that and try again",
+            path.display()
+        ))
     }
 }
 

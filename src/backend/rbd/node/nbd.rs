@@ -1,8 +1,10 @@
-//! Mapping by rbd-nbd: a process for each device, which outlives the daemon. After a restart it is found by its cookie.
+//! Mapping by rbd-nbd: a process for each device, which outlives the daemon. After a restart it is found by
+//! its cookie.
 //!
-//! The device is connected by ioctl, not by netlink: a netlink device that has a cookie does not follow the image's size (seen with
-//! rbd-nbd 16.2 on Linux 6.1: "must specify backend"), and one that has none cannot be told from others. Who asks for `try-netlink`
-//! gets a device that waits for another process when its own has died, and grows only when it is mapped again.
+//! The device is connected by ioctl, not by netlink: a netlink device that has a cookie does not follow the
+//! image's size (seen with rbd-nbd 16.2 on Linux 6.1: "must specify backend"), and one that has none cannot
+//! be told from others. Who asks for `try-netlink` gets a device that waits for another process when its own
+//! has died, and grows only when it is mapped again.
 //!
 //! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.
 
@@ -67,7 +69,8 @@ impl Mapper {
         let until = Instant::now() + GROWING;
         loop {
             let now = self.table.read(connected.number);
-            let now = now.map_err(|error| Error::io(format_args!("look at {}", connected.path().display()), &error))?;
+            let now = now
+                .map_err(|error| Error::io(format_args!("look at {}", connected.path().display()), &error))?;
             if now.is_none_or(|now| now.size >= least) || Instant::now() >= until || call.expired() {
                 return Ok(());
             }
@@ -76,13 +79,16 @@ impl Mapper {
         }
     }
 
-    /// Gives a device whose process has died another one, while it still waits for that (`--reattach-timeout`).
+    /// Gives a device whose process has died another one, while it still waits for that
+    /// (`--reattach-timeout`).
     pub(super) fn ensure_served(&self, call: &Call, wanted: &Wanted<'_>, mapping: &Mapping) -> Result<()> {
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
         let Wanted { access, image, .. } = *wanted;
         let served = self.table.is_served(connected);
         let path = connected.path();
-        if served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))? {
+        if served
+            .map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))?
+        {
             return Ok(());
         }
         let command = access.command(Tool::RbdNbd, Class::Change).outliving();
@@ -90,28 +96,34 @@ impl Mapper {
         let command = if connected.read_only { command.arg("--read-only") } else { command };
         let command = command.arg("--device").arg(&path).arg(image.to_string());
         let attached = self.runner.run(call, &command);
-        attached
-            .map_err(|error| explain(error.into(), image).context(format_args!("{} has lost its process", path.display())))?;
+        attached.map_err(|error| {
+            explain(error.into(), image).context(format_args!("{} has lost its process", path.display()))
+        })?;
         self.verify(call, wanted, mapping)
     }
 
-    /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it took what had the name.
+    /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it
+    /// took what had the name.
     pub(super) fn verify(&self, call: &Call, wanted: &Wanted<'_>, mapping: &Mapping) -> Result<()> {
         let MappedBy::Nbd(_) = &mapping.by else { return Ok(()) };
         let (image, meant) = (wanted.image, wanted.image.id()?);
         let why = match (wanted.id_now)() {
             Ok(Some(id)) if id == meant => return Ok(()),
             Ok(_) => Error::not_found(format!("map {image}: another image than {meant} has this name now")),
-            Err(error) => error.context(format_args!("{image} was mapped, but whether it still is {meant} is not known")),
+            Err(error) => error
+                .context(format_args!("{image} was mapped, but whether it still is {meant} is not known")),
         };
         Err(match self.unmap(call, mapping) {
             Ok(()) => why,
-            Err(error) => why.context(format_args!("{} stays mapped ({error})", mapping.device.path.display())),
+            Err(error) => {
+                why.context(format_args!("{} stays mapped ({error})", mapping.device.path.display()))
+            }
         })
     }
 }
 
-/// rbd-nbd ends with 1 whatever went wrong, and says it in words or, for an image that it cannot open, not at all.
+/// rbd-nbd ends with 1 whatever went wrong, and says it in words or, for an image that it cannot open, not at
+/// all.
 fn explain(error: Error, image: &Image<'_>) -> Error {
     let says = |words: &str| error.message().contains(words);
     let kind = match () {
@@ -120,6 +132,10 @@ fn explain(error: Error, image: &Image<'_>) -> Error {
         () if says("Connection timed out") => Kind::Unavailable,
         () => error.kind(),
     };
-    let hint = if says("no message") { format!(" (`rbd info {image}` as the same user tells why)") } else { String::new() };
+    let hint = if says("no message") {
+        format!(" (`rbd info {image}` as the same user tells why)")
+    } else {
+        String::new()
+    };
     error.with_kind(kind).context(format_args!("map {image}{hint}"))
 }

@@ -14,8 +14,8 @@ pub enum Mounter {
     Nbd,
 }
 
-/// Options of the kernel's driver that change neither who asks nor what is mapped (Documentation/admin-guide, rbd(8) "KERNEL RBD
-/// OPTIONS").
+/// Options of the kernel's driver that change neither who asks nor what is mapped (Documentation/admin-guide,
+/// rbd(8) "KERNEL RBD OPTIONS").
 const KERNEL: [&str; 25] = [
     "abort_on_full",
     "alloc_size",
@@ -44,7 +44,8 @@ const KERNEL: [&str; 25] = [
     "tcp_nodelay",
 ];
 
-/// Options of rbd-nbd(8) that do the same. Others name files and programs, which it would write or run as root.
+/// Options of rbd-nbd(8) that do the same. Others name files and programs, which it would write or run as
+/// root.
 const NBD: [&str; 4] = ["exclusive", "io-timeout", "reattach-timeout", "try-netlink"];
 
 impl Mounter {
@@ -67,7 +68,8 @@ impl Mounter {
             "rbd-tool" => Ok(Self::Tool),
             "rbd-nbd" => Ok(Self::Nbd),
             _ => Err(Error::invalid(format!(
-                "the parameter \"mounter\" is {name:?}: allowed are rbd (the kernel), rbd-tool (the kernel, through the rbd tool) and \
+                "the parameter \"mounter\" is {name:?}: allowed are rbd (the kernel), rbd-tool (the kernel, \
+                 through the rbd tool) and \
                  rbd-nbd"
             ))),
         }
@@ -88,11 +90,12 @@ impl Mounter {
         }
     }
 
-    /// The options for this mounter in a text like `krbd:queue_depth=64,notrim;nbd:io-timeout=60`. Without a prefix they are the
-    /// kernel's.
+    /// The options for this mounter in a text like `krbd:queue_depth=64,notrim;nbd:io-timeout=60`. Without a
+    /// prefix they are the kernel's.
     ///
     /// # Errors
-    /// An invalid argument for an option that is not known, or could be more than one; also where it is another mounter's.
+    /// An invalid argument for an option that is not known, or could be more than one; also where it is
+    /// another mounter's.
     pub fn parse_options(self, text: &str) -> Result<Vec<String>> {
         let mut mine = Vec::new();
         for part in text.split(';').filter(|part| !part.is_empty()) {
@@ -141,24 +144,50 @@ mod tests {
     #[test]
     fn each_mounter_gets_its_own_options() {
         let text = "krbd:queue_depth=64,notrim;nbd:io-timeout=60;lock_on_read";
-        assert_eq!(Mounter::Kernel.parse_options(text).unwrap(), ["queue_depth=64", "notrim", "lock_on_read"]);
+        assert_eq!(
+            Mounter::Kernel.parse_options(text).unwrap(),
+            ["queue_depth=64", "notrim", "lock_on_read"]
+        );
         assert_eq!(Mounter::Tool.parse_options(text).unwrap(), ["queue_depth=64", "notrim", "lock_on_read"]);
         assert_eq!(Mounter::Nbd.parse_options(text).unwrap(), ["io-timeout=60"]);
-        assert_eq!(Mounter::Kernel.parse_options("crush_location=rack:r1|host:h2").unwrap(), ["crush_location=rack:r1|host:h2"]);
+        assert_eq!(
+            Mounter::Kernel.parse_options("crush_location=rack:r1|host:h2").unwrap(),
+            ["crush_location=rack:r1|host:h2"]
+        );
         assert!(Mounter::Nbd.parse_options("").unwrap().is_empty());
     }
 
     #[test]
     fn nobody_smuggles() {
-        for text in
-            ["secret=x", "name=admin", "key=client.admin", "_pool_ns=other", "ro", "rw", "fsid=1", "queue_depth=1 secret=x"]
-        {
-            assert_eq!(Mounter::Kernel.parse_options(text).unwrap_err().kind(), Kind::InvalidArgument, "{text}");
+        for text in [
+            "secret=x",
+            "name=admin",
+            "key=client.admin",
+            "_pool_ns=other",
+            "ro",
+            "rw",
+            "fsid=1",
+            "queue_depth=1 secret=x",
+        ] {
+            assert_eq!(
+                Mounter::Kernel.parse_options(text).unwrap_err().kind(),
+                Kind::InvalidArgument,
+                "{text}"
+            );
         }
-        for text in
-            ["queue_depth=1\n", "queue_depth=", "queue_depth=1=2", "notrim\tro", "nbd:quiesce-hook=/bin/x", "nbd:log-file=/x"]
-        {
-            assert_eq!(Mounter::Kernel.parse_options(text).unwrap_err().kind(), Kind::InvalidArgument, "{text}");
+        for text in [
+            "queue_depth=1\n",
+            "queue_depth=",
+            "queue_depth=1=2",
+            "notrim\tro",
+            "nbd:quiesce-hook=/bin/x",
+            "nbd:log-file=/x",
+        ] {
+            assert_eq!(
+                Mounter::Kernel.parse_options(text).unwrap_err().kind(),
+                Kind::InvalidArgument,
+                "{text}"
+            );
         }
     }
 }

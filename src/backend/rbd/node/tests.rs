@@ -1,4 +1,5 @@
-//! Tests of `node`, on directories that look like sysfs and /proc. The kernel and the tools are tried in the virtual machine.
+//! Tests of `node`, on directories that look like sysfs and /proc. The kernel and the tools are tried in the
+//! virtual machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -49,12 +50,27 @@ impl Node {
             modules: Modules::at(dir.path().join("modules")),
             locks: MapLocks::at(dir.path().join("run/map-locks")),
         };
-        Self { dir, helper, runner, mapper, access: access(&[Some("10.0.0.1:6789")]), call: Call::internal("test") }
+        Self {
+            dir,
+            helper,
+            runner,
+            mapper,
+            access: access(&[Some("10.0.0.1:6789")]),
+            call: Call::internal("test"),
+        }
     }
 
     fn image(&self) -> Image<'_> {
         let cluster = &self.access.cluster;
-        Image { cluster, others: None, fsid: None, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
+        Image {
+            cluster,
+            others: None,
+            fsid: None,
+            pool: "vms",
+            namespace: "n1",
+            name: "web",
+            id: Some("1081c73c7e97"),
+        }
     }
 
     fn map(&self, options: &MapOptions) -> Result<Mapping> {
@@ -72,7 +88,10 @@ impl Node {
     /// As the kernel shows an image it has mapped. There is no such device on the machine of the test.
     fn kernel_maps(&self, number: u32, name: &str, id: &str) {
         let device = format!("sys/bus/rbd/devices/{number}");
-        self.write(&device, &[("pool", "vms"), ("pool_ns", "n1"), ("name", name), ("image_id", id), ("current_snap", "-")]);
+        self.write(
+            &device,
+            &[("pool", "vms"), ("pool_ns", "n1"), ("name", name), ("image_id", id), ("current_snap", "-")],
+        );
         let config = ("config_info", "10.0.0.1:6789 name=csi,key=client.csi vms web -");
         self.write(&device, &[("cluster_fsid", FSID), ("client_id", "client7"), config]);
         self.write(&format!("sys/block/rbd{number}"), &[("ro", "0"), ("size", "2048"), ("dev", "254:0")]);
@@ -84,7 +103,8 @@ impl Node {
 
     fn runs(&self, process: u32, arguments: &[&str]) {
         self.write(&format!("proc/{process}"), &[]);
-        fs::write(self.dir.path().join(format!("proc/{process}/cmdline")), arguments.join("\0") + "\0").unwrap();
+        fs::write(self.dir.path().join(format!("proc/{process}/cmdline")), arguments.join("\0") + "\0")
+            .unwrap();
     }
 
     /// Next the helper is asked to map with these monitors and options, and fails with `errno`.
@@ -110,8 +130,9 @@ fn connect(sysfs: &Path, number: u32, cookie: &str) {
 
 /// The request as the helper gets it: fields in the order of the struct, which a JSON map does not keep.
 fn in_order(image: &Value) -> Vec<u8> {
-    let fields = ["monitors", "user", "key", "options", "pool", "namespace", "name", "image_id", "fsid", "read_only"]
-        .map(|field| format!("\"{field}\":{}", image[field]));
+    let fields =
+        ["monitors", "user", "key", "options", "pool", "namespace", "name", "image_id", "fsid", "read_only"]
+            .map(|field| format!("\"{field}\":{}", image[field]));
     format!("{{\"Rbd\":{{\"Map\":{{\"image\":{{{}}}}}}}}}", fields.join(",")).into_bytes()
 }
 
@@ -119,7 +140,10 @@ fn in_order(image: &Value) -> Vec<u8> {
 fn access(v1: &[Option<&str>]) -> Access {
     let monitor = |v1: &Option<&str>| Monitor { v2: Some("10.0.0.1:3300".into()), v1: v1.map(Into::into) };
     let cluster = Cluster { monitors: v1.iter().map(monitor).collect(), ..Cluster::named("main") };
-    Access { cluster: Arc::new(cluster), credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) } }
+    Access {
+        cluster: Arc::new(cluster),
+        credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) },
+    }
 }
 
 fn options(mounter: Mounter) -> MapOptions {
@@ -147,7 +171,10 @@ fn what_is_mapped_is_found_without_asking_anybody() {
     node.kernel_maps(3, "web", "another");
     for mounter in [Mounter::Kernel, Mounter::Tool, Mounter::Nbd] {
         let mapping = node.map(&options(mounter)).unwrap();
-        assert_eq!((mapping.device.path.as_path(), mapping.image_id()), (Path::new("/dev/rbd4"), "1081c73c7e97"));
+        assert_eq!(
+            (mapping.device.path.as_path(), mapping.image_id()),
+            (Path::new("/dev/rbd4"), "1081c73c7e97")
+        );
     }
 }
 
@@ -161,7 +188,11 @@ fn without_an_id_the_name_and_the_cluster_tell() {
     };
     assert_eq!(by_name(None, &node.access).as_deref(), Some("another"));
     assert_eq!(by_name(None, &access(&[Some("10.9.9.9:6789")])), None);
-    assert_eq!(by_name(Some(FSID), &access(&[Some("10.9.9.9:6789")])).as_deref(), Some("another"), "its monitors have moved");
+    assert_eq!(
+        by_name(Some(FSID), &access(&[Some("10.9.9.9:6789")])).as_deref(),
+        Some("another"),
+        "its monitors have moved"
+    );
     assert_eq!(by_name(Some("f"), &node.access), None);
 }
 
@@ -187,7 +218,10 @@ fn an_image_keeps_its_device_when_the_monitors_move() {
     let moved = access(&[Some("10.9.9.9:6789")]);
     let image = Image { cluster: &moved.cluster, ..node.image() };
     assert!(node.mapper.find(&image).unwrap().is_some());
-    assert!(node.mapper.find(&Image { fsid: Some("f"), ..image }).unwrap().is_none(), "the same id in another cluster");
+    assert!(
+        node.mapper.find(&Image { fsid: Some("f"), ..image }).unwrap().is_none(),
+        "the same id in another cluster"
+    );
 }
 
 #[test]
@@ -224,7 +258,10 @@ fn a_kernel_without_the_driver_says_so() {
     node.runner.expect_failure(&["modprobe", "rbd"], 1, "modprobe: FATAL: Module rbd not found");
     let error = node.map(&options(Mounter::Kernel)).unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition);
-    assert!(error.message().contains("Module rbd not found") && error.message().contains("mounter=rbd-nbd"), "{error}");
+    assert!(
+        error.message().contains("Module rbd not found") && error.message().contains("mounter=rbd-nbd"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -254,7 +291,13 @@ fn a_tool_that_maps_another_image_is_corrected() {
 fn a_device_of_rbd_nbd_bears_what_it_is() {
     let node = Node::new();
     let words = ["map", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
-    expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: failed to open image: (2) No such file or directory");
+    expect_tool(
+        &node,
+        Tool::RbdNbd,
+        &words,
+        1,
+        "rbd-nbd: failed to open image: (2) No such file or directory",
+    );
     let options = MapOptions { options: vec!["io-timeout=60".into()], ..options(Mounter::Nbd) };
     assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
     assert!(!format!("{:?}", node.runner.ran()).contains("AQBkey"));
@@ -300,7 +343,8 @@ fn rbd_nbd_unmaps_only_what_nobody_has_open() {
     node.mapper.unmap(&node.call, &mapping).unwrap();
 }
 
-/// What rbd-nbd does to the kernel: `map` connects a device, `unmap` takes it away, and with its process the lock.
+/// What rbd-nbd does to the kernel: `map` connects a device, `unmap` takes it away, and with its process the
+/// lock.
 struct Nbd {
     runner: Arc<FakeRunner>,
     sysfs: PathBuf,
@@ -357,7 +401,10 @@ fn what_rbd_nbd_has_mapped_must_have_the_name_afterwards() {
         expect_unmap_by_nbd(&node);
         let error = node.map_while(&options(Mounter::Nbd), &|| id_now.clone()).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.message().contains("1081c73c7e97") && node.mapper.is_absent(&node.image()).unwrap(), "{error}");
+        assert!(
+            error.message().contains("1081c73c7e97") && node.mapper.is_absent(&node.image()).unwrap(),
+            "{error}"
+        );
     }
 }
 
@@ -388,8 +435,9 @@ fn what_is_not_mapped_is_unmapped() {
 #[test]
 fn what_is_still_being_mapped_is_not() {
     let node = Node::new();
-    let refused =
-        |image: Image<'_>| assert_eq!(node.mapper.ensure_unmapped(&node.call, &image).unwrap_err().kind(), Kind::Unavailable);
+    let refused = |image: Image<'_>| {
+        assert_eq!(node.mapper.ensure_unmapped(&node.call, &image).unwrap_err().kind(), Kind::Unavailable)
+    };
     let helper = node.mapper.bus.lock(name_key("vms", "n1", "web")).unwrap();
     refused(node.image());
     refused(Image { id: None, ..node.image() });
@@ -417,7 +465,10 @@ fn a_device_without_its_watch_is_in_bad_condition() {
     node.kernel_maps(3, "web", "1081c73c7e97");
     let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
     assert_eq!(node.mapper.condition(&mapping), None, "without debugfs nothing is known");
-    node.write(&format!("sys/kernel/debug/ceph/{FSID}.client7"), &[("osdc", "REQUESTS 0 homeless 0\nLINGER REQUESTS\nBACKOFFS")]);
+    node.write(
+        &format!("sys/kernel/debug/ceph/{FSID}.client7"),
+        &[("osdc", "REQUESTS 0 homeless 0\nLINGER REQUESTS\nBACKOFFS")],
+    );
     assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/rbd3"));
     let watch = "LINGER REQUESTS\n1\tosd0\t1.1\t1.4\t[0]/0\t[0]/0\te13\tn1/rbd_header.1081c73c7e97\t0x20\t0\tWC/0\nBACKOFFS";
     node.write(&format!("sys/kernel/debug/ceph/{FSID}.client7"), &[("osdc", watch)]);

@@ -9,7 +9,8 @@ use crate::ids::SnapshotId;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
-/// A cluster with the volume `source`, which has data, and its snapshot `snap`, after which it was written again.
+/// A cluster with the volume `source`, which has data, and its snapshot `snap`, after which it was written
+/// again.
 struct Scene {
     cluster: FakeCluster,
     rbd: Rbd,
@@ -62,7 +63,8 @@ fn a_snapshot_becomes_a_volume_in_five_processes_and_is_found_in_one() {
     let before = scene.cluster.dump();
     let new = wanted("copy", GIB, scene.of_snapshot());
     let volume = create(&scene.rbd, &new).unwrap();
-    let steps: Vec<_> = scene.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
+    let steps: Vec<_> =
+        scene.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
     assert_eq!(steps, ["clone_image", "metadata_of", "set_metadata", "info", "rename"]);
     assert_eq!(scene.content(&volume), "old");
     assert_eq!((volume.size, volume.fs_type.as_deref()), (GIB, Some("xfs")));
@@ -141,20 +143,34 @@ fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken(
     scene.cluster.rename(&call(), &spot, &scene.source.object, &held).unwrap();
     create(&scene.rbd, &wanted("source", GIB, None)).unwrap();
     let newer = create(&scene.rbd, &wanted("source", GIB, None)).unwrap().id;
-    scene.cluster.take_snapshot(&call(), &spot, &newer.object, &names::snapshot(&scene.snap.snapshot)).unwrap();
+    scene
+        .cluster
+        .take_snapshot(&call(), &spot, &newer.object, &names::snapshot(&scene.snap.snapshot))
+        .unwrap();
     let copy = create(&scene.rbd, &wanted("copy", 0, scene.of_snapshot())).unwrap();
     assert_eq!(scene.content(&copy), "old");
-    assert!(scene.cluster.dump().contains(&format!("{} {GIB} of rbd/{held}@", copy.id.object)), "{}", scene.cluster.dump());
+    assert!(
+        scene.cluster.dump().contains(&format!("{} {GIB} of rbd/{held}@", copy.id.object)),
+        "{}",
+        scene.cluster.dump()
+    );
     // In the trash it cannot be cloned.
     scene.cluster.move_to_trash(&call(), &spot, &held).unwrap();
-    refused(create(&scene.rbd, &wanted("other", 0, scene.of_snapshot())), Kind::NotFound, &scene.snap.to_string());
+    refused(
+        create(&scene.rbd, &wanted("other", 0, scene.of_snapshot())),
+        Kind::NotFound,
+        &scene.snap.to_string(),
+    );
 }
 
 #[test]
 fn limits_and_layout_are_those_of_the_request() {
     let scene = Scene::new();
     let (spot, source) = (scene.cluster.spot(), &scene.source.object);
-    scene.cluster.set_limits(&call(), &spot, source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)]).unwrap();
+    scene
+        .cluster
+        .set_limits(&call(), &spot, source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)])
+        .unwrap();
     scene.cluster.add_pool("ec");
     let mut new = wanted("copy", 0, scene.of_snapshot());
     new.parameters.insert("dataPool".into(), "ec".into());
@@ -191,7 +207,12 @@ fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
     let scene = Scene::new();
     let spot = scene.cluster.spot();
     let new = wanted("copy", 0, scene.of_snapshot());
-    let blank = NewImage { name: &names::temporary(&new.object, ONE), size: GIB, layout: &Layout::default(), metadata: &[] };
+    let blank = NewImage {
+        name: &names::temporary(&new.object, ONE),
+        size: GIB,
+        layout: &Layout::default(),
+        metadata: &[],
+    };
     scene.cluster.create(&call(), &spot, &blank).unwrap();
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
     assert!(!scene.cluster.dump().contains(names::TEMPORARY));
@@ -214,7 +235,10 @@ fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
 fn an_old_passing_snapshot_is_not_copied_from() {
     let scene = Scene::new();
     let (spot, new) = (scene.cluster.spot(), wanted("copy", 0, scene.of_volume()));
-    scene.cluster.take_snapshot(&call(), &spot, &scene.source.object, &names::passing(&new.object, ONE)).unwrap();
+    scene
+        .cluster
+        .take_snapshot(&call(), &spot, &scene.source.object, &names::passing(&new.object, ONE))
+        .unwrap();
     scene.cluster.write(&spot, &scene.source.object, "newest");
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "newest");
 }
@@ -277,7 +301,10 @@ fn a_command_that_fails_at_any_step_leaves_what_a_repeat_needs() {
             let copy = create(&scene.rbd, new).unwrap();
             assert_eq!(scene.content(&copy), ["old", "new"][which]);
             let dump = scene.cluster.dump();
-            assert!(!dump.contains(names::TEMPORARY) && dump.matches(names::COPY).count() <= 2, "step {k}: {dump}");
+            assert!(
+                !dump.contains(names::TEMPORARY) && dump.matches(names::COPY).count() <= 2,
+                "step {k}: {dump}"
+            );
         }
     }
 }
@@ -295,11 +322,17 @@ fn another_controller_may_make_the_same_copy_between_any_two_steps() {
             });
             let ours = create(&scene.rbd, &new).unwrap();
             if let Some(theirs) = theirs.lock().take() {
-                assert_eq!((theirs.id, theirs.size, theirs.fs_type), (ours.id.clone(), ours.size, ours.fs_type.clone()));
+                assert_eq!(
+                    (theirs.id, theirs.size, theirs.fs_type),
+                    (ours.id.clone(), ours.size, ours.fs_type.clone())
+                );
             }
             assert_eq!(scene.content(&ours), ["old", "new"][which]);
             let dump = scene.cluster.dump();
-            let once = dump.lines().filter(|line| line.contains(names::COPY) && line.starts_with("snapshot")).count();
+            let once = dump
+                .lines()
+                .filter(|line| line.contains(names::COPY) && line.starts_with("snapshot"))
+                .count();
             assert!(!dump.contains(names::TEMPORARY) && once == which, "step {k}: {dump}");
         }
     }
@@ -323,7 +356,8 @@ fn the_source_may_be_deleted_between_any_two_steps() {
                 Err(error) => assert_eq!(error.kind(), Kind::NotFound, "step {k}: {error}"),
             }
             let dump = scene.cluster.dump();
-            let passing = dump.lines().filter(|line| line.contains(names::COPY) && line.starts_with("snapshot"));
+            let passing =
+                dump.lines().filter(|line| line.contains(names::COPY) && line.starts_with("snapshot"));
             assert!(passing.into_iter().all(|line| line.ends_with("trashed")), "step {k}: {dump}");
             assert!(!dump.contains(names::TEMPORARY), "step {k}: {dump}");
         }

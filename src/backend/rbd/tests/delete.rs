@@ -19,7 +19,9 @@ fn delete_after(rbd: &Rbd, id: &VolumeId, begin: BeginWith<'_>) -> Result<Delete
 
 /// Deletes a volume that snapshots may not outlive.
 pub(super) fn release(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
-    rbd.delete(&call(), &Deletion { id, snapshots_may_outlive: false, secrets: &Secrets::default() }, &|_| Ok(()))
+    rbd.delete(&call(), &Deletion { id, snapshots_may_outlive: false, secrets: &Secrets::default() }, &|_| {
+        Ok(())
+    })
 }
 
 pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<Deleted> {
@@ -185,7 +187,11 @@ fn a_volume_copied_from_a_volume_outlives_it() {
     cluster.forget_steps();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(words(&cluster), ["lock", "info", "snapshots", "remove"]);
-    assert_eq!(delete(&controller(&cluster, TWO), &source).unwrap(), Deleted::Absent, "it is kept for its clone");
+    assert_eq!(
+        delete(&controller(&cluster, TWO), &source).unwrap(),
+        Deleted::Absent,
+        "it is kept for its clone"
+    );
     assert_eq!(delete(&rbd, &copy).unwrap(), Deleted::Gone);
     assert_eq!(cluster.dump(), "");
 }
@@ -258,7 +264,11 @@ fn another_image_that_was_moved_or_renamed_in_its_place_is_taken_back() {
         assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(cluster.content(&cluster.spot(), &id.object), "precious");
         assert!(!cluster.dump().contains("trash") && !cluster.dump().contains("held"), "{}", cluster.dump());
-        assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Absent, "the volume is no more, the operator's images are");
+        assert_eq!(
+            delete(&rbd, &id).unwrap(),
+            Deleted::Absent,
+            "the volume is no more, the operator's images are"
+        );
         assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
     }
 }

@@ -1,5 +1,5 @@
-//! A deletion that dies at any step, in any way: the repeated request, by the same controller or another, ends like one that was
-//! never interrupted.
+//! A deletion that dies at any step, in any way: the repeated request, by the same controller or another,
+//! ends like one that was never interrupted.
 
 use crate::backend::rbd::fake::{FakeCluster, Fault};
 use crate::backend::{Deleted, Origin};
@@ -52,7 +52,8 @@ fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
     cluster.dump()
 }
 
-/// Interrupts `act` at every step in every way and repeats it by a controller with each of the tags; all must end like the first.
+/// Interrupts `act` at every step in every way and repeats it by a controller with each of the tags; all must
+/// end like the first.
 fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -> Result<Deleted>) {
     let scene = make();
     let rbd = controller(&scene.cluster, ONE);
@@ -64,17 +65,25 @@ fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -
                 let scene = make();
                 scene.cluster.crash_at(step, fault);
                 // Where only a lock could not be given back, the deletion is acknowledged: it runs out.
-                let acknowledged = act(&controller(&scene.cluster, ONE), &scene).is_ok_and(|it| it == Deleted::Gone);
+                let acknowledged =
+                    act(&controller(&scene.cluster, ONE), &scene).is_ok_and(|it| it == Deleted::Gone);
                 if scene.cluster.fault_pending() {
                     break;
                 }
                 let died = scene.cluster.dump();
-                assert!(!acknowledged || !died.contains(&format!("image rbd/{}", scene.volume.object)), "{died}");
+                assert!(
+                    !acknowledged || !died.contains(&format!("image rbd/{}", scene.volume.object)),
+                    "{died}"
+                );
                 scene.cluster.restart();
                 let rbd = controller(&scene.cluster, tag);
                 insist(&scene.cluster, || act(&rbd, &scene));
                 rbd.sweep_spot(&call(), &scene.cluster.spot()).unwrap();
-                assert_eq!(rest(&scene.cluster, &rbd), expected, "{fault:?} at step {step}, repeated by {tag}, left:\n{died}");
+                assert_eq!(
+                    rest(&scene.cluster, &rbd),
+                    expected,
+                    "{fault:?} at step {step}, repeated by {tag}, left:\n{died}"
+                );
             }
         }
     }

@@ -8,7 +8,8 @@ use crate::ids::{SnapshotId, VolumeId};
 use super::delete::{delete, delete_snapshot, publish, with_volume};
 use super::*;
 
-/// Has `other` happen after every step of a deletion, one after the other; gives the outcome of the deletion to `check`.
+/// Has `other` happen after every step of a deletion, one after the other; gives the outcome of the deletion
+/// to `check`.
 fn at_every_step(
     size: u64,
     other: impl Fn(&FakeCluster, &VolumeId) + Clone + Send + 'static,
@@ -85,7 +86,8 @@ fn a_large_image_that_got_a_snapshot_is_taken_back() {
         let kept = Arc::clone(&taken);
         cluster.set_manager(manager);
         // After the look at its watchers.
-        cluster.on_step(3, move |cluster| *kept.lock() = snapshot(&controller(cluster, TWO), &source, "s").ok());
+        cluster
+            .on_step(3, move |cluster| *kept.lock() = snapshot(&controller(cluster, TWO), &source, "s").ok());
         assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
         cluster.run_manager();
         do_chores_due_within(&rbd, A_WHILE);

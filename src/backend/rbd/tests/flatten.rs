@@ -59,7 +59,8 @@ fn a_chain_is_counted_once_for_all_copies_of_its_end() {
     create(&rbd, &wanted("another", 0, Some(Origin::Volume(end)))).unwrap();
     cluster.forget_steps();
     do_chores(&rbd);
-    let steps: Vec<String> = cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
+    let steps: Vec<String> =
+        cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
     assert_eq!(steps, ["holders", "info", "watchers", "flatten"].repeat(2));
 }
 

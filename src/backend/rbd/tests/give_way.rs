@@ -7,8 +7,8 @@ use super::*;
 use crate::backend::Deleted;
 use crate::backend::rbd::fake::FLATTENER;
 
-/// Does something with a copy that is being flattened, which goes on until it is broken off. Its client is forgotten some time after
-/// it is dead.
+/// Does something with a copy that is being flattened, which goes on until it is broken off. Its client is
+/// forgotten some time after it is dead.
 fn while_it_is_flattened(act: impl FnOnce(&Rbd, &VolumeId)) -> (FakeCluster, Rbd, VolumeId) {
     let (cluster, rbd, id) = with_deep();
     cluster.set_endless_flattenings(true);
@@ -28,7 +28,8 @@ fn while_it_is_flattened(act: impl FnOnce(&Rbd, &VolumeId)) -> (FakeCluster, Rbd
 #[test]
 fn a_published_volume_is_flattened_when_it_is_taken_back() {
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeMultiWriter] {
-        let (cluster, rbd, id) = while_it_is_flattened(|rbd, id| drop(publish(rbd, id, "node-1", mode, false).unwrap()));
+        let (cluster, rbd, id) =
+            while_it_is_flattened(|rbd, id| drop(publish(rbd, id, "node-1", mode, false).unwrap()));
         assert_eq!(seconds(&rbd), 60);
         // It is not open yet, but may be at any moment.
         do_chores_due_within(&rbd, LONG);
@@ -41,7 +42,8 @@ fn a_published_volume_is_flattened_when_it_is_taken_back() {
 
 #[test]
 fn a_volume_is_deleted_while_it_is_flattened() {
-    let (cluster, rbd, id) = while_it_is_flattened(|rbd, id| assert_eq!(delete(rbd, id).unwrap(), Deleted::Gone));
+    let (cluster, rbd, id) =
+        while_it_is_flattened(|rbd, id| assert_eq!(delete(rbd, id).unwrap(), Deleted::Gone));
     assert!(!cluster.dump().contains(&id.object), "{}", cluster.dump());
     do_chores_due_within(&rbd, LONG);
     assert!(rbd.chores.0.pauses().is_empty(), "nothing is left to flatten");

@@ -23,7 +23,12 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
     }
     assert_eq!(inspect(&it).published, ["n2", "n3"]);
     unpublish(&it.rbd, &it.id, None).unwrap();
-    let hold = Hold { cookie: "delete".into(), description: "deletion by controller x".into(), shared: None, seconds: None };
+    let hold = Hold {
+        cookie: "delete".into(),
+        description: "deletion by controller x".into(),
+        shared: None,
+        seconds: None,
+    };
     it.cluster.lock(&call(), &it.cluster.spot(), Lockable::Header(&it.image()), &hold).unwrap();
     assert_eq!(inspect(&it).published, [""; 0]);
 }
@@ -32,9 +37,10 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
 fn pools_without_room_and_clients_shut_out_make_it_abnormal() {
     let it = scene();
     assert_eq!(inspect(&it).condition, Some(None));
-    for (room, part) in
-        [(Room { available: 0, full: true }, "is full"), (Room { available: GIB / 21, full: false }, "nearly full")]
-    {
+    for (room, part) in [
+        (Room { available: 0, full: true }, "is full"),
+        (Room { available: GIB / 21, full: false }, "nearly full"),
+    ] {
         it.cluster.set_room("rbd", room);
         let condition = inspect(&it).condition.flatten().unwrap();
         assert!(condition.contains(part) && condition.contains("\"rbd\""), "{condition}");

@@ -20,11 +20,23 @@ fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
         ..Cluster::named(name)
     };
     let clusters: Vec<Cluster> = configured.iter().map(make).collect();
-    Rbd::new(Arc::new(Clusters::of(clusters)), Arc::new(cluster.clone()), mapper(), "node7", ONE, TOOL_TIMEOUT)
+    Rbd::new(
+        Arc::new(Clusters::of(clusters)),
+        Arc::new(cluster.clone()),
+        mapper(),
+        "node7",
+        ONE,
+        TOOL_TIMEOUT,
+    )
 }
 
 fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Volume {
-    let place = Place { backend: "rbd".into(), cluster: cluster.into(), pool: pool.into(), namespace: namespace.into() };
+    let place = Place {
+        backend: "rbd".into(),
+        cluster: cluster.into(),
+        pool: pool.into(),
+        namespace: namespace.into(),
+    };
     create(rbd, &NewVolume { place, ..wanted(name, GIB, None) }).unwrap()
 }
 
@@ -56,7 +68,10 @@ fn everything_of_all_clusters_pools_and_namespaces_is_listed_once_and_in_order()
     let cluster = FakeCluster::new();
     cluster.add_pool("p-1");
     cluster.add_namespace("p-1", "team");
-    let rbd = controller_of(&cluster, &[("a-b", &["rbd"], &[""], true), ("a", &["p-1"], &[], true), ("b", &[], &[], false)]);
+    let rbd = controller_of(
+        &cluster,
+        &[("a-b", &["rbd"], &[""], true), ("a", &["p-1"], &[], true), ("b", &[], &[], false)],
+    );
     for name in ["one", "two", "three"] {
         add(&rbd, "a", "p-1", "", name);
         add(&rbd, "a", "p-1", "team", name);
@@ -130,7 +145,11 @@ fn a_page_costs_one_process_a_pool_and_asks_no_more_pools_than_it_needs() {
     let first = list(&rbd, "", 3);
     assert_eq!(cluster.steps(), ["list"]);
     let second = list(&rbd, &first.next.unwrap(), 3);
-    assert_eq!(cluster.steps().len(), 3, "the second page has the last of one pool and the first of the next");
+    assert_eq!(
+        cluster.steps().len(),
+        3,
+        "the second page has the last of one pool and the first of the next"
+    );
     cluster.forget_steps();
     list(&rbd, &second.next.unwrap(), 3);
     assert_eq!(cluster.steps(), ["list"], "the first pool is over");

@@ -62,7 +62,8 @@ pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) ->
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
     let clusters = Clusters::of(names.iter().map(named));
-    let mut rbd = Rbd::new(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), "node7", tag, TOOL_TIMEOUT);
+    let mut rbd =
+        Rbd::new(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), "node7", tag, TOOL_TIMEOUT);
     rbd.patience = Duration::from_millis(300);
     rbd
 }

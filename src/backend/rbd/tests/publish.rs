@@ -39,7 +39,10 @@ pub(super) fn unpublish(rbd: &Rbd, id: &VolumeId, node: Option<&str>) -> Result<
 pub(super) fn given(cluster: &FakeCluster) -> Vec<String> {
     let dump = cluster.dump();
     let node = |line: &str| Some(line.split_once(": ")?.1.split(' ').next()?.to_string());
-    dump.lines().filter(|line| line.starts_with("lock ") && line.contains("\"given ")).filter_map(node).collect()
+    dump.lines()
+        .filter(|line| line.starts_with("lock ") && line.contains("\"given "))
+        .filter_map(node)
+        .collect()
 }
 
 impl Scene {
@@ -61,7 +64,8 @@ impl Scene {
 
     /// The steps since the last time, by their methods.
     pub fn methods(&self) -> Vec<String> {
-        let methods = self.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
+        let methods =
+            self.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
         self.cluster.forget_steps();
         methods
     }
@@ -75,7 +79,8 @@ pub(super) fn refused<T: std::fmt::Debug>(outcome: Result<T>, kind: Kind, parts:
 }
 
 /// A second publication after a first one: node, mode, read-only, and what comes of it.
-type Case = ((&'static str, Mode, bool), (&'static str, Mode, bool), std::result::Result<(), (Kind, &'static str)>);
+type Case =
+    ((&'static str, Mode, bool), (&'static str, Mode, bool), std::result::Result<(), (Kind, &'static str)>);
 
 #[test]
 fn a_second_publication_is_the_same_or_fits_or_is_refused() {
@@ -84,27 +89,55 @@ fn a_second_publication_is_the_same_or_fits_or_is_refused() {
     const OTHER: Kind = Kind::AlreadyExists;
     let cases: [Case; 22] = [
         (("n1", SingleNodeWriter, false), ("n1", SingleNodeWriter, false), Ok(())),
-        (("n1", SingleNodeWriter, false), ("n1", SingleNodeWriter, true), Err((OTHER, "reading and writing, not read-only"))),
+        (
+            ("n1", SingleNodeWriter, false),
+            ("n1", SingleNodeWriter, true),
+            Err((OTHER, "reading and writing, not read-only")),
+        ),
         (("n1", SingleNodeWriter, true), ("n1", SingleNodeWriter, true), Ok(())),
         (("n1", SingleNodeWriter, true), ("n1", SingleNodeWriter, false), Err((OTHER, "read-only"))),
         (("n1", SingleNodeWriter, true), ("n2", SingleNodeWriter, true), Err((TAKEN, "\"n1\""))),
-        (("n1", SingleNodeWriter, false), ("n1", SingleNodeSingleWriter, false), Err((OTHER, "for SingleNodeWriter"))),
+        (
+            ("n1", SingleNodeWriter, false),
+            ("n1", SingleNodeSingleWriter, false),
+            Err((OTHER, "for SingleNodeWriter")),
+        ),
         (("n1", SingleNodeWriter, false), ("n2", SingleNodeWriter, false), Err((TAKEN, "\"n1\""))),
-        (("n1", SingleNodeSingleWriter, false), ("n2", SingleNodeSingleWriter, false), Err((TAKEN, "\"n1\""))),
+        (
+            ("n1", SingleNodeSingleWriter, false),
+            ("n2", SingleNodeSingleWriter, false),
+            Err((TAKEN, "\"n1\"")),
+        ),
         (("n1", SingleNodeMultiWriter, false), ("n2", SingleNodeMultiWriter, false), Err((TAKEN, "\"n1\""))),
         (("n1", SingleNodeMultiWriter, false), ("n1", SingleNodeMultiWriter, false), Ok(())),
         (("n1", SingleNodeReaderOnly, false), ("n2", SingleNodeReaderOnly, false), Err((TAKEN, "\"n1\""))),
         (("n1", SingleNodeReaderOnly, false), ("n1", SingleNodeReaderOnly, true), Ok(())),
         (("n1", MultiNodeReaderOnly, true), ("n2", MultiNodeReaderOnly, true), Ok(())),
         (("n1", MultiNodeReaderOnly, true), ("n2", MultiNodeReaderOnly, false), Ok(())),
-        (("n1", MultiNodeReaderOnly, true), ("n2", SingleNodeWriter, false), Err((TAKEN, "MultiNodeReaderOnly"))),
-        (("n1", SingleNodeWriter, false), ("n2", MultiNodeReaderOnly, true), Err((TAKEN, "SingleNodeWriter"))),
+        (
+            ("n1", MultiNodeReaderOnly, true),
+            ("n2", SingleNodeWriter, false),
+            Err((TAKEN, "MultiNodeReaderOnly")),
+        ),
+        (
+            ("n1", SingleNodeWriter, false),
+            ("n2", MultiNodeReaderOnly, true),
+            Err((TAKEN, "SingleNodeWriter")),
+        ),
         (("n1", MultiNodeMultiWriter, false), ("n2", MultiNodeMultiWriter, false), Ok(())),
         (("n1", MultiNodeMultiWriter, false), ("n2", MultiNodeReaderOnly, true), Err((TAKEN, "\"n1\""))),
         (("n1", MultiNodeSingleWriter, false), ("n2", MultiNodeSingleWriter, true), Ok(())),
         (("n1", MultiNodeSingleWriter, true), ("n2", MultiNodeSingleWriter, false), Ok(())),
-        (("n1", MultiNodeSingleWriter, false), ("n2", MultiNodeSingleWriter, false), Err((TAKEN, "for writing"))),
-        (("n1", MultiNodeSingleWriter, false), ("n1", MultiNodeSingleWriter, true), Err((OTHER, "not read-only"))),
+        (
+            ("n1", MultiNodeSingleWriter, false),
+            ("n2", MultiNodeSingleWriter, false),
+            Err((TAKEN, "for writing")),
+        ),
+        (
+            ("n1", MultiNodeSingleWriter, false),
+            ("n1", MultiNodeSingleWriter, true),
+            Err((OTHER, "not read-only")),
+        ),
     ];
     for (first, second, outcome) in cases {
         let it = scene();
@@ -134,7 +167,11 @@ fn a_block_device_and_a_file_system_are_not_the_same() {
     let mount = Access::Mount { fs_type: "ext4".into(), flags: vec!["noatime".into()] };
     let capability = Capability { access: mount, mode: Mode::SingleNodeWriter };
     let publication = Publication { node: "n1".into(), capability, read_only: false };
-    refused(it.rbd.publish(&call(), &it.id, &publication, &Secrets::default()), Kind::AlreadyExists, &["block", "mount:ext4"]);
+    refused(
+        it.rbd.publish(&call(), &it.id, &publication, &Secrets::default()),
+        Kind::AlreadyExists,
+        &["block", "mount:ext4"],
+    );
 }
 
 #[test]
@@ -142,7 +179,11 @@ fn what_a_node_needs_is_in_the_context() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let mut new = wanted("a", GIB, None);
-    let pairs = [("mounter", "rbd-nbd"), ("mapOptions", "nbd:exclusive;krbd:notrim"), ("csi.storage.k8s.io/fstype", "xfs")];
+    let pairs = [
+        ("mounter", "rbd-nbd"),
+        ("mapOptions", "nbd:exclusive;krbd:notrim"),
+        ("csi.storage.k8s.io/fstype", "xfs"),
+    ];
     new.parameters = pairs.map(|(key, value)| (key.to_string(), value.to_string())).into();
     let id = create(&rbd, &new).unwrap().id;
     // Also from a controller that knows nothing yet.
@@ -187,7 +228,11 @@ fn a_foreign_client_blocks_a_single_writer_only() {
         match blocks {
             true => {
                 let before = it.cluster.dump();
-                refused(it.publish("n1", mode, read_only), Kind::Precondition, &["10.0.0.9:0/42", "unmap", "blocklist"]);
+                refused(
+                    it.publish("n1", mode, read_only),
+                    Kind::Precondition,
+                    &["10.0.0.9:0/42", "unmap", "blocklist"],
+                );
                 assert_eq!(it.cluster.dump(), before);
             }
             false => drop(it.publish("n1", mode, read_only).unwrap()),
@@ -211,10 +256,19 @@ fn the_nodes_own_mapping_does_not_block_a_repeat_but_the_next_node() {
 #[test]
 fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     let it = scene();
-    let hold = Hold { cookie: DELETER.into(), description: "deletion by controller x".into(), shared: None, seconds: Some(180) };
+    let hold = Hold {
+        cookie: DELETER.into(),
+        description: "deletion by controller x".into(),
+        shared: None,
+        seconds: Some(180),
+    };
     it.cluster.lock(&call(), &it.cluster.spot(), Lockable::Header(&it.image()), &hold).unwrap();
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly] {
-        refused(it.publish("n1", mode, false), Kind::Unavailable, &["\"delete\"", "deletion by controller x", "try again"]);
+        refused(
+            it.publish("n1", mode, false),
+            Kind::Unavailable,
+            &["\"delete\"", "deletion by controller x", "try again"],
+        );
     }
     unpublish(&it.rbd, &it.id, None).unwrap();
     assert!(it.cluster.dump().contains("delete"), "it is not the unpublisher's to take");
@@ -227,7 +281,11 @@ fn unknown_volumes_and_impossible_nodes_are_not_found() {
         refused(it.publish(node, Mode::SingleNodeWriter, false), Kind::NotFound, &["no node"]);
     }
     let older = VolumeId { incarnation: Some("1f".into()), ..it.id.clone() };
-    refused(publish(&it.rbd, &older, "n1", Mode::SingleNodeWriter, false), Kind::NotFound, &[&older.to_string()]);
+    refused(
+        publish(&it.rbd, &older, "n1", Mode::SingleNodeWriter, false),
+        Kind::NotFound,
+        &[&older.to_string()],
+    );
     unpublish(&it.rbd, &older, Some("n1")).unwrap();
     let before = it.cluster.dump();
     it.remove();
@@ -273,7 +331,9 @@ fn taking_back_cleans_up_after_an_image_that_is_gone_and_finds_one_that_was_rena
 #[test]
 fn a_node_takes_for_itself_what_it_was_not_given_and_gives_only_that_back() {
     let it = scene();
-    let here = |read_only| it.rbd.publish_here(&call(), &it.id, &block(Mode::SingleNodeWriter), read_only, &Secrets::default());
+    let here = |read_only| {
+        it.rbd.publish_here(&call(), &it.id, &block(Mode::SingleNodeWriter), read_only, &Secrets::default())
+    };
     let context = here(false).unwrap();
     assert_eq!(context.image_id, it.image());
     assert_eq!(here(false).unwrap(), context);
@@ -290,7 +350,14 @@ fn a_node_takes_for_itself_what_it_was_not_given_and_gives_only_that_back() {
 
 /// One who has no key of his own.
 fn keyless(cluster: &FakeCluster) -> Rbd {
-    Rbd::new(Arc::new(Clusters::of([Cluster::named("ceph")])), Arc::new(cluster.clone()), mapper(), "node7", TWO, TOOL_TIMEOUT)
+    Rbd::new(
+        Arc::new(Clusters::of([Cluster::named("ceph")])),
+        Arc::new(cluster.clone()),
+        mapper(),
+        "node7",
+        TWO,
+        TOOL_TIMEOUT,
+    )
 }
 
 /// The key that a request brings.
@@ -314,7 +381,11 @@ fn a_node_without_a_key_of_its_own_gives_back_with_a_requests_key() {
     let rbd = keyless(&it.cluster);
     rbd.publish_here(&call(), &it.id, &block(Mode::SingleNodeWriter), false, &brought()).unwrap();
     assert_eq!(given(&it.cluster), ["node7"]);
-    refused(rbd.detach(&call(), &it.id, true, &Secrets::default()), Kind::Unauthenticated, &["\"ceph\"", "userKey"]);
+    refused(
+        rbd.detach(&call(), &it.id, true, &Secrets::default()),
+        Kind::Unauthenticated,
+        &["\"ceph\"", "userKey"],
+    );
     rbd.detach(&call(), &it.id, true, &brought()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }

@@ -19,7 +19,8 @@ fn of_two_single_writers_at_most_one_is_let_in_wherever_they_meet() {
             let (id, other) = (it.id.clone(), controller(&it.cluster, TWO));
             let answer = Arc::new(parking_lot::Mutex::new(None));
             let told = Arc::clone(&answer);
-            it.cluster.on_step(k, move |_| drop(told.lock().replace(publish(&other, &id, "n2", mode, false))));
+            it.cluster
+                .on_step(k, move |_| drop(told.lock().replace(publish(&other, &id, "n2", mode, false))));
             let ours = it.publish("n1", mode, false);
             let theirs = answer.lock().take();
             let won: Vec<&str> = [(ours.is_ok(), "n1"), (theirs.is_some_and(|it| it.is_ok()), "n2")]
@@ -56,7 +57,11 @@ fn a_client_that_comes_before_the_last_look_is_seen_by_both_controllers() {
         let (id, other) = (it.id.clone(), controller(&it.cluster, TWO));
         it.cluster.on_step(k, move |cluster| {
             cluster.watch(&cluster.spot(), &id.object, "10.0.0.9:0/42");
-            refused(publish(&other, &id, "n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["10.0.0.9"]);
+            refused(
+                publish(&other, &id, "n1", Mode::SingleNodeWriter, false),
+                Kind::Precondition,
+                &["10.0.0.9"],
+            );
         });
         refused(it.publish("n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["10.0.0.9"]);
         assert!(!it.cluster.dump().contains("lock"), "step {k}: {}", it.cluster.dump());
@@ -112,7 +117,8 @@ fn a_crash_at_any_step_is_healed_by_a_repeat() {
             it.cluster.restart();
             // A daemon that has lost all it knew.
             let rbd = controller(&it.cluster, ONE);
-            publish(&rbd, &it.id, "n1", mode, false).unwrap_or_else(|error| panic!("{mode:?}, {fault:?} at {k}: {error}"));
+            publish(&rbd, &it.id, "n1", mode, false)
+                .unwrap_or_else(|error| panic!("{mode:?}, {fault:?} at {k}: {error}"));
             it.cluster.advance(Duration::from_secs(61));
             assert_eq!(given(&it.cluster), ["n1"], "{mode:?}, {fault:?} at {k}");
             unpublish(&rbd, &it.id, None).unwrap();
@@ -133,7 +139,11 @@ fn a_crash_beside_a_foreign_client_never_gives_it_to_two() {
         }
         it.cluster.restart();
         let rbd = controller(&it.cluster, ONE);
-        refused(publish(&rbd, &it.id, "n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["10.0.0.9"]);
+        refused(
+            publish(&rbd, &it.id, "n1", Mode::SingleNodeWriter, false),
+            Kind::Precondition,
+            &["10.0.0.9"],
+        );
     }
 }
 
@@ -161,8 +171,16 @@ fn a_node_that_died_with_its_controller_does_not_block_others_for_long() {
     it.cluster.crash_at(3, Fault::Before);
     assert!(it.publish("n1", Mode::SingleNodeWriter, false).is_err());
     it.cluster.restart();
-    refused(it.publish("n2", Mode::SingleNodeWriter, false), Kind::Unavailable, &["\"n1\"", "at this moment"]);
+    refused(
+        it.publish("n2", Mode::SingleNodeWriter, false),
+        Kind::Unavailable,
+        &["\"n1\"", "at this moment"],
+    );
     it.cluster.advance(Duration::from_secs(60));
     it.publish("n2", Mode::SingleNodeWriter, false).unwrap();
-    assert!(it.cluster.holders(&call(), &it.cluster.spot(), crate::backend::rbd::tool::Lockable::Header(&it.image())).is_ok());
+    assert!(
+        it.cluster
+            .holders(&call(), &it.cluster.spot(), crate::backend::rbd::tool::Lockable::Header(&it.image()))
+            .is_ok()
+    );
 }

@@ -1,4 +1,5 @@
-//! Deleting volumes that their snapshots may not outlive: a snapshot keeps the volume as it is, whoever takes it, whenever.
+//! Deleting volumes that their snapshots may not outlive: a snapshot keeps the volume as it is, whoever takes
+//! it, whenever.
 
 use std::sync::Arc;
 
@@ -64,8 +65,8 @@ fn copies_keep_nothing() {
     assert_eq!(cluster.dump(), "");
 }
 
-/// Has another controller take a snapshot after every step of a deletion, one after the other. A snapshot that was acknowledged is
-/// one of a volume that is there.
+/// Has another controller take a snapshot after every step of a deletion, one after the other. A snapshot
+/// that was acknowledged is one of a volume that is there.
 #[test]
 fn a_snapshot_that_is_taken_meanwhile_keeps_the_volume() {
     let name = |cluster: &FakeCluster, id: &VolumeId| {
@@ -121,7 +122,13 @@ fn another_image_that_was_moved_to_the_trash_in_its_place_is_taken_back() {
         let spot = other.spot();
         other.take_snapshot(&call(), &spot, &object, "by-hand").unwrap();
         other.rename(&call(), &spot, &object, "aside").unwrap();
-        other.create(&call(), &spot, &NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] }).unwrap();
+        other
+            .create(
+                &call(),
+                &spot,
+                &NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] },
+            )
+            .unwrap();
         other.write(&spot, &object, "precious");
     });
     assert_eq!(release(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);

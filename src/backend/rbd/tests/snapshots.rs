@@ -43,7 +43,9 @@ impl Scene {
     fn hold_source(&self) -> String {
         let held = format!("csi-held-{}", self.source.incarnation.as_ref().unwrap());
         let spot = self.cluster.spot();
-        self.cluster.set_metadata(&call(), &spot, &self.source.object, "cephlet.object", &self.source.object).unwrap();
+        self.cluster
+            .set_metadata(&call(), &spot, &self.source.object, "cephlet.object", &self.source.object)
+            .unwrap();
         self.cluster.rename(&call(), &spot, &self.source.object, &held).unwrap();
         held
     }
@@ -100,7 +102,12 @@ fn only_volumes_have_snapshots() {
         object: object.into(),
         incarnation: incarnation.map(Into::into),
     };
-    for id in [of("nothing", None), of(&scene.source.object, Some("10older")), of("csi-tmp-1-a", None), of("csi-held-1", None)] {
+    for id in [
+        of("nothing", None),
+        of(&scene.source.object, Some("10older")),
+        of("csi-tmp-1-a", None),
+        of("csi-held-1", None),
+    ] {
         refused(snapshot(&scene.rbd, &id, "snap"), Kind::NotFound, &id.object);
     }
     assert_eq!(scene.cluster.dump(), before);
@@ -153,7 +160,10 @@ fn the_name_of_another_sources_snapshot_stays() {
 fn the_claim_of_an_image_that_is_gone_goes_too() {
     let scene = Scene::new();
     let (spot, id) = (scene.cluster.spot(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
-    scene.cluster.remove_snapshot(&call(), &spot, Image::Id(&id.source), &names::snapshot(&id.snapshot)).unwrap();
+    scene
+        .cluster
+        .remove_snapshot(&call(), &spot, Image::Id(&id.source), &names::snapshot(&id.snapshot))
+        .unwrap();
     scene.cluster.remove(&call(), &spot, &scene.source.object).unwrap();
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
     assert_eq!(scene.lines("object"), 0);
@@ -180,9 +190,14 @@ fn a_held_image_keeps_its_snapshots_and_goes_with_the_last_one() {
 #[test]
 fn a_list_is_told_in_pages_that_stay_as_they_were() {
     let scene = Scene::new();
-    let mut ids: Vec<_> = (0..5).map(|n| snapshot(&scene.rbd, &scene.source, &format!("s{n}")).unwrap().id.to_string()).collect();
+    let mut ids: Vec<_> = (0..5)
+        .map(|n| snapshot(&scene.rbd, &scene.source, &format!("s{n}")).unwrap().id.to_string())
+        .collect();
     ids.push(snapshot(&scene.rbd, &scene.other, "o").unwrap().id.to_string());
-    scene.cluster.take_snapshot(&call(), &scene.cluster.spot(), &scene.other.object, "csi-snap-by-hand").unwrap();
+    scene
+        .cluster
+        .take_snapshot(&call(), &scene.cluster.spot(), &scene.other.object, "csi-snap-by-hand")
+        .unwrap();
     ids.sort();
     let rbd = controller(&scene.cluster, TWO);
     scene.steps();
@@ -258,8 +273,10 @@ fn after_a_crash_at_any_step_the_same_deletion_leaves_nothing() {
 /// What must hold whatever happened: one claim for each snapshot, and none without.
 fn sound(scene: &Scene, what: &str) {
     let dump = scene.cluster.dump();
-    let digits: Vec<_> = dump.lines().filter_map(|line| Some(&line.split_once("@csi-snap-")?.1[..16])).collect();
-    let claims: Vec<_> = dump.lines().filter_map(|line| Some(&line.strip_prefix("object name rbd/")?[..16])).collect();
+    let digits: Vec<_> =
+        dump.lines().filter_map(|line| Some(&line.split_once("@csi-snap-")?.1[..16])).collect();
+    let claims: Vec<_> =
+        dump.lines().filter_map(|line| Some(&line.strip_prefix("object name rbd/")?[..16])).collect();
     assert_eq!(digits, claims, "{what}: {dump}");
 }
 
@@ -283,7 +300,9 @@ fn of_two_sources_one_gets_the_name() {
         let scene = Scene::new();
         let (other, theirs) = (scene.other.clone(), std::sync::Arc::new(parking_lot::Mutex::new(None)));
         let told = std::sync::Arc::clone(&theirs);
-        scene.cluster.on_step(k, move |cluster| *told.lock() = Some(snapshot(&controller(cluster, TWO), &other, "snap").is_ok()));
+        scene.cluster.on_step(k, move |cluster| {
+            *told.lock() = Some(snapshot(&controller(cluster, TWO), &other, "snap").is_ok())
+        });
         let ours = snapshot(&scene.rbd, &scene.source, "snap").is_ok();
         assert_eq!(usize::from(ours) + usize::from(theirs.lock().unwrap_or(false)), 1, "step {k}");
         assert_eq!(scene.lines("snapshot"), 1, "step {k}: {}", scene.cluster.dump());
@@ -319,7 +338,9 @@ fn the_source_may_go_while_it_is_snapshotted() {
     for k in 1..5 {
         let scene = Scene::new();
         let object = scene.source.object.clone();
-        scene.cluster.on_step(k, move |cluster| _ = cluster.remove(&call(), &cluster.spot(), &object).unwrap());
+        scene
+            .cluster
+            .on_step(k, move |cluster| _ = cluster.remove(&call(), &cluster.spot(), &object).unwrap());
         let outcome = snapshot(&scene.rbd, &scene.source, "snap");
         sound(&scene, &format!("step {k}"));
         assert!(outcome.is_ok() || outcome.is_err_and(|error| error.kind() == Kind::NotFound), "step {k}");

@@ -87,7 +87,8 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
 #[test]
 fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
     let cluster = FakeCluster::new();
-    let (open, other) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
+    let (open, other) =
+        (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
     image(&cluster, &open);
     image(&cluster, &other);
     cluster.watch(&cluster.spot(), &open, "10.0.0.7:0/1");
@@ -103,7 +104,9 @@ fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
 fn snapshots_that_killed_copies_were_made_from_go() {
     let (cluster, rbd, id) = with_volume(1);
     for tag in [ONE, TWO] {
-        cluster.take_snapshot(&call(), &cluster.spot(), &id.object, &format!("csi-copy-{DIGITS}-{tag}")).unwrap();
+        cluster
+            .take_snapshot(&call(), &cluster.spot(), &id.object, &format!("csi-copy-{DIGITS}-{tag}"))
+            .unwrap();
     }
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
@@ -118,7 +121,14 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     sweep(&cluster, &rbd).unwrap();
     assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
     let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
-    cluster.remove_snapshot(&call(), &cluster.spot(), Image::Named(&held), &format!("csi-snap-{}", taken.id.snapshot)).unwrap();
+    cluster
+        .remove_snapshot(
+            &call(),
+            &cluster.spot(),
+            Image::Named(&held),
+            &format!("csi-snap-{}", taken.id.snapshot),
+        )
+        .unwrap();
     sweep(&cluster, &rbd).unwrap();
     assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
 }

@@ -41,7 +41,8 @@ fn breakable_work_has_no_deadline_but_its_calls() {
 
 #[test]
 fn only_unbounded_work_survives_the_daemon_that_read_its_output() {
-    // The reaper reads as long as the daemon lives; after that only an ignored SIGPIPE (13, so bit 12) keeps mkfs alive.
+    // The reaper reads as long as the daemon lives; after that only an ignored SIGPIPE (13, so bit 12) keeps
+    // mkfs alive.
     let (stubs, call) = (Stubs::new(), Call::internal("test"));
     let ignores_sigpipe = |class| {
         let seen = stubs.run_for(&call, class, "grep ^SigIgn: /proc/self/status").unwrap().stdout;

@@ -6,7 +6,8 @@ use crate::backend::rbd::tool::{
 };
 use crate::exec::CommandError;
 
-const IMPORT: &str = "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
+const IMPORT: &str =
+    "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
 const RM: &str = "rbd ~ rm --no-progress --rbd-move-parent-to-trash-on-remove=true --pool=vms --image=web";
 const INFO: &str = "rbd info --format=json --pool=vms --image=web";
 const RESIZE: &str = "rbd ~ resize --no-progress --pool=vms --image=web --size=2000001B";
@@ -36,8 +37,8 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
     assert!(it.was(Class::Change));
     let stream = crate::backend::rbd::cli::stream::empty_image(1_000_003, &[("cephlet.request", "{}")]);
     assert!(format!("{:?}", it.last()).contains(&format!(" {} bytes on stdin", stream.len())));
-    let options =
-        "--data-pool=ec --image-feature=exclusive-lock,layering --object-size=65536B --stripe-unit=8192B --stripe-count=3";
+    let options = "--data-pool=ec --image-feature=exclusive-lock,layering --object-size=65536B \
+                   --stripe-unit=8192B --stripe-count=3";
     let import = IMPORT.replace("--dest=", "--dest-namespace=team --dest=");
     it.prints(&format!("{import} {options}"), "");
     assert_eq!(it.create(&it.call, &it.team, &web(&layout)).unwrap(), Made::New);
@@ -46,7 +47,8 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
 #[test]
 fn a_taken_name_is_no_error() {
     let it = Fixture::new();
-    let log = "rbd: image creation failed2026-11-21T08:29:14.583+0000 7f2210a9f380 -1 librbd: rbd image web already exists\n";
+    let log = "rbd: image creation failed2026-11-21T08:29:14.583+0000 7f2210a9f380 -1 librbd: rbd image web \
+               already exists\n";
     it.fails(IMPORT, 17, &format!("{log}\n\nrbd: import failed: (17) File exists\n"));
     assert_eq!(it.create(&it.call, &it.spot, &web(&Layout::default())).unwrap(), Made::Taken);
 }
@@ -56,23 +58,43 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let it = Fixture::new();
     it.fails(IMPORT, 2, NO_POOL);
     let made = it.create(&it.call, &it.spot, &web(&Layout::default()));
-    assert_error(made, Kind::InvalidArgument, &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`"]);
+    assert_error(
+        made,
+        Kind::InvalidArgument,
+        &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`"],
+    );
     it.fails(&IMPORT.replace("--dest=", "--dest-namespace=team --dest="), 2, NO_NAMESPACE);
     let made = it.create(&it.call, &it.team, &web(&Layout::default()));
-    assert_error(made, Kind::InvalidArgument, &["vms/team/web", "`rbd namespace create --pool vms --namespace team`"]);
+    assert_error(
+        made,
+        Kind::InvalidArgument,
+        &["vms/team/web", "`rbd namespace create --pool vms --namespace team`"],
+    );
     let layout = Layout { data_pool: Some("ec".into()), ..Layout::default() };
     let failed = "rbd: image creation failed\nrbd: import failed: (2) No such file or directory\n";
     it.fails(&format!("{IMPORT} --data-pool=ec"), 2, failed);
-    assert_error(it.create(&it.call, &it.spot, &web(&layout)), Kind::InvalidArgument, &["data pool", "no pool \"ec\""]);
+    assert_error(
+        it.create(&it.call, &it.spot, &web(&layout)),
+        Kind::InvalidArgument,
+        &["data pool", "no pool \"ec\""],
+    );
 }
 
 #[test]
 fn a_layout_that_rbd_refuses_is_the_requests_fault() {
     let it = Fixture::new();
     it.fails(IMPORT, 22, "rbd: image creation failed\nrbd: import failed: (22) Invalid argument\n");
-    assert_error(it.create(&it.call, &it.spot, &web(&Layout::default())), Kind::InvalidArgument, &["stripeUnit"]);
+    assert_error(
+        it.create(&it.call, &it.spot, &web(&Layout::default())),
+        Kind::InvalidArgument,
+        &["stripeUnit"],
+    );
     it.fails(IMPORT, 1, "rbd: the argument for option '--image-feature' is invalid\n");
-    assert_error(it.create(&it.call, &it.spot, &web(&Layout::default())), Kind::InvalidArgument, &["imageFeatures"]);
+    assert_error(
+        it.create(&it.call, &it.spot, &web(&Layout::default())),
+        Kind::InvalidArgument,
+        &["imageFeatures"],
+    );
 }
 
 #[test]
@@ -81,7 +103,9 @@ fn a_change_that_waits_for_an_osd_asks_whether_the_pool_is_full() {
     let timed_out = "rbd: image creation failed\nrbd: import failed: (110) Connection timed out\n";
     for (quota, kind) in [(1_000_000, Kind::NoSpace), (0, Kind::Timeout)] {
         it.fails(IMPORT, 110, timed_out);
-        let pool = format!(r#"{{"name":"vms","stats":{{"stored":9830470,"max_avail":4069262080,"quota_bytes":{quota}}}}}"#);
+        let pool = format!(
+            r#"{{"name":"vms","stats":{{"stored":9830470,"max_avail":4069262080,"quota_bytes":{quota}}}}}"#
+        );
         it.prints("ceph df detail --format=json", &format!("\n{{\"pools\":[{pool}]}}\n"));
         assert_error(it.create(&it.call, &it.spot, &web(&Layout::default())), kind, &["make image vms/web"]);
     }
@@ -90,15 +114,27 @@ fn a_change_that_waits_for_an_osd_asks_whether_the_pool_is_full() {
 #[test]
 fn a_cluster_that_is_not_reached_is_asked_nothing_more() {
     let it = Fixture::new();
-    it.fails(IMPORT, 110, "monclient(hunting): authenticate timed out after 20\n\nrbd: couldn't connect to the cluster!\n");
-    assert_error(it.create(&it.call, &it.spot, &web(&Layout::default())), Kind::Unavailable, &["was not reached"]);
+    it.fails(
+        IMPORT,
+        110,
+        "monclient(hunting): authenticate timed out after 20\n\nrbd: couldn't connect to the cluster!\n",
+    );
+    assert_error(
+        it.create(&it.call, &it.spot, &web(&Layout::default())),
+        Kind::Unavailable,
+        &["was not reached"],
+    );
 }
 
 #[test]
 fn names_that_rbd_would_take_apart_are_refused() {
     let it = Fixture::new();
     for name in ["", "a/b", "a@b"] {
-        assert_error(it.info(&it.call, &it.spot, Image::Named(name)), Kind::InvalidArgument, &["name of an RBD image"]);
+        assert_error(
+            it.info(&it.call, &it.spot, Image::Named(name)),
+            Kind::InvalidArgument,
+            &["name of an RBD image"],
+        );
     }
     it.prints("rbd info --format=json --pool=vms --image=-v", WEB);
     it.info(&it.call, &it.spot, Image::Named("-v")).unwrap();
@@ -120,7 +156,9 @@ fn an_image_tells_of_itself() {
         id: "11a3a0064e19".into(),
         size: 2_000_000,
         snapshots: 2,
-        features: ["layering", "striping", "exclusive-lock", "data-pool", "operations"].map(String::from).into(),
+        features: ["layering", "striping", "exclusive-lock", "data-pool", "operations"]
+            .map(String::from)
+            .into(),
         created: UNIX_EPOCH + Duration::from_secs(1_795_249_757),
         parent: Some(parent),
     };
@@ -151,8 +189,8 @@ fn metadata_is_read_and_set() {
         it.prints("rbd image-meta get --pool=vms --image=web -- k", printed);
         assert_eq!(get().unwrap(), Some(value.to_string()));
     }
-    let no_key =
-        "failed to get metadata k of image : (2) No such file or directory\nrbd: getting metadata failed: (2) No such …\n";
+    let no_key = "failed to get metadata k of image : (2) No such file or directory\nrbd: getting metadata \
+                  failed: (2) No such …\n";
     for absent in [no_key, NO_IMAGE] {
         it.fails("rbd image-meta get --pool=vms --image=web -- k", 2, absent);
         assert_eq!(get().unwrap(), None);
@@ -178,8 +216,13 @@ fn a_pool_is_listed_by_one_process() {
         id: None,
         snapshot: "5ffa168e-d509-4eee-8f00-554507e17677".into(),
     };
-    let entry =
-        |name: &str, id: &str| Entry { name: name.into(), id: id.into(), size: 2_000_000, parent: None, snapshots: Vec::new() };
+    let entry = |name: &str, id: &str| Entry {
+        name: name.into(),
+        id: id.into(),
+        size: 2_000_000,
+        parent: None,
+        snapshots: Vec::new(),
+    };
     let expected = [
         Entry { parent: Some(parent), ..entry("t-c2", "11a3a0064e19") },
         Entry { snapshots: vec![("s2".into(), 1_000)], ..entry("t-full", "10d95d6456b2") },
@@ -201,8 +244,10 @@ fn an_image_that_cannot_be_opened_hides_no_other() {
             command: argv.join(" "),
             status: 2,
             stdout: br#"[{"image":"k47","id":"2d4bfe3d2e23","size":4096,"format":2}]"#.to_vec(),
-            stderr_tail: "rbd: error opening k53: (2) No such file or directory\nrbd: listing images failed: (2) No such …\n"
-                .into(),
+            stderr_tail:
+                "rbd: error opening k53: (2) No such file or directory\nrbd: listing images failed: \
+                          (2) No such …\n"
+                    .into(),
         },
     );
     let names: Vec<_> = it.list(&it.call, &it.spot).unwrap().into_iter().map(|entry| entry.name).collect();
@@ -238,16 +283,22 @@ fn what_rm_finds_absent_is_looked_for() {
 #[test]
 fn a_full_pool_lets_nothing_be_removed_though_rm_says_absent() {
     let it = Fixture::new();
-    let said = "librbd::trash::MoveRequest: handle_trash_add: failed to add image to trash: (122) Disk quota exceeded\n\n\
+    let said = "librbd::trash::MoveRequest: handle_trash_add: failed to add image to trash: (122) Disk quota \
+                exceeded\n\n\
         rbd: delete error: (2) No such file or directory\n";
     it.fails(RM, 2, said);
-    assert_error(it.remove(&it.call, &it.spot, "web"), Kind::NoSpace, &["remove image vms/web", "ceph osd pool set-quota vms"]);
+    assert_error(
+        it.remove(&it.call, &it.spot, "web"),
+        Kind::NoSpace,
+        &["remove image vms/web", "ceph osd pool set-quota vms"],
+    );
 }
 
 #[test]
 fn an_image_is_renamed() {
     let it = Fixture::new();
-    let rename = "rbd ~ rename --pool=vms --namespace=team --image=web --dest-pool=vms --dest-namespace=team --dest=shop";
+    let rename = "rbd ~ rename --pool=vms --namespace=team --image=web --dest-pool=vms --dest-namespace=team \
+                  --dest=shop";
     let go = || it.rename(&it.call, &it.team, "web", "shop");
     it.prints(rename, "");
     assert_eq!(go().unwrap(), Renamed::Done);
@@ -255,7 +306,8 @@ fn an_image_is_renamed() {
     it.fails(
         rename,
         2,
-        "rbd: rename error: 2026-11-21T08:29:15.467+0000 7f1e34b0b380 -1 librbd: …\n\n(2) No such file or directory\n",
+        "rbd: rename error: 2026-11-21T08:29:15.467+0000 7f1e34b0b380 -1 librbd: …\n\n(2) No such file or \
+         directory\n",
     );
     assert_eq!(go().unwrap(), Renamed::Absent);
     it.fails(rename, 17, "rbd: rename error: (17) File exists\n");
@@ -283,7 +335,10 @@ fn clients_are_told_by_address() {
     let it = Fixture::new();
     let status = "rbd status --format=json --pool=vms --image=web";
     let go = || it.watchers(&it.call, &it.spot, "web");
-    it.prints(status, r#"{"watchers":[{"address":"127.0.0.1:0/3486094362","client":4860,"cookie":139995599877104}]}"#);
+    it.prints(
+        status,
+        r#"{"watchers":[{"address":"127.0.0.1:0/3486094362","client":4860,"cookie":139995599877104}]}"#,
+    );
     let watcher = Watcher { address: "127.0.0.1:0/3486094362".into(), client: "client.4860".into() };
     assert_eq!(go().unwrap(), Some(vec![watcher]));
     it.fails(status, 2, NO_IMAGE);

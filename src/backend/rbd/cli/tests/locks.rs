@@ -3,7 +3,8 @@ use crate::backend::rbd::tool::{Hold, Holder, Lockable, RbdTool, Taken};
 
 const HEADER: Lockable<'_> = Lockable::Header("10eaba2fcb04");
 const NAME: Lockable<'_> = Lockable::SnapshotName("00112233");
-const BUSY: &str = "ERROR: failed locking: (16) Device or resource busy\nerror 16: (16) Device or resource busy\n";
+const BUSY: &str =
+    "ERROR: failed locking: (16) Device or resource busy\nerror 16: (16) Device or resource busy\n";
 
 fn hold(shared: Option<&str>, seconds: Option<u64>) -> Hold {
     Hold { cookie: "node-1".into(), description: "mode=rw".into(), shared: shared.map(String::from), seconds }
@@ -12,21 +13,31 @@ fn hold(shared: Option<&str>, seconds: Option<u64>) -> Hold {
 #[test]
 fn a_lock_is_taken_by_one() {
     let it = Fixture::new();
-    let get = "rados ~ --pool=vms lock get rbd_header.10eaba2fcb04 cephlet --lock-cookie=node-1 --lock-description=mode=rw";
+    let get = "rados ~ --pool=vms lock get rbd_header.10eaba2fcb04 cephlet --lock-cookie=node-1 \
+               --lock-description=mode=rw";
     it.prints(get, "");
     assert_eq!(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)).unwrap(), Taken::Now);
     it.fails(get, 1, BUSY);
     assert_eq!(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)).unwrap(), Taken::Held);
-    it.fails(get, 1, "ERROR: failed locking: (1) Operation not permitted\nerror 1: (1) Operation not permitted\n");
+    it.fails(
+        get,
+        1,
+        "ERROR: failed locking: (1) Operation not permitted\nerror 1: (1) Operation not permitted\n",
+    );
     assert!(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)).is_err());
     it.fails(get, 1, "error opening pool vms: (2) No such file or directory\n");
-    assert_error(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)), Kind::Precondition, &["no pool \"vms\""]);
+    assert_error(
+        it.lock(&it.call, &it.spot, HEADER, &hold(None, None)),
+        Kind::Precondition,
+        &["no pool \"vms\""],
+    );
 }
 
 #[test]
 fn a_lock_may_be_shared_and_may_end() {
     let it = Fixture::new();
-    let get = "rados ~ --pool=vms --namespace=team lock get cephlet.snap.00112233 cephlet --lock-cookie=node-1 \
+    let get = "rados ~ --pool=vms --namespace=team lock get cephlet.snap.00112233 cephlet \
+               --lock-cookie=node-1 \
                --lock-description=mode=rw --lock-type=shared --lock-tag=many --lock-duration=60";
     it.prints(get, "");
     assert_eq!(it.lock(&it.call, &it.team, NAME, &hold(Some("many"), Some(60))).unwrap(), Taken::Now);
@@ -54,7 +65,8 @@ fn holders_are_told_as_they_took_it() {
     it.fails(
         info,
         1,
-        "ERROR: rados_lock_get_lock_info(): (2) No such file or directory\nerror 2: (2) No such file or directory\n",
+        "ERROR: rados_lock_get_lock_info(): (2) No such file or directory\nerror 2: (2) No such file or \
+         directory\n",
     );
     assert_eq!(go(), []);
 }
@@ -69,10 +81,16 @@ fn a_lock_is_taken_back_by_the_client_that_took_it() {
         client: "client.4652".into(),
         address: String::new(),
     };
-    let unlock = "rados ~ --pool=vms lock break rbd_header.10eaba2fcb04 cephlet client.4652 --lock-cookie=node-1";
+    let unlock =
+        "rados ~ --pool=vms lock break rbd_header.10eaba2fcb04 cephlet client.4652 --lock-cookie=node-1";
     it.prints(unlock, "");
     it.unlock(&it.call, &it.spot, HEADER, &holder).unwrap();
-    it.fails(unlock, 1, "ERROR: failed breaking lock: (2) No such file or directory\nerror 2: (2) No such file or directory\n");
+    it.fails(
+        unlock,
+        1,
+        "ERROR: failed breaking lock: (2) No such file or directory\nerror 2: (2) No such \
+                         file or directory\n",
+    );
     it.unlock(&it.call, &it.spot, HEADER, &holder).unwrap();
 }
 
@@ -105,6 +123,10 @@ fn the_header_of_an_image_is_never_removed() {
     it.prints(keys, "");
     it.prints("rados ~ --pool=vms rm rbd_header.10eaba2fcb04", "");
     it.remove_lockable(&it.call, &it.spot, HEADER).unwrap();
-    it.fails(keys, 1, "error getting omap key set vms/rbd_header.10eaba2fcb04: (2) No such file or directory\n");
+    it.fails(
+        keys,
+        1,
+        "error getting omap key set vms/rbd_header.10eaba2fcb04: (2) No such file or directory\n",
+    );
     it.remove_lockable(&it.call, &it.spot, HEADER).unwrap();
 }

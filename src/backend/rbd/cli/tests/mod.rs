@@ -46,7 +46,8 @@ impl Deref for Fixture {
 impl Fixture {
     fn new() -> Self {
         let runner = Arc::new(FakeRunner::default());
-        let spot = |namespace: &str| Spot { access: access(), pool: "vms".into(), namespace: namespace.into() };
+        let spot =
+            |namespace: &str| Spot { access: access(), pool: "vms".into(), namespace: namespace.into() };
         let cli = Cli::new(Arc::clone(&runner) as Arc<_>);
         Self { runner, cli, call: Call::internal("test"), spot: spot(""), team: spot("team") }
     }
@@ -85,7 +86,10 @@ fn access() -> Access {
 fn argv(line: &str) -> Vec<String> {
     let line = line.replace('~', "--rados-osd-op-timeout=40");
     let (tool, words) = line.split_once(' ').expect("a tool and its words");
-    let tool = [Tool::Rbd, Tool::Rados, Tool::Ceph].into_iter().find(|it| it.file_name() == tool).expect("a Ceph tool");
+    let tool = [Tool::Rbd, Tool::Rados, Tool::Ceph]
+        .into_iter()
+        .find(|it| it.file_name() == tool)
+        .expect("a Ceph tool");
     let reached = access().command(tool, Class::Question).to_string();
     reached.split(' ').chain(words.split(' ')).map(str::to_string).collect()
 }

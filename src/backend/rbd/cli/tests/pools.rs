@@ -3,7 +3,9 @@ use crate::backend::rbd::tool::{RbdTool, Room};
 
 /// What `ceph df detail` says of a pool, without the fields that nobody reads.
 fn usage(name: &str, stats: &str) -> String {
-    format!("\n{{\"stats\":{{\"total_bytes\":4294967296}},\"pools\":[{{\"name\":\"{name}\",\"id\":1,\"stats\":{{{stats}}}}}]}}\n")
+    format!(
+        "\n{{\"stats\":{{\"total_bytes\":4294967296}},\"pools\":[{{\"name\":\"{name}\",\"id\":1,\"stats\":{{{stats}}}}}]}}\n"
+    )
 }
 
 #[test]
@@ -15,9 +17,18 @@ fn room_is_what_space_and_quotas_leave() {
     };
     let free = r#""stored":980,"objects":48,"max_avail":4080139008,"quota_objects":0,"quota_bytes":0"#;
     assert_eq!(room(free), Room { available: 4_080_139_008, full: false });
-    assert_eq!(room(r#""stored":980,"objects":48,"max_avail":4000,"quota_bytes":1000"#), Room { available: 20, full: false });
-    assert_eq!(room(r#""stored":9830470,"objects":8,"max_avail":4000,"quota_bytes":1000"#), Room { available: 0, full: true });
-    assert_eq!(room(r#""stored":1,"objects":8,"max_avail":4000,"quota_objects":8"#), Room { available: 0, full: true });
+    assert_eq!(
+        room(r#""stored":980,"objects":48,"max_avail":4000,"quota_bytes":1000"#),
+        Room { available: 20, full: false }
+    );
+    assert_eq!(
+        room(r#""stored":9830470,"objects":8,"max_avail":4000,"quota_bytes":1000"#),
+        Room { available: 0, full: true }
+    );
+    assert_eq!(
+        room(r#""stored":1,"objects":8,"max_avail":4000,"quota_objects":8"#),
+        Room { available: 0, full: true }
+    );
     assert_eq!(room(r#""stored":1,"objects":8,"max_avail":0"#), Room { available: 0, full: true });
 }
 

@@ -55,7 +55,10 @@ fn a_snapshot_is_deleted_but_not_a_protected_one() {
 }
 
 fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {
-    it.clone_image(&it.call, &NewClone { from: &it.spot, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout })
+    it.clone_image(
+        &it.call,
+        &NewClone { from: &it.spot, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout },
+    )
 }
 
 #[test]
@@ -70,7 +73,11 @@ fn a_clone_is_of_version_2_and_may_go_elsewhere() {
     it.fails(CLONE, 2, "rbd: clone error: (2) No such file or directory\n");
     assert_eq!(go(&Layout::default()).unwrap(), None);
     it.fails(CLONE, 22, "rbd: clone error: (22) Invalid argument\n");
-    assert_error(go(&Layout::default()), Kind::InvalidArgument, &["clone vms/web@s1 to vms/team/copy", "refuses this layout"]);
+    assert_error(
+        go(&Layout::default()),
+        Kind::InvalidArgument,
+        &["clone vms/web@s1 to vms/team/copy", "refuses this layout"],
+    );
 }
 
 #[test]
@@ -78,12 +85,16 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     let it = Fixture::new();
     let go = |layout: &Layout| copy(&it, layout);
     it.fails(CLONE, 2, NO_NAMESPACE);
-    assert_error(go(&Layout::default()), Kind::InvalidArgument, &["rbd namespace create --pool vms --namespace team"]);
+    assert_error(
+        go(&Layout::default()),
+        Kind::InvalidArgument,
+        &["rbd namespace create --pool vms --namespace team"],
+    );
     it.fails(CLONE, 2, NO_POOL);
     assert_error(go(&Layout::default()), Kind::Precondition, &["ceph osd pool create vms"]);
     let layout = Layout { data_pool: Some("ec".into()), ..Layout::default() };
-    let said =
-        "librbd::image::CreateRequest: validate_data_pool: data pool ec does not exist\n\nrbd: clone error: (2) No such …\n";
+    let said = "librbd::image::CreateRequest: validate_data_pool: data pool ec does not exist\n\nrbd: clone \
+                error: (2) No such …\n";
     it.fails(&format!("{CLONE} --data-pool=ec"), 2, said);
     assert_error(go(&layout), Kind::InvalidArgument, &["no pool \"ec\""]);
 }
@@ -96,7 +107,11 @@ fn flatten_can_be_broken_off() {
     it.prints(flatten, "");
     assert_eq!(go().unwrap(), Changed::Done);
     assert!(it.was(Class::Breakable));
-    it.fails(flatten, 22, "librbd::Operations: image has no parent\n\nrbd: flatten error: (22) Invalid argument\n");
+    it.fails(
+        flatten,
+        22,
+        "librbd::Operations: image has no parent\n\nrbd: flatten error: (22) Invalid argument\n",
+    );
     assert_eq!(go().unwrap(), Changed::Done, "a repeat");
     it.fails(flatten, 2, NO_IMAGE);
     assert_eq!(go().unwrap(), Changed::Absent);

@@ -15,9 +15,18 @@ fn an_image_is_moved_to_the_trash_and_taken_back() {
     let go = || it.restore_from_trash(&it.call, &it.team, ID, "web");
     it.prints(restore, "");
     assert_eq!(go().unwrap(), Renamed::Done);
-    it.fails(restore, 2, "librbd::api::Trash: restore: error getting image id …\n\nrbd: error: image does not exist in trash\n");
+    it.fails(
+        restore,
+        2,
+        "librbd::api::Trash: restore: error getting image id …\n\nrbd: error: image does \
+                          not exist in trash\n",
+    );
     assert_eq!(go().unwrap(), Renamed::Absent);
-    it.fails(restore, 17, "rbd: error: an image with the same name already exists, try again with a different name\n");
+    it.fails(
+        restore,
+        17,
+        "rbd: error: an image with the same name already exists, try again with a different name\n",
+    );
     assert_eq!(go().unwrap(), Renamed::Taken);
 }
 
@@ -25,7 +34,8 @@ fn an_image_is_moved_to_the_trash_and_taken_back() {
 fn the_trash_says_what_librbd_moved_there() {
     let it = Fixture::new();
     let printed = r#"[{"id":"10d95d6456b2","name":"t-full","source":"USER_PARENT","deleted_at":"Sat Nov 21 08:29:19 2026",
-        "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
+        "status":"expired at Sat Nov 21 08:29:19 \
+                  2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
     it.prints("rbd trash ls --all --format=json --long --pool=vms", printed);
     let item = |name: &str, id: &str, by_clones| Trashed { name: name.into(), id: id.into(), by_clones };
     let expected = [item("t-full", "10d95d6456b2", true), item("t-c1", ID, false)];
@@ -36,7 +46,11 @@ fn the_trash_says_what_librbd_moved_there() {
 fn an_entry_without_its_image_is_purged_for_the_list_to_be_told() {
     let it = Fixture::new();
     let long = "rbd trash ls --all --format=json --long --pool=vms";
-    it.fails(long, 2, "librbd::image::OpenRequest: failed to …\n\nrbd: trash list: (2) No such file or directory\n");
+    it.fails(
+        long,
+        2,
+        "librbd::image::OpenRequest: failed to …\n\nrbd: trash list: (2) No such file or directory\n",
+    );
     it.prints("rbd trash ls --all --format=json --pool=vms", r#"[{"id":"118b7b3d6f7d","name":"web"}]"#);
     let info = "rbd info --format=json --pool=vms --image-id=118b7b3d6f7d";
     it.fails(info, 2, "rbd: error opening image with id 118b7b3d6f7d: (2) No such file or directory\n");
@@ -54,7 +68,11 @@ fn a_purge_is_never_broken_off() {
     assert_eq!(go().unwrap(), Removed::Gone);
     assert!(it.was(Class::Unbounded));
     // As it was seen: the log came between the words.
-    it.fails(rm, 2, "rbd: remove error: librbd::api::Trash: remove: error getting …\n\n(2) No such file or directory\n");
+    it.fails(
+        rm,
+        2,
+        "rbd: remove error: librbd::api::Trash: remove: error getting …\n\n(2) No such file or directory\n",
+    );
     assert_eq!(go().unwrap(), Removed::Absent);
     it.fails(rm, 117, "rbd: error: image not fully moved to trash.\n");
     assert_eq!(go().unwrap(), Removed::Absent);
@@ -73,7 +91,11 @@ fn the_manager_purges_where_it_takes_tasks() {
     assert_eq!(go().unwrap(), Handed::Over);
     it.fails(task, 2, "Error ENOENT: [errno 2] RBD image not found (error retrieving image from trash)\n");
     assert_eq!(go().unwrap(), Handed::Absent, "it is purged already");
-    it.fails(task, 13, "Error EACCES: access denied: does your client key have mgr caps? See http://docs.ceph.com/…\n");
+    it.fails(
+        task,
+        13,
+        "Error EACCES: access denied: does your client key have mgr caps? See http://docs.ceph.com/…\n",
+    );
     assert_eq!(go().unwrap(), Handed::NoManager);
     it.fails(task, 22, "no valid command found; 10 closest matches:\nError EINVAL: invalid command\n");
     assert_eq!(go().unwrap(), Handed::NoManager);

@@ -17,7 +17,10 @@ fn a_node_is_usable_with_one_of_the_drivers_there_or_to_be_loaded() {
     let node = bare();
     let refused = node.mapper.usable().unwrap_err();
     let parts = ["modprobe rbd", "/lib/modules", "modprobe nbd"];
-    assert!(refused.kind() == Kind::Precondition && parts.iter().all(|part| refused.message().contains(part)), "{refused}");
+    assert!(
+        refused.kind() == Kind::Precondition && parts.iter().all(|part| refused.message().contains(part)),
+        "{refused}"
+    );
     node.write("sys/module/nbd", &[]);
     node.mapper.usable().unwrap();
     node.runner.lack(Tool::RbdNbd);
