@@ -16,21 +16,21 @@ use crate::backend::{Backend, Backends};
 use crate::clusters::{Clusters, Source};
 use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
-use crate::exec::kernel::Kernel;
 use crate::exec::{Limits, Processes, Tools};
+use crate::grpc::active_calls::Running;
 use crate::grpc::bridge::{Answer, Bridge};
-use crate::grpc::running::Running;
 use crate::grpc::v1::identity::Identity;
 use crate::grpc::{Door, Service, v0_services, v1_services};
 use crate::ids;
 use crate::journal::{Journal, RealDisk};
+use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::locks::Locks;
 use crate::notify::Notifier;
-use crate::pool::Pool;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
 use crate::volume::{Lock, Volumes};
+use crate::workers::Pool;
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);

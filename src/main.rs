@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use cephlet::exec::{HELPER_ARGUMENT, kernel, serve};
+use cephlet::exec::{HELPER_ARGUMENT, serve};
+use cephlet::kernel;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();

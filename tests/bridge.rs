@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use cephlet::error::{Error, Result};
 use cephlet::grpc::Door;
+use cephlet::grpc::active_calls::Running;
 use cephlet::grpc::bridge::{Bridge, Plan};
 use cephlet::grpc::proto::csi_v1 as wire;
-use cephlet::grpc::running::Running;
 use cephlet::grpc::stream::Chunks;
 use cephlet::locks::{Key, Locks};
-use cephlet::pool::{Bulkhead, Load, Pool};
+use cephlet::workers::{Bulkhead, Load, Pool};
 use futures_executor::block_on_stream;
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
 

@@ -133,17 +133,25 @@ fn nobody_ends_the_process_but_main() {
     assert!(strays.is_empty(), "destructors would not run:\n{}", strays.join("\n"));
 }
 
-/// Dependencies point right: `grpc → volume → { backend, journal, locks } → { exec, sys }`.
+/// Dependencies point right: `grpc → volume → { backend, journal, locks } → { kernel, exec, sys }`.
 #[test]
 fn layers_know_only_what_is_below_them() {
-    let layers: [(&str, &[&str]); 7] = [
-        ("sys", &["grpc", "cli", "daemon", "volume", "backend", "journal", "locks", "pool", "exec"]),
-        ("exec", &["grpc", "cli", "daemon", "volume", "backend", "journal", "locks", "pool"]),
-        ("journal", &["grpc", "cli", "daemon", "volume", "backend", "locks", "pool", "exec"]),
-        ("locks", &["grpc", "cli", "daemon", "volume", "backend", "journal", "pool", "exec", "sys"]),
-        ("backend", &["grpc", "cli", "daemon", "volume", "journal", "locks", "pool"]),
-        ("volume", &["grpc", "cli", "daemon", "pool"]),
-        ("grpc", &["cli", "daemon", "journal", "exec"]),
+    let layers: [(&str, &[&str]); 9] = [
+        (
+            "sys",
+            &["grpc", "cli", "daemon", "volume", "backend", "journal", "locks", "workers", "exec", "kernel"],
+        ),
+        ("exec", &["grpc", "cli", "daemon", "volume", "backend", "journal", "locks", "workers", "kernel"]),
+        ("kernel", &["grpc", "cli", "daemon", "volume", "backend", "journal", "locks", "workers"]),
+        ("journal", &["grpc", "cli", "daemon", "volume", "backend", "locks", "workers", "exec", "kernel"]),
+        (
+            "locks",
+            &["grpc", "cli", "daemon", "volume", "backend", "journal", "workers", "exec", "kernel", "sys"],
+        ),
+        ("workers", &["grpc", "cli", "daemon", "volume", "backend", "journal", "locks", "exec", "kernel"]),
+        ("backend", &["grpc", "cli", "daemon", "volume", "journal", "locks", "workers"]),
+        ("volume", &["grpc", "cli", "daemon", "workers"]),
+        ("grpc", &["cli", "daemon", "journal", "exec", "kernel"]),
     ];
     let product = product();
     let knows = |layer: &str, above: &[&str]| -> Vec<String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::syntax::Given;
 use crate::error::Error;
-use crate::volume::requests::Mode;
+use crate::volume::request::Mode;
 
 /// Secrets are a handful of keys; whatever is longer is another file than was meant. In bytes.
 const MOST_SECRETS: u64 = 64 * 1024;

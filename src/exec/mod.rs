@@ -17,13 +17,12 @@
 
 mod command;
 mod error;
-mod gate;
 mod helper;
 mod job;
-pub mod kernel;
 mod reaper;
 mod runner;
 mod scope;
+mod semaphore;
 mod stream;
 mod tools;
 

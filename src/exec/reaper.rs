@@ -15,8 +15,8 @@ use log::{error, info};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::gate::Place;
 use super::job::Job;
+use super::semaphore::Permit;
 use crate::call::Call;
 
 /// A process nobody waits for but the reaper.
@@ -25,9 +25,9 @@ pub(super) struct Orphan {
     pub(super) command: String,
     /// Holds the lock of the volume.
     pub(super) call: Call,
-    /// Kept by healthy work that goes on; what was killed gives its place back, or a few dead disks would
+    /// Kept by healthy work that goes on; what was killed gives its permit back, or a few dead disks would
     /// stop everything.
-    pub(super) _place: Option<Place>,
+    pub(super) _permit: Option<Permit>,
 }
 
 /// The thread that waits, and the way to it.

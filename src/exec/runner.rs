@@ -15,10 +15,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
 use super::command::Input;
-use super::gate::{Entrant, Gate, Place};
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::job::{Event, Job, Start};
 use super::reaper::{Orphan, Reaper};
+use super::semaphore::{Permit, Semaphore, Waiter};
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
 use crate::sys::crash;
@@ -80,8 +80,8 @@ pub struct Processes {
     search_path: OsString,
     limits: Limits,
     helper_program: PathBuf,
-    tool_gate: Arc<Gate>,
-    helper_gate: Arc<Gate>,
+    tools_running: Arc<Semaphore>,
+    helpers_running: Arc<Semaphore>,
     reaper: Reaper,
     /// Can be read from the moment the daemon stops.
     stop: OwnedFd,
@@ -98,7 +98,7 @@ struct Task<'a> {
     command: String,
     class: Class,
     start: Start<'a>,
-    place: Place,
+    permit: Permit,
 }
 
 impl Processes {
@@ -112,8 +112,8 @@ impl Processes {
             search_path: tools.search_path(),
             tools,
             helper_program: PathBuf::from("/proc/self/exe"),
-            tool_gate: Gate::new(limits.tools, limits.change),
-            helper_gate: Gate::new(limits.helpers, limits.change),
+            tools_running: Semaphore::new(limits.tools, limits.change),
+            helpers_running: Semaphore::new(limits.helpers, limits.change),
             reaper: Reaper::start()?,
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stopping: AtomicBool::new(false),
@@ -138,8 +138,8 @@ impl Processes {
     /// [`CommandError::Stopping`].
     pub fn shutdown(&self, deadline: Instant) {
         self.stopping.store(true, Ordering::Release);
-        self.tool_gate.close();
-        self.helper_gate.close();
+        self.tools_running.close();
+        self.helpers_running.close();
         // Nobody reads it, so everybody sees it; EAGAIN would mean that it can be read already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         let mut watched = self.watched.lock();
@@ -223,7 +223,7 @@ impl Processes {
     fn let_run(&self, job: Job, task: Task<'_>) -> CommandError {
         let (call, command, after) = (task.call.clone(), task.command, job.elapsed());
         warn!("call {}: `{command}` (process {}) goes on without its call", call.id(), job.pid());
-        self.reaper.adopt(Orphan { job, command: command.clone(), call, _place: Some(task.place) });
+        self.reaper.adopt(Orphan { job, command: command.clone(), call, _permit: Some(task.permit) });
         self.stopped_or(command, |command| CommandError::StillRunning { command, after })
     }
 
@@ -257,7 +257,7 @@ impl Processes {
                 job,
                 command: command.clone(),
                 call: task.call.clone(),
-                _place: None,
+                _permit: None,
             });
         }
         self.stopped_or(command, |command| CommandError::TimedOut { command, after, reaped, stderr_tail })
@@ -285,7 +285,7 @@ impl Runner for Processes {
         let program = self.tools.path(cmd.tool)?;
         let _watched = Watched::new(self);
         let command = cmd.to_string();
-        let place = self.tool_gate.enter(&Entrant {
+        let permit = self.tools_running.enter(&Waiter {
             call,
             command: &command,
             class: cmd.class,
@@ -293,7 +293,7 @@ impl Runner for Processes {
         })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
-        self.perform(Task { call, command, class: cmd.class, start, place }, &self.tools_started)
+        self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
     }
 
     fn has(&self, tool: Tool) -> Result<(), CommandError> {
@@ -304,11 +304,11 @@ impl Runner for Processes {
 impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
         let _watched = Watched::new(self);
-        let place = self.helper_gate.enter(&Entrant { call, command: step, class, share: None })?;
+        let permit = self.helpers_running.enter(&Waiter { call, command: step, class, share: None })?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, class);
-        let task = Task { call, command: step.to_owned(), class, start, place };
+        let task = Task { call, command: step.to_owned(), class, start, permit };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
 }

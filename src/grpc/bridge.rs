@@ -18,11 +18,11 @@ use protobuf::Message;
 
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::grpc::running::Running;
+use crate::grpc::active_calls::Running;
 use crate::grpc::status;
 use crate::grpc::stream::{Chunks, Stream};
 use crate::locks::{Entry, Guard, Identical, Key, Locks, Turn};
-use crate::pool::{Bulkhead, Job, Pool};
+use crate::workers::{Bulkhead, Job, Pool};
 
 /// A reply, encoded; shared by all callers that asked the same.
 type Bytes = Arc<[u8]>;

@@ -1,9 +1,9 @@
 //! The door: gRPC on a unix socket. Only this module knows grpcio and the generated messages.
 
+pub mod active_calls;
 pub mod bridge;
 pub mod operation;
 pub mod proto;
-pub mod running;
 pub mod status;
 pub mod stream;
 pub mod v0;

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::locks::Identical;
 use crate::volume::Volumes;
-use crate::volume::keys::Hold;
+use crate::volume::lock_keys::Hold;
 
 /// A plan that holds what `hold` says, joins the same request, and hands it to `work`.
 pub fn plan<Q, R>(

@@ -10,10 +10,10 @@ use protobuf::Message;
 
 use crate::call::Call;
 use crate::error::{Error, Result};
+use crate::grpc::active_calls::Running;
 use crate::grpc::bridge::guarded;
-use crate::grpc::running::Running;
 use crate::grpc::status;
-use crate::pool::{Job, Pool};
+use crate::workers::{Job, Pool};
 
 /// The replies of a stream.
 pub type Chunks<R> = Box<dyn Iterator<Item = Result<R>> + Send>;

@@ -4,44 +4,30 @@
 //! operation looks first, then acts, then records, so that the same request after a crash at any step finds
 //! its way to the same answer.
 
-pub mod checks;
-mod create;
-mod delete;
-mod expand;
-mod filesystem;
-mod inspect;
-pub mod keys;
-mod list;
-mod mounts;
-mod node_record;
-mod publish;
-mod publish_to_node;
-mod publish_unstaged;
+mod controller;
+mod intent;
+pub mod lock_keys;
+mod node;
 mod recover;
-pub mod requests;
-mod snapshot;
-mod stage;
-mod stats;
-mod unstage;
+pub mod request;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Backends};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
+use crate::csi::ANOTHER_NODE;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
-use crate::exec::kernel::Kernel;
 use crate::ids::{Place, SnapshotId, VolumeId};
-use crate::journal::{Change, Journal, Table};
+use crate::journal::Journal;
+use crate::kernel::Kernel;
 use crate::layout::Layout;
-use crate::terms::ANOTHER_NODE;
 
-pub use inspect::{Verdict, has_file_system};
-pub use list::Listed;
+pub use controller::inspect::{Verdict, has_file_system};
+pub use controller::list::Listed;
+pub use node::stats::{Amount, Usage};
 pub use recover::Lock;
-pub use stats::{Amount, Usage};
 
 /// Everything the operations stand on.
 pub struct Volumes {
@@ -64,9 +50,6 @@ pub struct Volumes {
     /// What a second target means.
     pub single_node_targets: SingleNodeTargets,
 }
-
-/// Writes an intent down for what is about to be changed.
-type Intend<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 impl std::fmt::Debug for Volumes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -151,36 +134,6 @@ impl Volumes {
         self.backends.at(place)
     }
 
-    /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An
-    /// intent that a crash left behind is seen at the next start.
-    fn intending<T>(&self, operation: Operation, work: impl FnOnce(Intend<'_>) -> Result<T>) -> Result<T> {
-        let begun = RefCell::new(None);
-        let outcome = work(&|subject| {
-            let key = intent_key(operation, subject);
-            self.journal.write(&[Change::put(
-                Table::Intents,
-                key.clone(),
-                node_record::intent(operation, subject)?,
-            )])?;
-            begun.replace(Some(key));
-            Ok(())
-        });
-        if let Some(key) = begun.take() {
-            self.journal.note(&[Change::remove(Table::Intents, key)])?;
-        }
-        outcome
-    }
-
-    /// Takes an intent back that a crash left: its object was asked for again since, and what is answered now
-    /// must hold.
-    fn withdraw(&self, operation: Operation, subject: &str) -> Result<()> {
-        let key = intent_key(operation, subject);
-        match self.journal.get(Table::Intents, &key) {
-            None => Ok(()),
-            Some(_) => self.journal.write(&[Change::remove(Table::Intents, key)]),
-        }
-    }
-
     /// The volume as its backend knows it now.
     fn look_up(
         &self,
@@ -195,10 +148,3 @@ impl Volumes {
             .ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))
     }
 }
-
-/// What an intent is filed under.
-fn intent_key(operation: Operation, subject: &str) -> String {
-    format!("{operation:?} {subject}")
-}
-
-use node_record::Operation;

@@ -19,10 +19,10 @@ use crate::journal::{Change, Table};
 use crate::locks::Key;
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
-use crate::volume::mounts;
-use crate::volume::node_record::{NodeRecord, Target};
-use crate::volume::requests::{DeleteVolume, SnapshotById};
-use crate::volume::unstage::remove_made;
+use crate::volume::node::mounts;
+use crate::volume::node::record::{NodeRecord, Target};
+use crate::volume::node::unstage::remove_made;
+use crate::volume::request::{DeleteVolume, SnapshotById};
 
 /// How long after a failure an interrupted operation is tried again.
 const AGAIN: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cephlet::exec::kernel::rbd::name_key;
 use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::kernel::rbd::name_key;
 use cephlet::sys::rbd::Bus;
 
 use super::rbd::UNCHANGED;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::exec::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::block::Device;
 use crate::sys::copy::Reflink;
 use crate::sys::loopdev::{self, Detached, LoopDevice};

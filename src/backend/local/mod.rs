@@ -47,10 +47,10 @@ use super::{
     Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
 };
 use crate::call::Call;
+use crate::csi::{ANOTHER_NODE, Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::{ANOTHER_NODE, Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
 
 /// The first field of IDs.
 const NAME: &str = "local";

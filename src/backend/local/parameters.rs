@@ -1,8 +1,8 @@
 //! What a volume can be asked for beside its size: the parameters of the local backend.
 
+use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
 use crate::spelling;
-use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 
 /// The backend's own parameter names, for "did you mean".
 const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
@@ -88,8 +88,8 @@ fn unknown(key: &str) -> Error {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::csi::Mode;
     use crate::error::Kind;
-    use crate::terms::Mode;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
         let map = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();

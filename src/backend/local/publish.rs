@@ -3,11 +3,11 @@
 
 use super::Local;
 use super::record::PublishRecord;
-use crate::backend::record::{from_bytes, to_bytes};
+use crate::backend::creation_record::{from_bytes, to_bytes};
 use crate::backend::{Publication, Unpublished};
+use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::terms::Map;
 
 /// The file that is there while the volume is published.
 pub(super) const PUBLISHED: &str = "published";

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::record::{Asked, Use, VERSION};
+use crate::backend::creation_record::{Asked, Use, VERSION};
 use crate::backend::{NewVolume, Publication};
 
 /// A volume.

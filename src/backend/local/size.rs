@@ -8,8 +8,8 @@
 //! capacity and by the condition of volumes). A single volume whose missing blocks alone are more than what
 //! is free now is refused.
 
+use crate::csi::SizeRange;
 use crate::error::{Error, Result};
-use crate::terms::SizeRange;
 
 /// Every size is a multiple of this, in bytes.
 pub(super) const BLOCK: u64 = 4096;

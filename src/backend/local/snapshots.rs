@@ -3,7 +3,7 @@
 use super::Local;
 use super::record::{SnapshotRecord, Time};
 use super::store::RECORD;
-use crate::backend::record::{VERSION, from_bytes, to_bytes};
+use crate::backend::creation_record::{VERSION, from_bytes, to_bytes};
 use crate::backend::{Begin, Deleted, NewSnapshot, Part, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::{Error, Result};

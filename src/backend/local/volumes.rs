@@ -10,12 +10,12 @@ use super::publish::PUBLISHED;
 use super::record::{PublishRecord, VolumeRecord};
 use super::size;
 use super::store::{Locked, RECORD, Shelf, is_name};
-use crate::backend::record::{from_bytes, to_bytes};
+use crate::backend::creation_record::{from_bytes, to_bytes};
 use crate::backend::{Begin, BeginWith, Condition, Deleted, NewVolume, Origin, Part, Volume};
 use crate::call::Call;
+use crate::csi::{Map, SizeRange};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::terms::{Map, SizeRange};
 
 /// What lies under a volume's name. What cannot be read is kept as the text that says so.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use super::parameters::Settings;
 use super::volumes::GRAIN;
 use crate::backend::Capacity;
 use crate::call::Call;
+use crate::csi::Map;
 use crate::error::Result;
 use crate::secrets::Secrets;
-use crate::terms::Map;
 
 impl Rbd {
     /// What the pool that takes the data still takes: copies taken off, quota included. Images take what is

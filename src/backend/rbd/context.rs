@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use super::node::Mounter;
 use super::tool::Info;
 use super::volumes::Found;
+use crate::csi::{CONTEXT_KEY, Map};
 use crate::error::{Error, Result};
-use crate::terms::{CONTEXT_KEY, Map};
 
 const IMAGE_ID: &str = "imageId";
 const IMAGE_FEATURES: &str = "imageFeatures";

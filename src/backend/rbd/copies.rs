@@ -26,9 +26,9 @@ use super::volumes::{ATTEMPTS, Wanted, size_of_new};
 use super::{Rbd, names};
 use crate::backend::{Begin, Origin};
 use crate::call::Call;
+use crate::csi::SizeRange;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
-use crate::terms::SizeRange;
 
 /// How metadata keys begin that limit an image.
 const LIMIT: &str = "conf_rbd_qos_";
@@ -225,7 +225,7 @@ impl Rbd {
             match self.tool.take_snapshot(call, spot, image, snapshot)? {
                 Some(Made::New) => return Ok(true),
                 Some(Made::Taken) => {
-                    drop(self.tool.remove_snapshot(call, spot, Image::Named(image), snapshot)?)
+                    self.tool.remove_snapshot(call, spot, Image::Named(image), snapshot)?;
                 }
                 None => return Ok(false),
             }

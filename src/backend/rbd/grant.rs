@@ -12,9 +12,9 @@
 //! be given twice.
 
 use crate::backend::Publication;
+use crate::csi::{Access, Mode};
 use crate::error::{Error, Result};
 use crate::ids;
-use crate::terms::{Access, Mode};
 
 use super::tool::{Hold, Holder};
 

@@ -4,10 +4,10 @@ use super::Rbd;
 use super::parameters;
 use super::tool::Changed;
 use crate::call::Call;
+use crate::csi::Map;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-use crate::terms::Map;
 
 impl Rbd {
     pub(super) fn modify_volume(

@@ -9,9 +9,9 @@ use super::volumes::Found;
 use super::{Rbd, names, pools};
 use crate::backend::{Part, Volume};
 use crate::call::Call;
+use crate::csi::Source;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
-use crate::terms::Source;
 
 /// How the names of volumes begin, and how many digits follow.
 const VOLUME: (&str, usize) = ("csi-vol-", 32);

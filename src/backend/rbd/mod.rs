@@ -76,10 +76,10 @@ use super::{
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
+use crate::csi::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
 
 /// The first field of IDs.
 const NAME: &str = "rbd";

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use super::node::Mounter;
 use super::tool::Layout;
+use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
 use crate::spelling;
-use crate::terms::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
 
 /// The parameters of a volume.
 pub const PARAMETERS: [&str; 12] = [

@@ -12,10 +12,10 @@ use super::tool::{Image, Info, Lockable, Spot, Taken, Watcher};
 use super::volumes::Found;
 use crate::backend::Publication;
 use crate::call::Call;
+use crate::csi::{Capability, Map};
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::{Capability, Map};
 
 /// A node's claim to a volume.
 struct Claim<'a> {

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::parameters::Settings;
 use crate::backend::NewVolume;
-use crate::backend::record::{Asked, VERSION, from_bytes, to_bytes};
+use crate::backend::creation_record::{Asked, VERSION, from_bytes, to_bytes};
+use crate::csi::Map;
 use crate::error::{Error, Result};
-use crate::terms::Map;
 
 /// The key in the image's metadata. Keys without a leading dot are mirrored by rbd-mirror.
 pub(super) const KEY: &str = "cephlet.request";

@@ -8,10 +8,10 @@ use super::tool::Spot;
 use super::{NAME, Rbd};
 use crate::backend::ceph::Access;
 use crate::clusters::Cluster;
+use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
-use crate::terms::Map;
 
 /// The pool that the rbd tool takes when none is named.
 const USUAL_POOL: &str = "rbd";

@@ -10,13 +10,13 @@ use super::Rbd;
 use super::parameters::Settings;
 use super::record::{self, Record};
 use super::tool::{Image, Info, Made, NewImage, Spot};
-use crate::backend::record::Origin as RecordedOrigin;
+use crate::backend::creation_record::Origin as RecordedOrigin;
 use crate::backend::{Begin, NewVolume, Volume};
 use crate::call::Call;
+use crate::csi::{Map, SizeRange, Source};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-use crate::terms::{Map, SizeRange, Source};
 
 /// What a volume gets that was asked for without a size, in bytes.
 const USUAL_SIZE: u64 = 1 << 30;

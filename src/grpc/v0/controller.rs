@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode, not_served, plan};
-use crate::volume::keys::Hold;
-use crate::volume::requests::{
+use crate::volume::lock_keys::Hold;
+use crate::volume::request::{
     CreateVolume, DeleteVolume, GetCapacity, Map, Page, PublishToNode, TopologyRequirement,
     UnpublishFromNode, Validate,
 };

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use protobuf::MessageField;
 
+use crate::csi::FS_TYPE;
 use crate::error::{Error, Result};
 use crate::grpc::proto::csi as wire;
 use crate::secrets::Secrets;
-use crate::terms::FS_TYPE;
-use crate::volume::checks;
-use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange};
+use crate::volume::request::validate;
+use crate::volume::request::{Access, Capability, Map, Mode, SizeRange};
 
 /// The versions that are served: major, minor, patch.
 pub const VERSIONS: [(u32, u32, u32); 1] = [(0, 1, 0)];
@@ -30,7 +30,7 @@ pub fn version(version: &MessageField<wire::Version>) -> Result<()> {
 /// A map in the order of its keys, within its limit.
 pub fn map(field: &str, pairs: HashMap<String, String>) -> Result<Map> {
     let map = pairs.into_iter().collect();
-    checks::map(field, &map).map(|()| map)
+    validate::map(field, &map).map(|()| map)
 }
 
 /// The secrets of this protocol, hidden from here on. Not even a key that is wrong is repeated: it may be a
@@ -43,12 +43,12 @@ pub fn credentials(pairs: HashMap<String, String>) -> Result<Secrets> {
         ));
     }
     let secrets = pairs.into_iter().collect();
-    checks::secrets("user_credentials", &secrets).map(|()| secrets)
+    validate::secrets("user_credentials", &secrets).map(|()| secrets)
 }
 
 /// A node's ID, which has no limit of its own here.
 pub fn node_id(text: String) -> Result<String> {
-    checks::optional_text("node_id", &text).map(|()| text)
+    validate::optional_text("node_id", &text).map(|()| text)
 }
 
 /// A size range; one that is not there says nothing, one that is there has to say something.

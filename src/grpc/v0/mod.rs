@@ -28,7 +28,7 @@ use crate::grpc::bridge::Plan;
 use crate::grpc::operation;
 use crate::locks::Identical;
 use crate::volume::Volumes;
-use crate::volume::keys::Hold;
+use crate::volume::lock_keys::Hold;
 
 /// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
 /// through v1 is another.
@@ -61,7 +61,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::requests::GetVolume;
+    use crate::volume::request::GetVolume;
 
     #[test]
     fn a_request_is_joined_by_its_own_protocol_only() {

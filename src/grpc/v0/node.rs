@@ -10,7 +10,7 @@ use crate::grpc::operation::path;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, not_served, plan};
 use crate::volume::Volumes;
-use crate::volume::requests::{PublishUnstaged, Unpublish};
+use crate::volume::request::{PublishUnstaged, Unpublish};
 
 /// Gives volumes to consumers on this node.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use crate::grpc::bridge::Plan;
 use crate::grpc::operation::plan;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
-use crate::volume::keys::Hold;
-use crate::volume::requests::{
+use crate::volume::lock_keys::Hold;
+use crate::volume::request::{
     CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify, Page,
     PublishToNode, SnapshotById, UnpublishFromNode, Validate,
 };

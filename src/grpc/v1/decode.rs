@@ -8,7 +8,7 @@ use protobuf::MessageField;
 use crate::error::{Error, Result};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::secrets::Secrets;
-use crate::volume::requests::{Access, Capability, Map, Mode, SizeRange, Source, TopologyRequirement};
+use crate::volume::request::{Access, Capability, Map, Mode, SizeRange, Source, TopologyRequirement};
 
 /// A map in the order of its keys.
 pub fn map(pairs: HashMap<String, String>) -> Map {

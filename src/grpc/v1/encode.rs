@@ -8,7 +8,7 @@ use protobuf::well_known_types::timestamp::Timestamp;
 use crate::backend::{Condition, Snapshot, Volume};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Usage;
-use crate::volume::requests::{Access, Capability, Map, Source};
+use crate::volume::request::{Access, Capability, Map, Source};
 
 /// A size in bytes as the wire has it. Sizes beyond it are refused long before.
 pub fn bytes(size: u64) -> i64 {

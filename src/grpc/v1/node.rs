@@ -10,7 +10,7 @@ use crate::grpc::operation::{path, plan};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Volumes;
-use crate::volume::requests::{NodeExpand, Publish, Stage, Stats, Unpublish, Unstage};
+use crate::volume::request::{NodeExpand, Publish, Stage, Stats, Unpublish, Unstage};
 
 /// Makes volumes ready on this node and gives them to consumers.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl wire::Node for Node {
             .iter()
             .filter_map(|backend| backend.topology())
             .flatten()
-            .collect::<crate::volume::requests::Map>();
+            .collect::<crate::volume::request::Map>();
         let accessible_topology = match segments.is_empty() {
             true => MessageField::none(),
             false => MessageField::some(encode::topology(segments)),

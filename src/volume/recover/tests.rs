@@ -11,16 +11,16 @@ use crate::backend::rbd::fake::FakeCluster;
 use crate::backend::rbd::tests::{ONE, controller, wanted};
 use crate::backend::{Backends, Publication};
 use crate::config::{Config, Role};
+use crate::csi::{Access, Map, Mode, TopologyRequirement};
 use crate::error::Error;
 use crate::exec::fake::{FakeHelper, FakeRunner};
-use crate::exec::kernel::Kernel;
 use crate::journal::Journal;
 use crate::journal::ram::RamDisk;
+use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::secrets::Secrets;
-use crate::terms::{Access, Map, Mode, TopologyRequirement};
-use crate::volume::node_record::Staging;
-use crate::volume::requests::{Capability, CreateSnapshot, CreateVolume};
+use crate::volume::node::record::Staging;
+use crate::volume::request::{Capability, CreateSnapshot, CreateVolume};
 
 const MIB: u64 = 1 << 20;
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 use crate::backend::{Deleted, Device, NodeContext, Publication};
-use crate::exec::kernel::{Kernel, handle};
 use crate::exec::{Class, CommandError, Helper};
+use crate::kernel::{Kernel, handle};
 use crate::sys::mount::{self, Options};
 use crate::sys::scratch::{in_private_mounts, mkfs};
 

@@ -26,11 +26,11 @@ use super::loops::Loops;
 use super::store::Locked;
 use crate::backend::{Backend, Deleted, Deletion, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
+use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
 use crate::secrets::Secrets;
 use crate::sys::loopdev::LoopDevice;
-use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const NODE: &str = "node7";

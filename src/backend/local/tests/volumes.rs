@@ -5,8 +5,8 @@ use std::sync::Barrier;
 
 use super::*;
 use crate::backend::Deleted;
+use crate::csi::TopologyRequirement;
 use crate::ids::{Place, VolumeId};
-use crate::terms::TopologyRequirement;
 
 #[test]
 fn a_new_volume_is_sparse_private_and_found_by_its_id() {

@@ -3,8 +3,8 @@
 use super::{Image, MapOptions, Mapper, Wanted, features};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::exec::kernel::rbd::ImageToMap;
 use crate::exec::{Class, Cmd, Tool};
+use crate::kernel::rbd::ImageToMap;
 use crate::sys::byte_lock::ByteLock;
 
 impl Mapper {

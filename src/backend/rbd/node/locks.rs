@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::{Image, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::exec::kernel::rbd::{lock_key, name_key};
+use crate::kernel::rbd::{lock_key, name_key};
 use crate::sys::byte_lock::{self, ByteLock};
 use crate::sys::file;
 

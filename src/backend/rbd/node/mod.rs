@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
-use crate::exec::kernel::Kernel;
+use crate::kernel::Kernel;
 use crate::sys::block;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;

@@ -15,8 +15,8 @@ use super::*;
 use crate::clusters::{Credentials, Monitor};
 use crate::error::Kind;
 use crate::exec::fake::{FakeHelper, FakeRunner};
-use crate::exec::kernel::rbd::name_key;
 use crate::exec::{Cmd, CommandError, Output, Tool};
+use crate::kernel::rbd::name_key;
 use crate::secrets::Secret;
 use crate::sys::byte_lock::ByteLock;
 

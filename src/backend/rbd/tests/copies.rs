@@ -23,7 +23,7 @@ impl Scene {
         let cluster = FakeCluster::new();
         let rbd = controller(&cluster, ONE);
         let mut new = wanted("source", GIB, None);
-        new.parameters.insert(crate::terms::FS_TYPE.into(), "xfs".into());
+        new.parameters.insert(crate::csi::FS_TYPE.into(), "xfs".into());
         let source = create(&rbd, &new).unwrap().id;
         cluster.write(&cluster.spot(), &source.object, "old");
         let snap = snapshot(&rbd, &source, "snap").unwrap().id;

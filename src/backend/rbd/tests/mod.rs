@@ -26,12 +26,12 @@ use super::node::Mapper;
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters, Credentials};
+use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::Result;
 use crate::exec::fake::{FakeHelper, FakeRunner};
-use crate::exec::kernel::Kernel;
 use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
+use crate::kernel::Kernel;
 use crate::secrets::{Secret, Secrets};
-use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source};
 
 pub(super) const GIB: u64 = 1 << 30;
 /// What a command may take.

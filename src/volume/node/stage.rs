@@ -7,15 +7,16 @@ use std::path::Path;
 
 use crate::backend::{Backend, Device, NodeContext};
 use crate::call::Call;
+use crate::csi::CONTEXT_KEY;
 use crate::error::{Error, Kind, Result};
-use crate::exec::kernel::MountSpec;
 use crate::ids::VolumeId;
+use crate::kernel::MountSpec;
 use crate::secrets::Secrets;
-use crate::terms::CONTEXT_KEY;
-use crate::volume::mounts::{self, Mounted};
-use crate::volume::node_record::{self, NodeRecord, Staging};
-use crate::volume::requests::{Access, Capability, Mode, Stage};
-use crate::volume::{Volumes, filesystem};
+use crate::volume::Volumes;
+use crate::volume::node::filesystem;
+use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::node::record::{self, NodeRecord, Staging};
+use crate::volume::request::{Access, Capability, Mode, Stage};
 
 impl Volumes {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
@@ -49,7 +50,7 @@ impl Volumes {
     /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from
     /// the node, whose only word of it is the record that this volume needs; while it is mounted at one of
     /// its paths, it is not.
-    pub(super) fn release_predecessor(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
+    pub(crate) fn release_predecessor(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
         let Some(record) = self.predecessor(id)? else { return Ok(()) };
         let mounts = mounts::read()?;
         let is_mounted =
@@ -71,14 +72,14 @@ impl Volumes {
     }
 
     /// The device of the volume, which may be attached already.
-    pub(super) fn device_for(
+    pub(crate) fn device_for(
         &self,
         call: &Call,
         backend: &dyn Backend,
         id: &VolumeId,
         context: &NodeContext<'_>,
     ) -> Result<Device> {
-        let writes = !(context.read_only || node_record::is_read_only(context.capability));
+        let writes = !(context.read_only || record::is_read_only(context.capability));
         match backend.attached(id)? {
             Some(device) if !(device.read_only && writes) => Ok(device),
             _ => backend.attach(call, id, context),
@@ -87,7 +88,7 @@ impl Volumes {
 
     /// The file system to use: as the request says, else as the volume was made for. An orchestrator that
     /// skips the controller does not bring what the volume was made for.
-    pub(super) fn fs_type_for(
+    pub(crate) fn fs_type_for(
         &self,
         call: &Call,
         backend: &dyn Backend,
@@ -114,13 +115,13 @@ impl Volumes {
         before: Option<NodeRecord>,
     ) -> Result<NodeRecord> {
         let capability = &request.capability;
-        let read_only = node_record::is_read_only(capability);
+        let read_only = record::is_read_only(capability);
         let staging = Staging { path: request.staging_path.clone(), mode: capability.mode, read_only };
         let mut record = match before {
             None => self.first_record(id, &context_of(request), fs_type),
             Some(record) => record,
         };
-        admit(id, &record, &node_record::shared_access(capability, fs_type), read_only, &staging.path)?;
+        admit(id, &record, &record::shared_access(capability, fs_type), read_only, &staging.path)?;
         match record.stagings.iter().find(|present| present.path == staging.path) {
             Some(present) if *present == staging => {}
             Some(present) => {
@@ -138,11 +139,11 @@ impl Volumes {
     }
 
     /// The record of a volume that is not in use on this node yet. Nobody has it in it.
-    pub(super) fn first_record(&self, id: &VolumeId, context: &NodeContext<'_>, fs_type: &str) -> NodeRecord {
+    pub(crate) fn first_record(&self, id: &VolumeId, context: &NodeContext<'_>, fs_type: &str) -> NodeRecord {
         NodeRecord {
             volume_id: id.to_string(),
             boot_id: self.boot_id.clone(),
-            access: node_record::shared_access(context.capability, fs_type),
+            access: record::shared_access(context.capability, fs_type),
             // Several nodes may have it mounted: not even the journal may be replayed.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             stagings: Vec::new(),
@@ -152,7 +153,7 @@ impl Volumes {
     }
 
     /// Mounts the device once, below the runtime directory. A block volume needs no mount.
-    pub(super) fn mount_device(
+    pub(crate) fn mount_device(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -232,7 +233,7 @@ fn context_of(request: &Stage) -> NodeContext<'_> {
 }
 
 /// Whether the volume, as it is in use on this node, can also be used like this at `path`.
-pub(super) fn admit(
+pub(crate) fn admit(
     id: &VolumeId,
     record: &NodeRecord,
     access: &Access,
@@ -259,7 +260,7 @@ pub(super) fn admit(
 /// node (only files, directories and links are protected, fs/namei.c, sb_permission), so the device itself
 /// has to refuse.
 fn reads_a_device(capability: &Capability) -> bool {
-    capability.access == Access::Block && node_record::is_read_only(capability)
+    capability.access == Access::Block && record::is_read_only(capability)
 }
 
 /// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.

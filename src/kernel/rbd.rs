@@ -13,9 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::serve::{Answer, During};
-use super::{Class, Failure, Kernel, Reply as AnyReply, Request as AnyRequest, hint, unexpected};
+use super::{Failure, Kernel, Reply as AnyReply, Request as AnyRequest, hint, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::block::Device;
 use crate::sys::keyring::{add_ceph_key, parse_base64};
@@ -111,7 +112,7 @@ pub fn name_key(pool: &str, namespace: &str, name: &str) -> u64 {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(crate) enum Request {
     Map { image: ImageToMap },
     Unmap { image: MappedImage },
     Refresh { image: MappedImage },
@@ -119,7 +120,7 @@ pub(super) enum Request {
 
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Mapped(MappedImage),
     /// False: somebody has it open.
     Unmapped(bool),
@@ -229,7 +230,7 @@ fn explain_map(error: Error, image: &ImageToMap) -> Error {
 }
 
 /// Serves one request.
-pub(super) fn serve(request: &Request) -> Answer<Reply> {
+pub(crate) fn serve(request: &Request) -> Answer<Reply> {
     let bus = Bus::default();
     match request {
         Request::Map { image } => map(&bus, image).map(Reply::Mapped),

@@ -3,11 +3,12 @@
 //! Every protocol converts its messages into these types; nothing behind them knows which protocol asked. Two
 //! requests are the same exactly when they compare equal, secrets included.
 
+pub mod validate;
+
 use crate::error::Result;
 use crate::secrets::Secrets;
-use crate::volume::checks;
 
-pub use crate::terms::{Access, Capability, Map, Mode, SizeRange, Source, TopologyRequirement};
+pub use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source, TopologyRequirement};
 
 /// Declares a request: a struct whose `checked` runs its checks and gives it back.
 macro_rules! request {
@@ -48,14 +49,14 @@ request! {
         /// Where it must be reachable.
         topology: TopologyRequirement,
     } check |it| {
-        checks::name("name", &it.name)?;
-        checks::capabilities(&it.capabilities)?;
-        checks::size(&it.size)?;
-        checks::map("parameters", &it.parameters)?;
-        checks::map("mutable_parameters", &it.mutable_parameters)?;
-        checks::secrets("secrets", &it.secrets)?;
-        checks::source(it.source.as_ref())?;
-        checks::topology(&it.topology)?;
+        validate::name("name", &it.name)?;
+        validate::capabilities(&it.capabilities)?;
+        validate::size(&it.size)?;
+        validate::map("parameters", &it.parameters)?;
+        validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
+        validate::source(it.source.as_ref())?;
+        validate::topology(&it.topology)?;
     }
 }
 
@@ -69,8 +70,8 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -90,11 +91,11 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::node_id("node_id", &it.node_id)?;
-        checks::capability(&it.capability)?;
-        checks::secrets("secrets", &it.secrets)?;
-        checks::map("volume_context", &it.volume_context)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::node_id("node_id", &it.node_id)?;
+        validate::capability(&it.capability)?;
+        validate::secrets("secrets", &it.secrets)?;
+        validate::map("volume_context", &it.volume_context)?;
     }
 }
 
@@ -108,9 +109,9 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::optional_node_id("node_id", &it.node_id)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::optional_node_id("node_id", &it.node_id)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -130,12 +131,12 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::capabilities(&it.capabilities)?;
-        checks::map("volume_context", &it.volume_context)?;
-        checks::map("parameters", &it.parameters)?;
-        checks::map("mutable_parameters", &it.mutable_parameters)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::capabilities(&it.capabilities)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::map("parameters", &it.parameters)?;
+        validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -147,7 +148,7 @@ request! {
         /// Where the page before ended; empty for the first.
         token: String,
     } check |it| {
-        checks::optional_text("starting_token", &it.token)?;
+        validate::optional_text("starting_token", &it.token)?;
     }
 }
 
@@ -163,9 +164,9 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::optional_text("source_volume_id", &it.source_volume_id)?;
-        checks::optional_text("snapshot_id", &it.snapshot_id)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::optional_text("source_volume_id", &it.source_volume_id)?;
+        validate::optional_text("snapshot_id", &it.snapshot_id)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -179,9 +180,9 @@ request! {
         /// Volumes reachable from here; None for anywhere.
         topology: Option<Map>,
     } check |it| {
-        it.capabilities.iter().try_for_each(checks::capability)?;
-        checks::map("parameters", &it.parameters)?;
-        it.topology.as_ref().map_or(Ok(()), |segments| checks::map("accessible_topology", segments))?;
+        it.capabilities.iter().try_for_each(validate::capability)?;
+        validate::map("parameters", &it.parameters)?;
+        it.topology.as_ref().map_or(Ok(()), |segments| validate::map("accessible_topology", segments))?;
     }
 }
 
@@ -197,10 +198,10 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("source_volume_id", &it.source_volume_id)?;
-        checks::name("name", &it.name)?;
-        checks::map("parameters", &it.parameters)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("source_volume_id", &it.source_volume_id)?;
+        validate::name("name", &it.name)?;
+        validate::map("parameters", &it.parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -212,8 +213,8 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("snapshot_id", &it.snapshot_id)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("snapshot_id", &it.snapshot_id)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -229,10 +230,10 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::wanted_size(&it.size)?;
-        it.capability.as_ref().map_or(Ok(()), checks::capability)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::wanted_size(&it.size)?;
+        it.capability.as_ref().map_or(Ok(()), validate::capability)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -242,7 +243,7 @@ request! {
         /// The volume.
         volume_id: String,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume_id)?;
     }
 }
 
@@ -256,9 +257,9 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::map("mutable_parameters", &it.mutable_parameters)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -278,12 +279,12 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::path("staging_target_path", &it.staging_path)?;
-        checks::capability(&it.capability)?;
-        checks::map("publish_context", &it.publish_context)?;
-        checks::map("volume_context", &it.volume_context)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("staging_target_path", &it.staging_path)?;
+        validate::capability(&it.capability)?;
+        validate::map("publish_context", &it.publish_context)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -295,8 +296,8 @@ request! {
         /// Where it was staged.
         staging_path: String,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::path("staging_target_path", &it.staging_path)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("staging_target_path", &it.staging_path)?;
     }
 }
 
@@ -320,14 +321,14 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::path("target_path", &it.target_path)?;
-        checks::optional_path("staging_target_path", &it.staging_path)?;
-        checks::apart(&it.staging_path, &it.target_path)?;
-        checks::capability(&it.capability)?;
-        checks::map("publish_context", &it.publish_context)?;
-        checks::map("volume_context", &it.volume_context)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("target_path", &it.target_path)?;
+        validate::optional_path("staging_target_path", &it.staging_path)?;
+        validate::apart(&it.staging_path, &it.target_path)?;
+        validate::capability(&it.capability)?;
+        validate::map("publish_context", &it.publish_context)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -349,12 +350,12 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::path("target_path", &it.target_path)?;
-        checks::capability(&it.capability)?;
-        checks::map("publish_context", &it.publish_context)?;
-        checks::map("volume_context", &it.volume_context)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("target_path", &it.target_path)?;
+        validate::capability(&it.capability)?;
+        validate::map("publish_context", &it.publish_context)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -368,9 +369,9 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::path("target_path", &it.target_path)?;
-        checks::secrets("secrets", &it.secrets)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("target_path", &it.target_path)?;
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -382,8 +383,8 @@ request! {
         /// A path it is staged or published at.
         volume_path: String,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::known_path("volume_path", &it.volume_path)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::known_path("volume_path", &it.volume_path)?;
     }
 }
 
@@ -399,9 +400,9 @@ request! {
         /// How it is used, if that is known.
         capability: Option<Capability>,
     } check |it| {
-        checks::id("volume_id", &it.volume_id)?;
-        checks::known_path("volume_path", &it.volume_path)?;
-        checks::size(&it.size)?;
-        it.capability.as_ref().map_or(Ok(()), checks::capability)?;
+        validate::id("volume_id", &it.volume_id)?;
+        validate::known_path("volume_path", &it.volume_path)?;
+        validate::size(&it.size)?;
+        it.capability.as_ref().map_or(Ok(()), validate::capability)?;
     }
 }

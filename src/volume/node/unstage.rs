@@ -12,9 +12,9 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Volumes;
-use crate::volume::mounts::{self, Mounted};
-use crate::volume::node_record::{NodeRecord, Target};
-use crate::volume::requests::{Access, Unpublish, Unstage};
+use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::node::record::{NodeRecord, Target};
+use crate::volume::request::{Access, Unpublish, Unstage};
 
 impl Volumes {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
@@ -29,7 +29,7 @@ impl Volumes {
         self.remove_target(call, &id, &request.target_path, &request.secrets)
     }
 
-    pub(super) fn remove_staging(
+    pub(crate) fn remove_staging(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -46,7 +46,7 @@ impl Volumes {
         self.release(call, id, record, secrets)
     }
 
-    pub(super) fn remove_target(
+    pub(crate) fn remove_target(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -63,7 +63,7 @@ impl Volumes {
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
-    pub(super) fn release(
+    pub(crate) fn release(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -89,7 +89,7 @@ impl Volumes {
 
     /// The record without the publishings that were broken off before anything was mounted, but for the one
     /// that `is_asked_again`; None if nobody is left, and then the device is taken from the node.
-    pub(super) fn still_in_use(
+    pub(crate) fn still_in_use(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -126,7 +126,7 @@ impl Volumes {
 
 /// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and
 /// stays.
-pub(super) fn remove_made(target: &Target, access: &Access) -> Result<()> {
+pub(crate) fn remove_made(target: &Target, access: &Access) -> Result<()> {
     if !target.made {
         return Ok(());
     }

@@ -9,9 +9,9 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
-use crate::volume::mounts::{self, Mounted};
-use crate::volume::node_record::{self, NodeRecord, Target};
-use crate::volume::requests::{Access, Mode, Publish};
+use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::node::record::{self, NodeRecord, Target};
+use crate::volume::request::{Access, Mode, Publish};
 
 impl Volumes {
     /// Binds the staged volume, or its device, to the target path.
@@ -70,7 +70,7 @@ impl Volumes {
                 "volume {id} is staged as a {is} and cannot be published as a {asked}"
             )));
         }
-        if staging.read_only && !request.read_only && !node_record::is_read_only(&request.capability) {
+        if staging.read_only && !request.read_only && !record::is_read_only(&request.capability) {
             return Err(Error::precondition(format!(
                 "volume {id} is staged read-only at {} and cannot be published for writing",
                 staging.path
@@ -88,11 +88,11 @@ impl Volumes {
     }
 
     fn target_is_read_only(&self, record: &NodeRecord, request: &Publish) -> bool {
-        request.read_only || record.read_only || node_record::is_read_only(&request.capability)
+        request.read_only || record.read_only || record::is_read_only(&request.capability)
     }
 
     /// What targets are binds of: the real mount, or the device node.
-    pub(super) fn bind_source(
+    pub(crate) fn bind_source(
         &self,
         id: &VolumeId,
         record: &NodeRecord,
@@ -118,7 +118,7 @@ impl Volumes {
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an
     /// unpublish to find.
-    pub(super) fn forget_failed_target(
+    pub(crate) fn forget_failed_target(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -138,7 +138,7 @@ impl Volumes {
 }
 
 /// Enters a target into the record, unless it is there; whether it was not.
-pub(super) fn add_target(
+pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
     wanted: Target,

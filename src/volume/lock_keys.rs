@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::locks::Key;
 use crate::volume::Volumes;
-use crate::volume::requests::{CreateSnapshot, CreateVolume, Source};
+use crate::volume::request::{CreateSnapshot, CreateVolume, Source};
 
 /// What a request occupies: the cluster or disk it works on, and the objects it holds.
 #[derive(Debug, Default)]

@@ -1,21 +1,12 @@
-//! Making a volume larger: first the volume, then, on the node, its device and its file system.
+//! Letting the device and the file system of an expanded volume follow.
 
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::volume::mounts::Mounted;
-use crate::volume::requests::{Access, Expand, NodeExpand};
-use crate::volume::{Operation, Volumes};
+use crate::volume::Volumes;
+use crate::volume::node::mounts::Mounted;
+use crate::volume::request::{Access, NodeExpand};
 
 impl Volumes {
-    /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
-    pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        self.intending(Operation::ExpandVolume, |begin| {
-            begin(&request.volume_id)?;
-            backend.expand(call, &id, &request.size, &request.secrets)
-        })
-    }
-
     /// Lets device and file system on this node follow; gives the device's size in bytes.
     pub fn node_expand(&self, call: &Call, request: &NodeExpand) -> Result<u64> {
         let (id, backend) = self.volume(&request.volume_id)?;

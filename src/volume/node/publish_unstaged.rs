@@ -17,10 +17,10 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
-use crate::volume::node_record::{self, NodeRecord, Target};
-use crate::volume::publish::add_target;
-use crate::volume::requests::{Access, PublishUnstaged};
-use crate::volume::stage::admit;
+use crate::volume::node::publish::add_target;
+use crate::volume::node::record::{self, NodeRecord, Target};
+use crate::volume::node::stage::admit;
+use crate::volume::request::{Access, PublishUnstaged};
 
 impl Volumes {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
@@ -62,7 +62,7 @@ impl Volumes {
     ) -> Result<Option<NodeRecord>> {
         let Some(record) = self.node_record(id)? else { return Ok(None) };
         let wanted = target_of(request);
-        let same_access = record.access == node_record::shared_access(&request.capability, fs_type);
+        let same_access = record.access == record::shared_access(&request.capability, fs_type);
         self.still_in_use(call, id, record, &request.secrets, |target| {
             let Target { path, mode, read_only, .. } = target;
             same_access && (path, mode, read_only) == (&wanted.path, &wanted.mode, &wanted.read_only)
@@ -115,7 +115,7 @@ fn enter_target(
     let read_only = target.read_only;
     let is_new = add_target(id, record, target, configured)?;
     let conflict = if is_new { Kind::Precondition } else { Kind::AlreadyExists };
-    let access = node_record::shared_access(&request.capability, fs_type);
+    let access = record::shared_access(&request.capability, fs_type);
     let admitted = admit(id, record, &access, read_only, &request.target_path);
     admitted.map(|()| is_new).map_err(|error| error.with_kind(conflict))
 }
@@ -123,7 +123,7 @@ fn enter_target(
 /// The target that is asked for.
 fn target_of(request: &PublishUnstaged) -> Target {
     let (path, mode) = (request.target_path.clone(), request.capability.mode);
-    let read_only = request.read_only || node_record::is_read_only(&request.capability);
+    let read_only = request.read_only || record::is_read_only(&request.capability);
     Target { path, mode, read_only, made: false, unstaged: true }
 }
 
@@ -131,7 +131,7 @@ fn target_of(request: &PublishUnstaged) -> Target {
 fn context_of(request: &PublishUnstaged) -> NodeContext<'_> {
     let PublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
         request;
-    let reads_only = request.read_only || node_record::is_read_only(capability);
+    let reads_only = request.read_only || record::is_read_only(capability);
     let read_only = capability.access == Access::Block && reads_only;
     NodeContext { volume, publish, secrets, capability, read_only }
 }
@@ -139,7 +139,7 @@ fn context_of(request: &PublishUnstaged) -> NodeContext<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::requests::{Capability, Map, Mode};
+    use crate::volume::request::{Capability, Map, Mode};
 
     fn capability(mode: Mode, flags: &[&str]) -> Capability {
         let flags = flags.iter().map(ToString::to_string).collect();
@@ -163,7 +163,7 @@ mod tests {
     fn second(first: &PublishUnstaged, second: &PublishUnstaged) -> Result<bool, Kind> {
         let id = VolumeId::parse("local:n:::o:1").expect("an ID");
         let (volume_id, boot_id) = (id.to_string(), "b".into());
-        let access = node_record::shared_access(&first.capability, "ext4");
+        let access = record::shared_access(&first.capability, "ext4");
         let (stagings, targets) = (Vec::new(), Vec::new());
         let mut record =
             NodeRecord { volume_id, boot_id, access, read_only: false, stagings, targets, alone: true };

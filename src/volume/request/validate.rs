@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
-use crate::volume::requests::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
+use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
 
 /// Strings are at most this long, in bytes, where the specification says nothing else.
 const MAX_TEXT: usize = 128;

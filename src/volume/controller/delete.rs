@@ -7,8 +7,9 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-use crate::volume::requests::DeleteVolume;
-use crate::volume::{Intend, Operation, Volumes};
+use crate::volume::Volumes;
+use crate::volume::intent::{Intend, Operation};
+use crate::volume::request::DeleteVolume;
 
 impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
@@ -20,7 +21,7 @@ impl Volumes {
     }
 
     /// The same for one whose intent is written by `begin`.
-    pub(super) fn delete_begun(
+    pub(crate) fn delete_begun(
         &self,
         call: &Call,
         request: &DeleteVolume,

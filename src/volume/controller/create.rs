@@ -4,8 +4,9 @@ use crate::backend::{NewVolume, Origin, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids;
-use crate::volume::requests::{CreateVolume, Source};
-use crate::volume::{Operation, Volumes};
+use crate::volume::Volumes;
+use crate::volume::intent::Operation;
+use crate::volume::request::{CreateVolume, Source};
 
 impl Volumes {
     /// Makes the volume, or answers with the one that the same request made before.

@@ -4,7 +4,7 @@ use crate::backend::{Publication, Unpublished};
 use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::volume::Volumes;
-use crate::volume::requests::{Map, PublishToNode, UnpublishFromNode};
+use crate::volume::request::{Map, PublishToNode, UnpublishFromNode};
 
 impl Volumes {
     /// Lets a node use a volume; gives what the node needs to know.

@@ -10,14 +10,14 @@ use crate::sys::block;
 use crate::sys::file;
 use crate::sys::mountinfo::{Mount, Mounts};
 use crate::volume::Volumes;
-use crate::volume::requests::Access;
+use crate::volume::request::Access;
 
 /// How often a path is unmounted before it counts as mounted again and again by somebody else.
 const MOST_LAYERS: usize = 8;
 
 /// What is mounted at a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Mounted {
+pub(crate) enum Mounted {
     /// Nothing.
     Nothing,
     /// The volume.
@@ -35,12 +35,12 @@ pub(super) enum Mounted {
 }
 
 /// The kernel's table of mounts.
-pub(super) fn read() -> Result<Mounts> {
+pub(crate) fn read() -> Result<Mounts> {
     Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))
 }
 
 /// The path as the table of mounts names it. One whose directory is gone is no mount point.
-pub(super) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
+pub(crate) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
     let path = path.as_ref();
     match file::resolve_parent(path) {
         Ok(resolved) => Ok(resolved),
@@ -53,7 +53,7 @@ pub(super) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
 
 /// Makes the directory or file that is bound over, if nothing is there. Through a link the mount would lie
 /// where nobody looks.
-pub(super) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
+pub(crate) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
     let refused = |what: &str| {
         Err(Error::precondition(format!("{} {what}: remove it, or name another path", path.display())))
     };
@@ -78,7 +78,7 @@ fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
 
 impl Volumes {
     /// Where the volume's device is mounted for real, as the table of mounts names it.
-    pub(super) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
+    pub(crate) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
         resolved(self.layout.mount_point(&id.key()))
     }
 
@@ -89,7 +89,7 @@ impl Volumes {
     }
 
     /// What is mounted at `target`.
-    pub(super) fn mounted_at(&self, id: &VolumeId, target: &Path) -> Result<Mounted> {
+    pub(crate) fn mounted_at(&self, id: &VolumeId, target: &Path) -> Result<Mounted> {
         let mounts = read()?;
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
         let (device, real) = (self.device(id)?, self.real_mount(id)?);
@@ -107,7 +107,7 @@ impl Volumes {
 
     /// Makes sure that `path` is a bind of `source`, and that there is something to bind over. Whatever else
     /// is mounted there is left alone.
-    pub(super) fn ensure_bound(
+    pub(crate) fn ensure_bound(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -138,7 +138,7 @@ impl Volumes {
 
     /// Takes the volume off `path`; a bind that a crash made twice lies there twice. What is not the volume's
     /// stays.
-    pub(super) fn ensure_unbound(&self, call: &Call, id: &VolumeId, path: &Path) -> Result<()> {
+    pub(crate) fn ensure_unbound(&self, call: &Call, id: &VolumeId, path: &Path) -> Result<()> {
         for _ in 0..MOST_LAYERS {
             match self.mounted_at(id, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),

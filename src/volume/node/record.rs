@@ -3,27 +3,13 @@
 //! A record says what is ours: it is written before anything is made and removed after everything is gone.
 //! What is so at the moment is asked of the kernel, never of the record.
 
-use protobuf::{EnumOrUnknown, Message};
+use protobuf::Message;
 
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table, records};
 use crate::volume::Volumes;
-use crate::volume::requests::{Access, Capability, Mode};
-
-pub use crate::journal::records::intent::Operation as RecordedOperation;
-
-/// An operation that leaves an intent in the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    CreateVolume,
-    DeleteVolume,
-    /// The deletion of a volume that its snapshots may not outlive.
-    ReleaseVolume,
-    CreateSnapshot,
-    DeleteSnapshot,
-    ExpandVolume,
-}
+use crate::volume::request::{Access, Capability, Mode};
 
 /// A volume on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,27 +147,6 @@ fn decode_target(record: records::Target) -> Option<Target> {
     })
 }
 
-/// An intent as it is written down.
-pub fn intent(operation: Operation, subject: &str) -> Result<Vec<u8>> {
-    let operation = match operation {
-        Operation::CreateVolume => RecordedOperation::CREATE_VOLUME,
-        Operation::DeleteVolume => RecordedOperation::DELETE_VOLUME,
-        Operation::ReleaseVolume => RecordedOperation::RELEASE_VOLUME,
-        Operation::CreateSnapshot => RecordedOperation::CREATE_SNAPSHOT,
-        Operation::DeleteSnapshot => RecordedOperation::DELETE_SNAPSHOT,
-        Operation::ExpandVolume => RecordedOperation::EXPAND_VOLUME,
-    };
-    let began =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let record = records::Intent {
-        operation: EnumOrUnknown::new(operation),
-        subject: subject.to_string(),
-        began: began.try_into().unwrap_or(i64::MAX),
-        ..Default::default()
-    };
-    record.write_to_bytes().map_err(|error| Error::internal(format!("intent for {subject}: {error}")))
-}
-
 /// The access a record is kept under: sorted flags, without those that every path has for itself.
 pub fn shared_access(capability: &Capability, fs_type: &str) -> Access {
     let Access::Mount { flags, .. } = &capability.access else { return Access::Block };
@@ -206,7 +171,7 @@ impl Volumes {
     }
 
     /// What is remembered of an earlier volume of the same name.
-    pub(super) fn predecessor(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
+    pub(crate) fn predecessor(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         Ok(self.record_under_name(id)?.filter(|record| !record.is_of(id)))
     }
 
@@ -227,7 +192,7 @@ impl Volumes {
     }
 
     /// Writes a record down, or removes it when nobody uses the volume; durable when Ok.
-    pub(super) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+    pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         let change = match record.is_unused() {
             true => Change::remove(Table::Node, id.key()),
             false => Change::put(Table::Node, id.key(), record.encode()?),

@@ -16,9 +16,9 @@ use std::time::Duration;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
-use super::{Class, Helper};
 use crate::call::Call;
 use crate::error::{Cause, Error, Kind, Result};
+use crate::exec::{Class, Helper};
 use crate::sys::block::DeviceNumber;
 use crate::sys::copy::Reflink;
 use crate::sys::loopdev::{Detached, LoopDevice};
@@ -76,7 +76,7 @@ enum Reply {
 
 /// A system call that failed in the helper, and at which step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Failure {
+pub(crate) struct Failure {
     action: String,
     errno: Option<i32>,
     text: String,

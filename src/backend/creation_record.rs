@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
+use crate::csi::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Result};
-use crate::terms::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
 
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
 pub const VERSION: u32 = 1;

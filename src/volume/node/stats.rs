@@ -7,9 +7,9 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::volume::Volumes;
-use crate::volume::mounts;
-use crate::volume::node_record::NodeRecord;
-use crate::volume::requests::{Access, Stats};
+use crate::volume::node::mounts;
+use crate::volume::node::record::NodeRecord;
+use crate::volume::request::{Access, Stats};
 
 /// Total, used and available amounts; for a block device only the total means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use crate::backend::{Deleted, NewSnapshot, Snapshot};
 use crate::call::Call;
+use crate::csi::METADATA;
 use crate::error::{Error, Result};
 use crate::ids;
-use crate::terms::METADATA;
-use crate::volume::requests::{CreateSnapshot, SnapshotById};
-use crate::volume::{Intend, Operation, Volumes};
+use crate::volume::Volumes;
+use crate::volume::intent::{Intend, Operation};
+use crate::volume::request::{CreateSnapshot, SnapshotById};
 
 impl Volumes {
     /// Takes the snapshot, or answers with the one that the same request took before.
@@ -33,7 +34,7 @@ impl Volumes {
     }
 
     /// The same for one whose intent is written by `begin`.
-    pub(super) fn delete_snapshot_begun(
+    pub(crate) fn delete_snapshot_begun(
         &self,
         call: &Call,
         request: &SnapshotById,

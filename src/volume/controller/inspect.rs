@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
-use crate::volume::requests::{Access, Capability, GetVolume, Modify, Validate};
+use crate::volume::request::{Access, Capability, GetVolume, Modify, Validate};
 
 /// Whether a volume can be used as described.
 #[derive(Clone, Debug, PartialEq, Eq)]

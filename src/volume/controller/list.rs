@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Volumes;
-use crate::volume::requests::{GetCapacity, ListSnapshots, Page};
+use crate::volume::request::{GetCapacity, ListSnapshots, Page};
 
 /// One page of a list, with the token of the next.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::sys::superblock::Content;
 use crate::volume::Volumes;
-use crate::volume::requests::{Access, Capability};
+use crate::volume::request::{Access, Capability};
 
 /// What a device gets when nobody says otherwise.
 const DEFAULT: &str = "ext4";
@@ -64,7 +64,7 @@ impl Volumes {
     /// under a mark was blank before, so it is formatted again; without a mark nothing but a blank device
     /// ever is. A whole file system is kept, mark or not: mkfs writes the superblock last, and somebody may
     /// have made it by hand and put data there.
-    pub(super) fn ensure_file_system(
+    pub(crate) fn ensure_file_system(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -180,7 +180,7 @@ impl Volumes {
     }
 
     /// Grows a file system that was found too small when it was mounted, even if a crash came between.
-    pub(super) fn finish_growing(
+    pub(crate) fn finish_growing(
         &self,
         call: &Call,
         id: &VolumeId,
@@ -196,7 +196,7 @@ impl Volumes {
     }
 
     /// Ends the right to format over what is found. It must be gone before anybody can write data of his own.
-    pub(super) fn forbid_formatting(&self, id: &VolumeId) -> Result<()> {
+    pub(crate) fn forbid_formatting(&self, id: &VolumeId) -> Result<()> {
         if self.mark(id) == Some(Mark::Formatting) { self.clear_mark(id) } else { Ok(()) }
     }
 
@@ -208,7 +208,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Those after which asking again helps: somebody is still at it.
-    pub(super) fn undo_formatting(&self, call: &Call, id: &VolumeId, backend: &dyn Backend) -> Result<()> {
+    pub(crate) fn undo_formatting(&self, call: &Call, id: &VolumeId, backend: &dyn Backend) -> Result<()> {
         if self.mark(id) != Some(Mark::Formatting) {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl Volumes {
     }
 
     /// Forgets what was begun on a volume that is gone.
-    pub(super) fn forget_mark(&self, id: &VolumeId) -> Result<()> {
+    pub(crate) fn forget_mark(&self, id: &VolumeId) -> Result<()> {
         if self.mark(id).is_none() {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Volumes {
     }
 
     /// Grows a mounted file system to its device.
-    pub(super) fn grow(
+    pub(crate) fn grow(
         &self,
         call: &Call,
         id: &VolumeId,

@@ -24,10 +24,10 @@ pub fn handle(request: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
-pub(super) type Answer<T = Reply> = Result<T, Failure>;
+pub(crate) type Answer<T = Reply> = Result<T, Failure>;
 
 /// Names the step that failed.
-pub(super) trait During<T> {
+pub(crate) trait During<T> {
     fn during(self, action: impl FnOnce() -> String) -> Answer<T>;
 }
 

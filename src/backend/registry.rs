@@ -1,0 +1,64 @@
+//! The backends that are set up, and which of them an object belongs to.
+
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::csi::Map;
+use crate::error::{Error, Result};
+use crate::ids::Place;
+
+/// The backends that are set up.
+#[derive(Clone)]
+pub struct Backends(Vec<Arc<dyn Backend>>);
+
+impl std::fmt::Debug for Backends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|backend| backend.name())).finish()
+    }
+}
+
+impl Backends {
+    /// These backends, at least one.
+    pub fn new(backends: Vec<Arc<dyn Backend>>) -> Self {
+        Self(backends)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.0.iter()
+    }
+
+    /// The backend a new volume's parameters ask for: by name, or the only one.
+    pub fn for_parameters(&self, parameters: &Map) -> Result<&Arc<dyn Backend>> {
+        let known = || self.0.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ");
+        match (parameters.get("backend"), self.0.as_slice()) {
+            (None, [only]) => Ok(only),
+            (None, _) => Err(Error::invalid(format!(
+                "the parameter 'backend' is missing: set it to one of {}",
+                known()
+            ))),
+            (Some(name), all) => all.iter().find(|backend| backend.name() == name).ok_or_else(|| {
+                Error::invalid(format!("the parameter 'backend' is {name:?}: allowed are {}", known()))
+            }),
+        }
+    }
+
+    /// The node whose controller serves objects at `place`, if that is another than this.
+    pub fn home(&self, place: &Place) -> Option<String> {
+        self.0
+            .iter()
+            .filter(|backend| backend.name() == place.backend)
+            .find_map(|backend| backend.home(place))
+    }
+
+    /// The backend for what is in use on this node: of the kind of `place`, be that place one of this set-up
+    /// still or not.
+    pub fn of_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+        self.0.iter().find(|backend| backend.name() == place.backend)
+    }
+
+    /// The backend that an object at `place` belongs to, if that place is one of this set-up.
+    pub fn at(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+        self.0.iter().find(|backend| backend.name() == place.backend && backend.knows(place))
+    }
+}

@@ -1,0 +1,198 @@
+//! What backends and operations exchange.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use crate::csi::{Capability, Map, SizeRange, Source};
+use crate::error::Result;
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::secrets::Secrets;
+
+/// A volume that is to exist.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Where, as [`Backend::placement`](super::Backend::placement) said.
+    pub place: Place,
+    /// The object's name there.
+    pub object: String,
+    /// The name in the request.
+    pub name: String,
+    /// How large.
+    pub size: SizeRange,
+    /// What it was asked with; kept in the creation record.
+    pub parameters: Map,
+    /// What it was asked with and may change later.
+    pub mutable_parameters: Map,
+    /// How it is to be used.
+    pub capabilities: Vec<Capability>,
+    /// What to copy: the text of the source, for the record, and what it means.
+    pub source: Option<(Source, Origin)>,
+    /// Credentials of the request.
+    pub secrets: Secrets,
+}
+
+/// A content source whose ID was understood.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// Another volume.
+    Volume(VolumeId),
+}
+
+/// A volume as its backend knows it.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Its ID, with its incarnation.
+    pub id: VolumeId,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What every node needs to know of it.
+    pub context: Map,
+    /// The file system it was made for, if that is known.
+    pub fs_type: Option<String>,
+    /// What it was copied from, as the request said it.
+    pub source: Option<Source>,
+    /// From where it can be reached; empty for everywhere.
+    pub topology: Vec<Map>,
+    /// Nodes it is published to.
+    pub published: Vec<String>,
+    /// How it is doing; None where nobody looked.
+    pub condition: Option<Condition>,
+}
+
+/// How a volume is doing: None is well, Some says what is wrong.
+pub type Condition = Option<String>;
+
+/// A snapshot as its backend knows it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Its ID.
+    pub id: SnapshotId,
+    /// The volume it was taken of.
+    pub source: VolumeId,
+    /// The size of a volume made from it, in bytes.
+    pub size: u64,
+    /// When it was taken.
+    pub created: SystemTime,
+}
+
+/// A snapshot that is to exist.
+#[derive(Clone, Debug)]
+pub struct NewSnapshot {
+    /// The volume to copy.
+    pub source: VolumeId,
+    /// The digits of its ID.
+    pub digits: String,
+    /// The name in the request.
+    pub name: String,
+    /// Credentials of the request.
+    pub secrets: Secrets,
+}
+
+/// Which snapshots to list.
+#[derive(Clone, Debug)]
+pub enum SnapshotFilter {
+    /// All.
+    All,
+    /// Those of one volume.
+    Of(VolumeId),
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct Part<T> {
+    /// The entries, in the order of their keys.
+    pub entries: Vec<T>,
+    /// The key after which the next part begins; None at the end. Entries that come and go meanwhile change
+    /// nothing else.
+    pub next: Option<String>,
+}
+
+/// Room for new volumes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// What is free and promised to nobody.
+    pub available: u64,
+    /// The largest single volume.
+    pub largest: u64,
+    /// The smallest single volume.
+    pub smallest: u64,
+}
+
+/// How a volume was given to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The node.
+    pub node: String,
+    /// How it will be used.
+    pub capability: Capability,
+    /// Only for reading.
+    pub read_only: bool,
+}
+
+/// Writes down that something is about to be changed; without it nothing may be. A repeated request that
+/// changes nothing costs the journal nothing.
+pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
+
+/// The same for a volume that the caller may have named without its incarnation: gets the ID with it, where
+/// the volume has one. It may refuse, and then nothing is changed.
+pub type BeginWith<'a> = &'a dyn Fn(&VolumeId) -> Result<()>;
+
+/// A volume that is to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Deletion<'a> {
+    /// The volume.
+    pub id: &'a VolumeId,
+    /// Its snapshots may outlive it, and with them the storage that they share with it.
+    pub snapshots_may_outlive: bool,
+    /// Credentials of the request.
+    pub secrets: &'a Secrets,
+}
+
+/// Whether there was anything to delete. Each protocol says for itself what an absent object means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// It was there and is gone.
+    Gone,
+    /// It was not there.
+    Absent,
+}
+
+/// What taking a volume back from nodes came to. Each protocol says for itself what an absent object means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpublished {
+    /// No node that was meant has it, or has it any more.
+    Done,
+    /// There is no such volume.
+    NoVolume,
+    /// There is no such node.
+    NoNode,
+}
+
+/// A volume attached to this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The block device.
+    pub path: PathBuf,
+    /// Nothing can be written through it.
+    pub read_only: bool,
+    /// A file whose holes are known to be zeros on the device, if there is one: a blank device is then known
+    /// as such at once.
+    pub sparse_file: Option<PathBuf>,
+}
+
+/// What the orchestrator passes to a node beside the volume.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeContext<'a> {
+    /// From the creation.
+    pub volume: &'a Map,
+    /// From the controller's publishing.
+    pub publish: &'a Map,
+    /// Credentials of the request.
+    pub secrets: &'a Secrets,
+    /// How it is to be used.
+    pub capability: &'a Capability,
+    /// Nothing is to be written to the device, whoever opens it.
+    pub read_only: bool,
+}

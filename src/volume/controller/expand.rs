@@ -1,0 +1,18 @@
+//! Making a volume larger. The node has to follow.
+
+use crate::call::Call;
+use crate::error::Result;
+use crate::volume::Volumes;
+use crate::volume::intent::Operation;
+use crate::volume::request::Expand;
+
+impl Volumes {
+    /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
+    pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
+        let (id, backend) = self.volume(&request.volume_id)?;
+        self.intending(Operation::ExpandVolume, |begin| {
+            begin(&request.volume_id)?;
+            backend.expand(call, &id, &request.size, &request.secrets)
+        })
+    }
+}

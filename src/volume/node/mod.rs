@@ -1,0 +1,11 @@
+//! The node's operations: a volume becomes a path of this machine.
+
+mod expand;
+mod filesystem;
+pub(crate) mod mounts;
+mod publish;
+mod publish_unstaged;
+pub(crate) mod record;
+mod stage;
+pub(crate) mod stats;
+pub(crate) mod unstage;
