@@ -1,6 +1,7 @@
 //! Turns `proto/` into Rust: the messages by rust-protobuf, and for every service what grpcio needs to serve
 //! and to call it (grpcio's own generator knows only protobuf 2). Everything is written from the same
-//! descriptors, which are kept for the tests.
+//! descriptors, which are kept for the tests. A service whose rpcs stream is left out, so that gRPC answers
+//! UNIMPLEMENTED for it.
 //!
 //! A new interface is one more line in [`SETS`]. Its module is named after its package: `csi.v1` becomes
 //! `csi_v1`.
@@ -98,7 +99,7 @@ fn services(files: &[FileDescriptorProto]) -> Result<String> {
         writeln!(code, "/// Package `{}`: its messages and its services.", file.package())?;
         writeln!(code, "pub mod {} {{", module(file))?;
         writeln!(code, "    pub use super::messages::{}::*;", module(file))?;
-        for service in &file.service {
+        for service in file.service.iter().filter(|service| !streams(service)) {
             let rpcs = service
                 .method
                 .iter()
@@ -114,6 +115,11 @@ fn services(files: &[FileDescriptorProto]) -> Result<String> {
     Ok(code)
 }
 
+/// Whether a service has an rpc with more than one request or reply.
+fn streams(service: &ServiceDescriptorProto) -> bool {
+    service.method.iter().any(|method| method.client_streaming() || method.server_streaming())
+}
+
 /// A service's name.
 struct Name<'a> {
     package: &'a str,
@@ -126,7 +132,6 @@ struct Rpc {
     function: String,
     request: String,
     reply: String,
-    streaming: bool,
 }
 
 impl Rpc {
@@ -136,14 +141,10 @@ impl Rpc {
         method: &MethodDescriptorProto,
     ) -> Result<Self> {
         let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
-        if method.client_streaming() {
-            return Err(format!("{path}: streams of requests are not generated").into());
-        }
         Ok(Self {
             function: snake_case(method.name()),
             request: message_type(file, method.input_type())?,
             reply: message_type(file, method.output_type())?,
-            streaming: method.server_streaming(),
             path,
         })
     }
@@ -167,12 +168,11 @@ fn server_trait(name: &Name, rpcs: &[Rpc]) -> Result<String> {
         "\n    /// A server of `{package}.{service}`: checks a request and says what is to be done."
     )?;
     writeln!(code, "    pub trait {service}: Send + Sync + 'static {{")?;
-    for Rpc { path, function, request, reply, streaming } in rpcs {
-        let plan = if *streaming { "stream::Chunks" } else { "bridge::Plan" };
+    for Rpc { path, function, request, reply } in rpcs {
         writeln!(code, "        /// `{path}`")?;
         writeln!(
             code,
-            "        fn {function}(&self, request: {request}) -> crate::error::Result<crate::grpc::{plan}<{reply}>>;"
+            "        fn {function}(&self, request: {request}) -> crate::error::Result<crate::grpc::bridge::Plan<{reply}>>;"
         )?;
     }
     code += "    }\n";
@@ -190,9 +190,8 @@ fn registration(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     writeln!(code, "        bridge: &crate::grpc::bridge::Bridge,")?;
     writeln!(code, "        service: &std::sync::Arc<S>,")?;
     writeln!(code, "    ) -> grpcio::ServiceBuilder {{")?;
-    for Rpc { path, function, streaming, .. } in rpcs {
-        let kind = if *streaming { "streaming" } else { "unary" };
-        writeln!(code, "        builder = bridge.{kind}(builder, \"{path}\", service, S::{function});")?;
+    for Rpc { path, function, .. } in rpcs {
+        writeln!(code, "        builder = bridge.unary(builder, \"{path}\", service, S::{function});")?;
     }
     code += "        builder\n    }\n";
     Ok(code)
@@ -210,22 +209,13 @@ fn client(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     writeln!(code, "        /// A client on this channel.")?;
     writeln!(code, "        pub fn new(channel: grpcio::Channel) -> Self {{")?;
     writeln!(code, "            Self {{ client: grpcio::Client::new(channel) }}\n        }}")?;
-    for Rpc { path, function, request, reply, streaming } in rpcs {
-        let (kind, call, result) = match streaming {
-            true => {
-                ("ServerStreaming", "server_streaming", format!("grpcio::ClientSStreamReceiver<{reply}>"))
-            }
-            false => ("Unary", "unary_call", reply.clone()),
-        };
+    for Rpc { path, function, request, reply } in rpcs {
         writeln!(code, "\n        /// Calls `{path}`.")?;
         writeln!(
             code,
-            "        pub fn {function}(&self, request: &{request}, options: grpcio::CallOption) -> grpcio::Result<{result}> {{"
+            "        pub fn {function}(&self, request: &{request}, options: grpcio::CallOption) -> grpcio::Result<{reply}> {{"
         )?;
-        writeln!(
-            code,
-            "            self.client.{call}(&super::method(grpcio::MethodType::{kind}, \"{path}\"), request, options)"
-        )?;
+        writeln!(code, "            self.client.unary_call(&super::method(\"{path}\"), request, options)")?;
         writeln!(code, "        }}")?;
     }
     code += "    }\n";

@@ -20,7 +20,6 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::Running;
 use crate::grpc::status;
-use crate::grpc::stream::{Chunks, Stream};
 use crate::locks::{Entry, Guard, Identical, Key, Locks, Turn};
 use crate::workers::{Bulkhead, Job, Pool};
 
@@ -183,7 +182,7 @@ impl Bridge {
 
     fn register(&self, builder: ServiceBuilder, path: &'static str, planner: Planner) -> ServiceBuilder {
         let bridge = self.clone();
-        let method = raw_method(path, MethodType::Unary);
+        let method = raw_method(path);
         builder.add_unary_handler(&method, move |context, request: Vec<u8>, sink| {
             let (reply, answer) = bridge.accept(path, &context);
             context.spawn(deliver(answer, sink));
@@ -192,40 +191,11 @@ impl Bridge {
         })
     }
 
-    /// Registers an rpc with one request and a stream of replies.
-    pub fn streaming<S, Q, R>(
-        &self,
-        builder: ServiceBuilder,
-        path: &'static str,
-        service: &Arc<S>,
-        plan: fn(&S, Q) -> Result<Chunks<R>>,
-    ) -> ServiceBuilder
-    where
-        S: Send + Sync + 'static,
-        Q: Message,
-        R: Message,
-    {
-        let (bridge, service) = (self.clone(), Arc::clone(service));
-        let method = raw_method(path, MethodType::ServerStreaming);
-        builder.add_server_streaming_handler(&method, move |context, request: Vec<u8>, sink| {
-            let service = Arc::clone(&service);
-            let stream = Stream::<R>::new(move || plan(&service, decode(&request)?));
-            let (pool, running) = (Arc::clone(&bridge.pool), Arc::clone(&bridge.running));
-            context.spawn(stream.run(bridge.begin(path, &context), pool, running, sink));
-        })
-    }
-
-    /// A new call, watched from now on.
-    fn begin(&self, path: &'static str, context: &RpcContext<'_>) -> Call {
+    /// Takes a call in, watched from now on: gives what answers it and what waits for the answer.
+    fn accept(&self, path: &'static str, context: &RpcContext<'_>) -> (Reply, oneshot::Receiver<Answer>) {
         let deadline = context.deadline();
         let call = Call::new(path, move || deadline.exceeded());
         self.running.began(&call);
-        call
-    }
-
-    /// Takes a call in: gives what answers it and what waits for the answer.
-    fn accept(&self, path: &'static str, context: &RpcContext<'_>) -> (Reply, oneshot::Receiver<Answer>) {
-        let call = self.begin(path, context);
         let (sender, receiver) = oneshot::channel();
         (Reply { call, running: Arc::clone(&self.running), sender: Some(sender) }, receiver)
     }
@@ -289,13 +259,13 @@ impl Bridge {
 }
 
 /// A method whose messages stay bytes: they are decoded and encoded by a worker.
-fn raw_method(path: &'static str, kind: MethodType) -> Method<Vec<u8>, Arc<[u8]>> {
+fn raw_method(path: &'static str) -> Method<Vec<u8>, Arc<[u8]>> {
     let request = Marshaller { ser: |bytes: &Vec<u8>, slice| fill(slice, bytes), de: read_all };
     let reply = Marshaller {
         ser: |bytes: &Arc<[u8]>, slice| fill(slice, bytes),
         de: |reader| read_all(reader).map(Into::into),
     };
-    Method { ty: kind, name: path, req_mar: request, resp_mar: reply }
+    Method { ty: MethodType::Unary, name: path, req_mar: request, resp_mar: reply }
 }
 
 fn fill(slice: &mut GrpcSlice, bytes: &[u8]) -> grpcio::Result<()> {

@@ -5,7 +5,6 @@ pub mod bridge;
 pub mod operation;
 pub mod proto;
 pub mod status;
-pub mod stream;
 pub mod v0;
 pub mod v1;
 
@@ -152,8 +151,6 @@ pub fn v1_services(
         services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
         let groups = Arc::new(v1::group_controller::GroupController);
         services.push(wire::register_group_controller(ServiceBuilder::new(), bridge, &groups).build());
-        let metadata = Arc::new(v1::snapshot_metadata::SnapshotMetadata);
-        services.push(wire::register_snapshot_metadata(ServiceBuilder::new(), bridge, &metadata).build());
     }
     if node {
         services.push(

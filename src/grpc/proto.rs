@@ -9,11 +9,8 @@ mod messages {
 include!(concat!(env!("OUT_DIR"), "/wire/services.rs"));
 
 /// A method as a client sees it: its messages are encoded and decoded in the caller's thread.
-fn method<Q: protobuf::Message, R: protobuf::Message>(
-    kind: grpcio::MethodType,
-    path: &'static str,
-) -> grpcio::Method<Q, R> {
+fn method<Q: protobuf::Message, R: protobuf::Message>(path: &'static str) -> grpcio::Method<Q, R> {
     let request = grpcio::Marshaller { ser: grpcio::pb_ser, de: grpcio::pb_de };
     let reply = grpcio::Marshaller { ser: grpcio::pb_ser, de: grpcio::pb_de };
-    grpcio::Method { ty: kind, name: path, req_mar: request, resp_mar: reply }
+    grpcio::Method { ty: grpcio::MethodType::Unary, name: path, req_mar: request, resp_mar: reply }
 }

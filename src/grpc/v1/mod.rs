@@ -6,4 +6,3 @@ mod encode;
 pub mod group_controller;
 pub mod identity;
 pub mod node;
-pub mod snapshot_metadata;
