@@ -20,7 +20,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::Running;
 use crate::grpc::status;
-use crate::locks::{Entry, Guard, Identical, Key, Locks, Turn};
+use crate::locks::{Entry, Guard, Identical, Key, KeySet, Locks, Turn};
 use crate::workers::{Bulkhead, Job, Pool};
 
 /// A reply, encoded; shared by all callers that asked the same.
@@ -62,8 +62,7 @@ pub struct Plan<R> {
 
 /// What a plan holds while it runs, and the request that others may join.
 struct Lock {
-    key: Key,
-    also: Option<Key>,
+    keys: KeySet,
     request: Box<dyn Identical>,
 }
 
@@ -91,11 +90,10 @@ impl<R: Send + 'static> Plan<R> {
         self
     }
 
-    /// The work holds these objects (two at most), and joins `request` if the same one is under way.
+    /// The work holds these objects, and joins `request` if the same one is under way.
     #[must_use]
     pub fn locking(mut self, keys: Vec<Key>, request: impl Identical) -> Self {
-        let mut keys = keys.into_iter();
-        self.lock = keys.next().map(|key| Lock { key, also: keys.next(), request: Box::new(request) });
+        self.lock = KeySet::new(keys).map(|keys| Lock { keys, request: Box::new(request) });
         self
     }
 }
@@ -230,7 +228,7 @@ impl Bridge {
     fn start(&self, plan: Plan<Bytes>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
         reply.call.about(subject);
-        let Some(Lock { key, also, request }) = lock else { return self.run(bulkhead, None, work, reply) };
+        let Some(Lock { keys, request }) = lock else { return self.run(bulkhead, None, work, reply) };
         reply.call.step("waiting for the volume's lock");
         let (bridge, call) = (self.clone(), reply.call.clone());
         let wake = move |turn: Turn<Answer>| match turn {
@@ -238,7 +236,7 @@ impl Bridge {
             Turn::Answer(answer) => reply.finish(answer),
             Turn::Refused(error) => reply.finish(Err(error)),
         };
-        self.locks.enter(Entry { key, also, call, joinable: Some(request), wake: Box::new(wake) });
+        self.locks.enter(Entry { keys, call, joinable: Some(request), wake: Box::new(wake) });
     }
 
     /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.

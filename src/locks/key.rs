@@ -42,6 +42,39 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The objects of one operation: one or more, each once, whatever order they were named in. All of them are
+/// locked, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySet(Vec<Key>);
+
+impl KeySet {
+    /// The set of these keys; None if there are none.
+    pub fn new(keys: impl IntoIterator<Item = Key>) -> Option<Self> {
+        let mut keys: Vec<Key> = keys.into_iter().collect();
+        keys.sort_unstable_by(|one, other| one.text.cmp(&other.text));
+        keys.dedup();
+        (!keys.is_empty()).then_some(Self(keys))
+    }
+
+    /// The keys, in the order of their text.
+    pub fn iter(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter()
+    }
+}
+
+impl From<Key> for KeySet {
+    fn from(key: Key) -> Self {
+        Self(vec![key])
+    }
+}
+
+impl fmt::Display for KeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|key| &*key.text).collect();
+        f.write_str(&names.join(" and "))
+    }
+}
+
 /// A request that can be told from others: two are the same only if every field is equal, secrets included.
 /// Any type with `PartialEq` is one.
 pub trait Identical: Any + Send {
@@ -76,6 +109,14 @@ mod tests {
     fn keys_are_compared_whole() {
         assert_eq!(Key::from("rbd:main:vms::a"), Key::from("rbd:main:vms::a".to_string()));
         assert_ne!(Key::from("rbd:main:vms::a"), Key::from("rbd:main::vms:a"));
+    }
+
+    #[test]
+    fn a_set_has_each_key_once_and_in_one_order() {
+        let set = |names: &[&'static str]| KeySet::new(names.iter().copied().map(Key::from));
+        assert_eq!(set(&["b", "a", "c", "b", "a"]), set(&["c", "a", "b"]));
+        assert_eq!(set(&["b", "a", "b"]).map(|set| set.to_string()).as_deref(), Some("a and b"));
+        assert_eq!(set(&[]), None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-pub use self::key::{Identical, Key};
+pub use self::key::{Identical, Key, KeySet};
 use self::table::{Effects, Outcome, Table};
 use self::turns::{Task, in_turn};
 use crate::call::Call;
@@ -44,10 +44,8 @@ pub type Wake<A> = Box<dyn FnOnce(Turn<A>) + Send>;
 
 /// A call that wants a lock.
 pub struct Entry<A: 'static> {
-    /// The object.
-    pub key: Key,
-    /// The other object of operations on two (a source and what is made of it); both are locked or none.
-    pub also: Option<Key>,
+    /// The objects (a source and what is made of it, the volumes of a group): all are locked, or none.
+    pub keys: KeySet,
     /// The call: its method, its deadline, and what is shown to those who wait for it.
     pub call: Call,
     /// The request, if an identical one may share its answer.
@@ -58,11 +56,7 @@ pub struct Entry<A: 'static> {
 
 impl<A: 'static> fmt::Debug for Entry<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("key", &self.key)
-            .field("also", &self.also)
-            .field("call", &self.call)
-            .finish_non_exhaustive()
+        f.debug_struct("Entry").field("keys", &self.keys).field("call", &self.call).finish_non_exhaustive()
     }
 }
 
@@ -160,7 +154,7 @@ impl<A: Clone + Send + 'static> Locks<A> {
     pub fn lock(&self, call: &Call, key: Key) -> Result<Guard<A>> {
         let (sender, turn) = mpsc::channel();
         let wake = Box::new(move |turn| drop(sender.send(turn)));
-        self.enter(Entry { key, also: None, call: call.clone(), joinable: None, wake });
+        self.enter(Entry { keys: key.into(), call: call.clone(), joinable: None, wake });
         match turn.recv() {
             Ok(Turn::Go(guard)) => Ok(guard),
             Ok(Turn::Refused(error)) => Err(error),

@@ -2,16 +2,17 @@
 //! said to a call is given back, so that the caller says it with the mutex free.
 //!
 //! - A slot belongs to one key while anybody holds it or waits for it.
-//! - A slot's queue holds places. A place in one or two queues is one piece of work: it runs when it heads
-//!   all of them. Places are appended to both queues under one mutex, so any two queues agree on their order
-//!   and nobody waits in a circle.
+//! - A slot's queue holds places. A place, in whatever number of queues, is one piece of work: it runs when
+//!   it heads all of them. A place is appended to all its queues under one mutex, so any two queues agree on
+//!   their order and nobody waits in a circle.
 //! - Who wants the same answer shares the place: the first of them leads, the others joined.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Entry, Holder, Identical, Key, Wake};
+use super::{Entry, Holder, Identical, Key, KeySet, Wake};
 use crate::call::Progress;
 use crate::error::{Error, Kind};
 
@@ -41,12 +42,8 @@ struct Slot {
     queue: VecDeque<u64>,
 }
 
-/// The queues a place stands in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Seats {
-    first: usize,
-    second: Option<usize>,
-}
+/// The slots in whose queues a place stands, in ascending order; at least one.
+type Seats = Arc<[usize]>;
 
 struct Place<A: 'static> {
     seats: Seats,
@@ -64,12 +61,6 @@ pub(super) struct Waiter<A: 'static> {
     pub(super) wake: Wake<A>,
     since: Instant,
     deadline: Instant,
-}
-
-impl Seats {
-    fn iter(self) -> impl Iterator<Item = usize> {
-        std::iter::once(self.first).chain(self.second)
-    }
 }
 
 impl<A: 'static> Table<A> {
@@ -93,20 +84,22 @@ impl<A: 'static> Table<A> {
     /// from `now`.
     pub(super) fn enter(&mut self, entry: Entry<A>, patience: Duration, now: Instant) -> Effects<A> {
         let progress = entry.call.progress().clone();
-        let Some(seats) = self.seats(&entry.key, entry.also.as_ref()) else {
-            return vec![(entry.wake, Outcome::Refused(full(&entry.key, self.slots.len())))];
+        let Some(seats) = self.seats(&entry.keys) else {
+            return vec![(entry.wake, Outcome::Refused(full(&entry.keys, self.slots.len())))];
         };
         let waiter = Waiter { progress, wake: entry.wake, since: now, deadline: now + patience };
         let method = waiter.progress.method();
         self.parked += 1;
-        if let Some(place) = self.same(seats, method, entry.joinable.as_deref()) {
+        if let Some(place) = self.same(&seats, method, entry.joinable.as_deref()) {
             place.waiters.push_back(waiter);
             return Vec::new();
         }
-        let place =
-            Place { seats, method, request: entry.joinable, holder: None, waiters: VecDeque::from([waiter]) };
-        self.insert(place, None);
-        self.advance(seats, now)
+        let waiters = VecDeque::from([waiter]);
+        self.insert(
+            Place { seats: seats.clone(), method, request: entry.joinable, holder: None, waiters },
+            None,
+        );
+        self.advance(&seats, now)
     }
 
     /// The work of a place has its answer: nobody can join any more. Gives the calls that joined, to be
@@ -126,7 +119,7 @@ impl<A: 'static> Table<A> {
     pub(super) fn leave(&mut self, place: u64, now: Instant) -> Effects<A> {
         self.promote(place);
         match self.remove(place) {
-            Some(seats) => self.advance(seats, now),
+            Some(seats) => self.advance(&seats, now),
             None => Vec::new(),
         }
     }
@@ -144,9 +137,7 @@ impl<A: 'static> Table<A> {
                 effects.push((waiter.wake, Outcome::Refused(error)));
             }
             if place.holder.is_none() && place.waiters.is_empty() {
-                let seats = place.seats;
-                self.remove(id);
-                effects.extend(self.advance(seats, now));
+                effects.extend(self.leave(id, now));
             }
         }
         effects
@@ -179,7 +170,7 @@ impl<A: 'static> Table<A> {
     }
 
     fn describe(&self, place: &Place<A>, progress: &Progress, held: Duration) -> Holder {
-        let keys = place.seats.iter().filter_map(|seat| self.slots[seat].key.clone()).collect();
+        let keys = place.seats.iter().filter_map(|&seat| self.slots[seat].key.clone()).collect();
         let (step, step_age) = progress.current_step();
         let (call, method, subject) = (progress.id(), progress.method(), progress.subject());
         Holder { keys, call, method, subject, held, step, step_age }
@@ -192,17 +183,15 @@ impl<A: 'static> Table<A> {
     }
 
     /// The slots of the keys, taken if they are new; all or none.
-    fn seats(&mut self, key: &Key, also: Option<&Key>) -> Option<Seats> {
-        let also = also.filter(|also| *also != key);
-        let found = (self.find(key), also.map(|also| self.find(also)));
-        let missing = usize::from(found.0.is_none()) + usize::from(found.1 == Some(None));
-        if missing > self.free {
+    fn seats(&mut self, keys: &KeySet) -> Option<Seats> {
+        let found: Vec<Option<usize>> = keys.iter().map(|key| self.find(key)).collect();
+        if found.iter().filter(|slot| slot.is_none()).count() > self.free {
             return None;
         }
-        let one = found.0.or_else(|| self.claim(key))?;
-        let Some(also) = also else { return Some(Seats { first: one, second: None }) };
-        let other = found.1.flatten().or_else(|| self.claim(also))?;
-        Some(Seats { first: one.min(other), second: Some(one.max(other)) })
+        let slots = keys.iter().zip(found).map(|(key, slot)| slot.or_else(|| self.claim(key)));
+        let mut seats = slots.collect::<Option<Vec<usize>>>()?;
+        seats.sort_unstable();
+        Some(seats.into())
     }
 
     fn claim(&mut self, key: &Key) -> Option<usize> {
@@ -213,15 +202,20 @@ impl<A: 'static> Table<A> {
         Some(slot)
     }
 
-    /// The last place of the queue, if it is one for the very same request.
-    fn same(&mut self, seats: Seats, method: &str, request: Option<&dyn Identical>) -> Option<&mut Place<A>> {
-        let last = *self.slots[seats.first].queue.back()?;
-        if seats.second.is_some_and(|second| self.slots[second].queue.back() != Some(&last)) {
+    /// The last place of the queues, if it is one for the very same request.
+    fn same(
+        &mut self,
+        seats: &Seats,
+        method: &str,
+        request: Option<&dyn Identical>,
+    ) -> Option<&mut Place<A>> {
+        let last = *self.slots[*seats.first()?].queue.back()?;
+        if seats.iter().any(|&seat| self.slots[seat].queue.back() != Some(&last)) {
             return None;
         }
         let place = self.places.get_mut(&last)?;
         let equal =
-            place.seats == seats && place.method == method && place.request.as_ref()?.identical(request?);
+            place.seats == *seats && place.method == method && place.request.as_ref()?.identical(request?);
         equal.then_some(place)
     }
 
@@ -229,7 +223,7 @@ impl<A: 'static> Table<A> {
     fn insert(&mut self, place: Place<A>, position: Option<usize>) {
         let id = self.next_place;
         self.next_place += 1;
-        for seat in place.seats.iter() {
+        for &seat in &*place.seats {
             let queue = &mut self.slots[seat].queue;
             queue.insert(position.unwrap_or(queue.len()), id);
         }
@@ -243,7 +237,7 @@ impl<A: 'static> Table<A> {
             return;
         };
         let next = Place {
-            seats: former.seats,
+            seats: former.seats.clone(),
             method: former.method,
             request: former.request.take(),
             holder: None,
@@ -254,23 +248,23 @@ impl<A: 'static> Table<A> {
 
     fn remove(&mut self, id: u64) -> Option<Seats> {
         let place = self.places.remove(&id)?;
-        for seat in place.seats.iter() {
+        for &seat in &*place.seats {
             self.slots[seat].queue.retain(|other| *other != id);
         }
         Some(place.seats)
     }
 
     /// Starts what now heads its queues; gives slots back that nobody wants.
-    fn advance(&mut self, seats: Seats, now: Instant) -> Effects<A> {
+    fn advance(&mut self, seats: &[usize], now: Instant) -> Effects<A> {
         let mut effects = Vec::new();
-        let mut seats: Vec<usize> = seats.iter().collect();
+        let mut seats = seats.to_vec();
         while let Some(seat) = seats.pop() {
             let Some(&head) = self.slots[seat].queue.front() else {
                 self.give_back(seat);
                 continue;
             };
             if self.heads_all(head) && !self.start(head, now, &mut effects) {
-                seats.extend(self.remove(head).into_iter().flat_map(Seats::iter));
+                seats.extend(self.remove(head).iter().flat_map(|seats| seats.iter()));
             }
         }
         effects
@@ -278,7 +272,7 @@ impl<A: 'static> Table<A> {
 
     fn heads_all(&self, id: u64) -> bool {
         let Some(place) = self.places.get(&id) else { return false };
-        place.seats.iter().all(|seat| self.slots[seat].queue.front() == Some(&id))
+        place.seats.iter().all(|&seat| self.slots[seat].queue.front() == Some(&id))
     }
 
     /// Gives the lock to the first call of the place that still wants it; false if none does.
@@ -326,7 +320,8 @@ impl<A: 'static> Table<A> {
             true => (Kind::Timeout, "until the client's deadline passed"),
             false => (Kind::Busy, "the limit of CEPHLET_LOCK_WAIT"),
         };
-        let key = self.slots[place.seats.first].key.as_ref().map(Key::to_string).unwrap_or_default();
+        let key = place.seats.first().and_then(|&seat| self.slots[seat].key.as_ref());
+        let key = key.map(Key::to_string).unwrap_or_default();
         let Some(holder) = self.blocker(id, now) else {
             return Error::new(
                 kind,
@@ -337,23 +332,23 @@ impl<A: 'static> Table<A> {
         Error::new(kind, format!("{key} is busy: {holder}; waited {waited:.1} s, {why}; {wish}"))
     }
 
-    /// Whose work a place waits for in the end: who heads one of its queues may himself be waiting in another
-    /// one.
+    /// Whose work a place waits for in the end: the head of one of its queues may itself be waiting in
+    /// another one.
     fn blocker(&self, mut id: u64, now: Instant) -> Option<Holder> {
         loop {
             let place = self.places.get(&id)?;
             if let Some((progress, since)) = &place.holder {
                 return Some(self.describe(place, progress, now - *since));
             }
-            let mut heads = place.seats.iter().filter_map(|seat| self.slots[seat].queue.front());
+            let mut heads = place.seats.iter().filter_map(|&seat| self.slots[seat].queue.front());
             id = *heads.find(|head| **head != id)?;
         }
     }
 }
 
-fn full(key: &Key, slots: usize) -> Error {
+fn full(keys: &KeySet, slots: usize) -> Error {
     Error::unavailable(format!(
-        "{key}: all {slots} slots of the lock table are taken by other volumes; send the request again \
+        "{keys}: all {slots} slots of the lock table are taken by other volumes; send the request again \
          later, or raise CEPHLET_LOCK_SLOTS"
     ))
 }

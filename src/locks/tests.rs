@@ -49,7 +49,7 @@ impl Scene {
     fn entry(&self, name: &'static str, call: Call, object: &str, joinable: Joinable) -> Entry<Answer> {
         let tell = self.tell.clone();
         let wake = Box::new(move |turn| tell.send((name, turn)).unwrap());
-        Entry { key: key(object), also: None, call, joinable, wake }
+        Entry { keys: key(object).into(), call, joinable, wake }
     }
 
     /// A call that nobody can join.
@@ -57,9 +57,10 @@ impl Scene {
         self.locks.enter(self.entry(name, Call::internal("Test"), object, None));
     }
 
-    fn enter_both(&self, name: &'static str, one: &str, other: &str) {
-        let entry = self.entry(name, Call::internal("Test"), one, None);
-        self.locks.enter(Entry { also: Some(key(other)), ..entry });
+    fn enter_all(&self, name: &'static str, objects: &[&str]) {
+        let keys = KeySet::new(objects.iter().map(|object| key(object))).unwrap();
+        let entry = self.entry(name, Call::internal("Test"), "replaced", None);
+        self.locks.enter(Entry { keys, ..entry });
     }
 
     fn ask(&self, name: &'static str, text: &'static str) {
@@ -265,7 +266,7 @@ fn everybody_who_waits_can_be_refused_at_once() {
     scene.enter("holder", "a");
     let guard = scene.goes("holder");
     scene.enter("waiter", "a");
-    scene.enter_both("both", "a", "b");
+    scene.enter_all("both", &["a", "b"]);
     scene.enter("behind", "b");
     scene.locks.refuse_parked(&Error::unavailable("going down"));
     let mut told: Vec<_> = (0..3).map(|_| scene.told.recv_timeout(NEVER).unwrap()).collect();
@@ -285,7 +286,7 @@ fn who_waits_for_two_objects_is_told_who_works() {
     let scene = Scene::new(8, Duration::from_millis(20));
     scene.enter("holder", "b");
     let _holder = scene.goes("holder");
-    scene.enter_both("first", "a", "b");
+    scene.enter_all("first", &["a", "b"]);
     scene.enter("second", "a");
     let refusals: Vec<_> = (0..2).map(|_| scene.told.recv_timeout(NEVER).unwrap()).collect();
     for (name, turn) in refusals {
@@ -334,7 +335,7 @@ fn a_full_table_refuses_at_once_and_recovers() {
     let scene = Scene::new(2, NEVER);
     scene.enter("one", "a");
     let one = scene.goes("one");
-    scene.enter_both("two more", "b", "c");
+    scene.enter_all("two more", &["b", "c"]);
     assert_eq!(scene.refused("two more").kind(), Kind::Unavailable);
     scene.enter("fits", "b");
     let _fits = scene.goes("fits");
@@ -352,7 +353,7 @@ fn two_objects_are_locked_together_or_not_at_all() {
     let scene = Scene::patient();
     scene.enter("source", "a");
     let source = scene.goes("source");
-    scene.enter_both("clone", "b", "a");
+    scene.enter_all("clone", &["b", "a"]);
     scene.enter("behind", "b");
     scene.quiet();
     drop(source);
@@ -363,9 +364,30 @@ fn two_objects_are_locked_together_or_not_at_all() {
 }
 
 #[test]
+fn each_of_three_objects_is_locked() {
+    for taken in ["a", "b", "c"] {
+        let scene = Scene::patient();
+        scene.enter("holder", taken);
+        let holder = scene.goes("holder");
+        scene.enter_all("group", &["c", "a", "b"]);
+        scene.quiet();
+        drop(holder);
+        let group = scene.goes("group");
+        for object in ["a", "b", "c"] {
+            scene.enter("behind", object);
+        }
+        scene.quiet();
+        drop(group);
+        for _ in 0..3 {
+            drop(scene.goes("behind"));
+        }
+    }
+}
+
+#[test]
 fn the_same_object_twice_is_one_lock() {
     let scene = Scene::new(1, NEVER);
-    scene.enter_both("same", "a", "a");
+    scene.enter_all("same", &["a", "a"]);
     scene.goes("same");
 }
 
