@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::local::Local;
 use crate::backend::rbd::Rbd;
-use crate::backend::rbd::cli::Cli;
 use crate::backend::rbd::node::Mapper;
+use crate::backend::rbd::tool::cli::Cli;
 use crate::backend::{Backend, Backends};
 use crate::clusters::{Clusters, Source};
 use crate::config::{BackendName, Config, Services};

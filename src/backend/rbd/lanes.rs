@@ -17,11 +17,11 @@ const STACK: usize = 256 << 10;
 const MOST: usize = 4096;
 
 /// What is left of a thing that was done, and the pause after which it is due.
-pub(super) type Rest<T> = Option<(Duration, T)>;
+pub(crate) type Rest<T> = Option<(Duration, T)>;
 type Work<T> = dyn Fn(T) -> Rest<T> + Send + Sync;
 
 /// What there is to do. Whoever drops it ends each thread behind the thing it does.
-pub(super) struct Lanes<T>(Arc<Shared<T>>);
+pub(crate) struct Lanes<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
     state: Mutex<State<T>>,
@@ -207,8 +207,8 @@ impl<T: Display + Send + 'static> Lanes<T> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::tests::{SOON, await_that};
     use super::*;
+    use crate::backend::rbd::tests::{SOON, await_that};
     use std::sync::mpsc;
 
     const NOW: Duration = Duration::ZERO;

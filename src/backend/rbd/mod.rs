@@ -12,45 +12,18 @@
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 
-mod attach;
-mod capacity;
-mod chores;
-mod claims;
-pub mod cli;
-mod condition;
-mod context;
-mod copies;
-mod delete;
-mod flatten;
-mod give_way;
-mod gone;
-mod grant;
-mod half_renamed;
-mod held;
+mod image;
+mod jobs;
 mod lanes;
-mod limits;
-mod lists;
+mod locations;
 mod names;
 pub mod node;
-mod outlived;
 mod parameters;
-mod pools;
+mod placement;
 mod publish;
-mod record;
-mod records;
-mod right;
-mod snapshot_lists;
-mod snapshots;
-mod spots;
-mod sweep;
-mod temporaries;
+mod snapshot;
 pub mod tool;
-mod trash;
-mod unpublish;
-mod volumes;
 
-#[cfg(test)]
-pub mod fake;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -59,16 +32,16 @@ pub use self::parameters::{LIMITS, PARAMETERS};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::chores::Chores;
-use self::condition::Recent;
-use self::flatten::Depths;
-use self::give_way::Flattenings;
-use self::gone::Gone;
+use self::image::gone::Gone;
+use self::image::inspect::Recent;
+use self::image::records::Records;
+use self::image::temporaries::InProgress;
+use self::jobs::Chores;
+use self::jobs::flatten::Depths;
+use self::jobs::preempt::Flattenings;
+use self::locations::Pools;
 use self::node::Mapper;
-use self::pools::Pools;
-use self::records::Records;
-use self::snapshots::Shots;
-use self::temporaries::InProgress;
+use self::snapshot::Shots;
 use self::tool::RbdTool;
 use super::{
     Backend, Begin, BeginWith, Capacity, Condition, Deleted, Deletion, Device, NewSnapshot, NewVolume,

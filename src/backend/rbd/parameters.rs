@@ -44,7 +44,7 @@ const SETTING: &str = "conf_";
 
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub cluster: Option<String>,
     pub pool: Option<String>,
     pub namespace: String,
@@ -116,7 +116,7 @@ impl Layout {
 }
 
 /// What mutable parameters say, by the cluster's names.
-pub(super) fn limits(mutable: &Map) -> Result<Vec<(&'static str, u64)>> {
+pub(crate) fn limits(mutable: &Map) -> Result<Vec<(&'static str, u64)>> {
     mutable.iter().map(|(key, value)| limit(key, value)).collect()
 }
 
@@ -138,7 +138,7 @@ fn limit(key: &str, value: &str) -> Result<(&'static str, u64)> {
 }
 
 /// The name `rbd config` has for a limit that stands in an image's metadata under `key`.
-pub(super) fn setting(key: &str) -> &str {
+pub(crate) fn setting(key: &str) -> &str {
     key.strip_prefix(SETTING).unwrap_or(key)
 }
 

@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::backend::rbd::fake::FakeCluster;
 use crate::backend::rbd::tests::{ONE, controller, wanted};
+use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::{Backends, Publication};
 use crate::config::{Config, Role};
 use crate::csi::{Access, Map, Mode, TopologyRequirement};

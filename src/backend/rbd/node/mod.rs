@@ -29,6 +29,7 @@ use crate::sys::mountinfo::Mounts;
 use crate::sys::nbd::{ConnectedDevice, Table};
 use crate::sys::rbd::{Bus, MappedImage};
 
+pub(crate) mod attach;
 mod condition;
 mod cookie;
 mod features;

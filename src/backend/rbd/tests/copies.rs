@@ -1,8 +1,8 @@
 //! Volumes that begin as copies.
 
 use super::*;
-use crate::backend::rbd::fake::Fault;
 use crate::backend::rbd::names;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{Image, Layout, NewImage, RbdTool};
 use crate::error::Kind;
 use crate::ids::SnapshotId;

@@ -1,6 +1,6 @@
 //! Deleting volumes: alone, with snapshots and clones in both orders, in use, large.
 
-use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
 use crate::backend::{Backend, BeginWith, Deleted, Deletion, Origin};
 use crate::error::{Error, Kind, Result};

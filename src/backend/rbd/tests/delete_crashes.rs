@@ -1,7 +1,7 @@
 //! A deletion that dies at any step, in any way: the repeated request, by the same controller or another,
 //! ends like one that was never interrupted.
 
-use crate::backend::rbd::fake::{FakeCluster, Fault};
+use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::{Deleted, Origin};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};

@@ -1,7 +1,7 @@
 //! Two controllers that know nothing of each other, and one of them acts between any two steps of the other.
 
 use crate::backend::Deleted;
-use crate::backend::rbd::fake::{FakeCluster, Fault};
+use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::{Image, RbdTool};
 use crate::ids::{SnapshotId, VolumeId};
 

@@ -1,7 +1,7 @@
 //! Chains of clones.
 
 use super::*;
-use crate::backend::rbd::fake::Fault;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{Image, RbdTool};
 
 /// A volume with this many parents, one behind the other.

@@ -5,7 +5,7 @@ use super::flatten::{LONG, is_flat, seconds, with_deep};
 use super::publish::{publish, unpublish};
 use super::*;
 use crate::backend::Deleted;
-use crate::backend::rbd::fake::FLATTENER;
+use crate::backend::rbd::tool::fake::FLATTENER;
 
 /// Does something with a copy that is being flattened, which goes on until it is broken off. Its client is
 /// forgotten some time after it is dead.

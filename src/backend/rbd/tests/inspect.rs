@@ -2,7 +2,7 @@
 
 use super::publish::{Scene, refused, scene, unpublish};
 use super::*;
-use crate::backend::rbd::fake::Fault;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{Hold, Lockable, RbdTool, Room};
 use crate::error::Kind;
 

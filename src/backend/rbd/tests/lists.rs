@@ -3,7 +3,7 @@
 use super::publish::refused;
 use super::*;
 use crate::backend::Part;
-use crate::backend::rbd::fake::Fault;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{NewImage, RbdTool, Room};
 use crate::error::Kind;
 

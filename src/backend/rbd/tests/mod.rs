@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Rbd;
-use super::fake::FakeCluster;
 use super::node::Mapper;
+use super::tool::fake::FakeCluster;
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters, Credentials};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::Publication;
-use crate::backend::rbd::context::PublishContext;
+use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::tool::{Hold, Image, Lockable, NewImage, RbdTool};
 use crate::error::Kind;
 use crate::ids::DELETER;

@@ -2,8 +2,8 @@
 
 use super::publish::{given, publish, refused, scene, unpublish};
 use super::*;
-use crate::backend::rbd::fake::Fault;
 use crate::backend::rbd::tool::RbdTool;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];

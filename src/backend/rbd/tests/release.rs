@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backend::rbd::fake::FakeCluster;
+use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::{Image, Layout, NewImage, RbdTool};
 use crate::backend::{Deleted, Origin};
 use crate::error::Kind;

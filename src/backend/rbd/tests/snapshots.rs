@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::backend::rbd::fake::Fault;
 use crate::backend::rbd::names;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{Image, Lockable, RbdTool};
 use crate::backend::{Deleted, SnapshotFilter};
 use crate::error::Kind;

@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 use std::time::SystemTime;
 
-use crate::backend::rbd::chores::Chore;
-use crate::backend::rbd::fake::{FakeCluster, Fault};
+use crate::backend::rbd::jobs::Chore;
+use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
 
 use super::delete::{delete, with_volume};

@@ -1,0 +1,147 @@
+//! What a node is told of a volume that is given to it, so that it need not ask the cluster: the publish
+//! context, which the orchestrator carries from the controller to the node as text.
+
+use std::collections::BTreeSet;
+
+use crate::backend::rbd::image::create::Found;
+use crate::backend::rbd::node::Mounter;
+use crate::backend::rbd::tool::Info;
+use crate::csi::{CONTEXT_KEY, Map};
+use crate::error::{Error, Result};
+
+const IMAGE_ID: &str = "imageId";
+const IMAGE_FEATURES: &str = "imageFeatures";
+const MOUNTER: &str = "mounter";
+const MAP_OPTIONS: &str = "mapOptions";
+const READ_ONLY: &str = "readOnly";
+
+/// What a node is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublishContext {
+    /// The id of the image, which what the node maps must have.
+    pub image_id: String,
+    /// Its features, which the node's kernel may lack.
+    pub features: BTreeSet<String>,
+    /// What is to map it.
+    pub mounter: Mounter,
+    /// Options of the mapping.
+    pub map_options: Vec<String>,
+    /// The file system it was made for, if that is known.
+    pub fs_type: Option<String>,
+    /// Nothing is to be written.
+    pub read_only: bool,
+}
+
+impl PublishContext {
+    /// What a node is told of this image.
+    pub fn new(found: Found, read_only: bool) -> Result<Self> {
+        let Found { info: Info { id: image_id, features, .. }, record } = found;
+        let settings = record.as_ref().map(|record| record.settings()).transpose()?.unwrap_or_default();
+        let fs_type = record.and_then(|record| record.asked.fs_type);
+        Ok(Self {
+            image_id,
+            features,
+            mounter: settings.mounter,
+            map_options: settings.map_options,
+            fs_type,
+            read_only,
+        })
+    }
+
+    /// As text. What is not said is left out.
+    pub fn to_map(&self) -> Map {
+        let features: Vec<&str> = self.features.iter().map(String::as_str).collect();
+        let options = match self.map_options.as_slice() {
+            [] => String::new(),
+            options => format!("{}:{}", self.mounter.prefix(), options.join(",")),
+        };
+        let pairs = [
+            (IMAGE_ID, self.image_id.clone()),
+            (IMAGE_FEATURES, features.join(",")),
+            (MOUNTER, self.mounter.name().to_string()),
+            (MAP_OPTIONS, options),
+            (CONTEXT_KEY, self.fs_type.clone().unwrap_or_default()),
+            (READ_ONLY, if self.read_only { "true".to_string() } else { String::new() }),
+        ];
+        let said = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+        said.map(|(key, value)| (key.to_string(), value)).collect()
+    }
+
+    /// Reads what the controller said. None: it said nothing, because the orchestrator did not ask it.
+    pub fn from_map(map: &Map) -> Result<Option<Self>> {
+        let Some(image_id) = map.get(IMAGE_ID) else { return Ok(None) };
+        let said = |key: &str| map.get(key).map_or("", String::as_str);
+        let mounter = Mounter::parse(said(MOUNTER)).map_err(|error| error.context("the publish context"))?;
+        let map_options =
+            mounter.parse_options(said(MAP_OPTIONS)).map_err(|error| error.context("the publish context"))?;
+        let read_only = match said(READ_ONLY) {
+            "" | "false" => false,
+            "true" => true,
+            other => {
+                return Err(Error::invalid(format!(
+                    "the publish context has {READ_ONLY} {other:?}: allowed are true and false"
+                )));
+            }
+        };
+        Ok(Some(Self {
+            image_id: image_id.clone(),
+            features: said(IMAGE_FEATURES)
+                .split(',')
+                .filter(|it| !it.is_empty())
+                .map(str::to_string)
+                .collect(),
+            mounter,
+            map_options,
+            fs_type: map.get(CONTEXT_KEY).cloned().filter(|it| !it.is_empty()),
+            read_only,
+        }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn survives_the_round_trip() {
+        let plain = PublishContext {
+            image_id: "10ab".into(),
+            features: ["layering", "exclusive-lock"].map(String::from).into(),
+            mounter: Mounter::Kernel,
+            map_options: Vec::new(),
+            fs_type: None,
+            read_only: false,
+        };
+        let all = PublishContext {
+            mounter: Mounter::Nbd,
+            map_options: vec!["io-timeout=30".into(), "exclusive".into()],
+            fs_type: Some("xfs".into()),
+            read_only: true,
+            ..plain.clone()
+        };
+        for context in [plain, all] {
+            assert_eq!(PublishContext::from_map(&context.to_map()).unwrap(), Some(context));
+        }
+    }
+
+    #[test]
+    fn an_empty_one_means_that_the_controller_was_not_asked() {
+        assert_eq!(PublishContext::from_map(&Map::new()).unwrap(), None);
+    }
+
+    #[test]
+    fn what_it_cannot_say_is_refused() {
+        for (key, value) in [(MOUNTER, "fuse"), (READ_ONLY, "yes"), (MAP_OPTIONS, "secret=x")] {
+            let map = [(IMAGE_ID, "10ab"), (key, value)]
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .into();
+            let error = PublishContext::from_map(&map).unwrap_err();
+            assert!(
+                error.kind() == Kind::InvalidArgument && error.message().contains("publish context"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A Ceph cluster in memory, for tests of everything above the tool. It does what Ceph 16.2 was seen to do,
+//! oddities included; one method of the tool is one step, and a test says what goes wrong at which step and
+//! what others do in between.
+
+mod answers;
+mod dump;
+mod locks;
+mod script;
+mod state;
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+pub use self::script::Fault;
+use self::script::Script;
+use self::state::{Disk, Pool, State};
+use super::{Image, Layout, Room, Spot, Watcher};
+use crate::backend::ceph::Access;
+use crate::clusters::{Cluster, Credentials};
+use crate::error::{Error, Result};
+use crate::secrets::Secret;
+
+/// Who has an image open while it is flattened endlessly.
+pub const FLATTENER: &str = "10.0.0.9:0/9";
+/// What a step takes.
+const STEP: Duration = Duration::from_millis(50);
+
+/// A cluster in memory. Clones are the same cluster. All helpers panic where they are asked for what is not
+/// there, and none of them is a step.
+#[derive(Clone)]
+pub struct FakeCluster(Arc<Mutex<Inner>>);
+
+struct Inner {
+    state: State,
+    script: Script,
+}
+
+impl fmt::Debug for FakeCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.dump())
+    }
+}
+
+impl Default for FakeCluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Access to a cluster as if an operator had set it up; the fake does not look at it.
+fn access() -> Access {
+    let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
+    let cluster = Cluster { credentials: Some(credentials.clone()), ..Cluster::named("ceph") };
+    Access { cluster: Arc::new(cluster), credentials }
+}
+
+/// What there is in a cluster.
+impl FakeCluster {
+    /// An empty cluster with a manager and the pool `rbd`.
+    pub fn new() -> Self {
+        let cluster = Self(Arc::new(Mutex::new(Inner { state: State::new(), script: Script::default() })));
+        cluster.add_pool("rbd");
+        cluster
+    }
+
+    /// The pool `rbd`.
+    pub fn spot(&self) -> Spot {
+        self.spot_in("rbd", "")
+    }
+
+    /// A pool and a namespace, existing or not.
+    pub fn spot_in(&self, pool: &str, namespace: &str) -> Spot {
+        Spot { access: access(), pool: pool.to_string(), namespace: namespace.to_string() }
+    }
+
+    /// Adds a pool with room for 1 TiB.
+    pub fn add_pool(&self, pool: &str) {
+        let room = Room { available: 1 << 40, full: false };
+        self.0.lock().state.pools.insert(pool.to_string(), Pool { room, namespaces: BTreeSet::new() });
+    }
+
+    /// Adds a namespace to a pool.
+    pub fn add_namespace(&self, pool: &str, namespace: &str) {
+        self.pool(pool, |pool| pool.namespaces.insert(namespace.to_string()));
+    }
+
+    /// Sets the room in a pool. Nothing else changes it; a full pool takes no more images, snapshots, locks
+    /// or changes.
+    pub fn set_room(&self, pool: &str, room: Room) {
+        self.pool(pool, |pool| pool.room = room);
+    }
+
+    fn pool<T>(&self, pool: &str, act: impl FnOnce(&mut Pool) -> T) -> T {
+        act(self.0.lock().state.pools.get_mut(pool).expect("a pool that was added"))
+    }
+
+    fn disk<T>(&self, spot: &Spot, image: &str, act: impl FnOnce(&mut Disk) -> T) -> T {
+        let mut inner = self.0.lock();
+        act(inner
+            .state
+            .find_mut(spot, Image::Named(image))
+            .unwrap_or_else(|| panic!("there is no image {image:?}")))
+    }
+
+    /// A client at `address` opens an image, as a map does.
+    pub fn watch(&self, spot: &Spot, image: &str, address: &str) {
+        let watcher = Watcher {
+            address: address.to_string(),
+            client: format!("client.{}", self.0.lock().state.number()),
+        };
+        self.disk(spot, image, |disk| disk.watchers.push(watcher));
+    }
+
+    /// The client at `address` has closed everything.
+    pub fn unwatch(&self, address: &str) {
+        let mut inner = self.0.lock();
+        inner
+            .state
+            .images
+            .values_mut()
+            .for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
+    }
+
+    /// Shuts a client's address out.
+    pub fn shut_out(&self, address: &str) {
+        self.0.lock().state.blocklist.push(address.to_string());
+    }
+
+    /// Writes to an image: the token stands for all its data.
+    pub fn write(&self, spot: &Spot, image: &str, token: &str) {
+        self.disk(spot, image, |disk| disk.content = token.to_string());
+    }
+
+    /// The data of an image; empty if it is blank.
+    pub fn content(&self, spot: &Spot, image: &str) -> String {
+        self.disk(spot, image, |disk| disk.content.clone())
+    }
+
+    /// The metadata of an image, limits (`conf_rbd_qos_iops_limit`, …) included.
+    pub fn all_metadata(&self, spot: &Spot, image: &str) -> BTreeMap<String, String> {
+        self.disk(spot, image, |disk| disk.metadata.clone())
+    }
+
+    /// The layout an image was made with.
+    pub fn layout(&self, spot: &Spot, image: &str) -> Layout {
+        self.disk(spot, image, |disk| disk.layout.clone())
+    }
+
+    /// Whether flattenings go on, with the image open, until they are broken off.
+    pub fn set_endless_flattenings(&self, endless: bool) {
+        self.0.lock().state.endless_flattenings = endless;
+    }
+
+    /// Whether anybody has an image open.
+    pub fn is_watched(&self, spot: &Spot, image: &str) -> bool {
+        self.disk(spot, image, |disk| !disk.watchers.is_empty())
+    }
+
+    /// Whether there is a manager to give tasks to.
+    pub fn set_manager(&self, present: bool) {
+        self.0.lock().state.manager = present;
+    }
+
+    /// The manager tries all its tasks once; those that cannot be done stay, unless the image is in the trash
+    /// no more.
+    pub fn run_manager(&self) {
+        let state = &mut self.0.lock().state;
+        for id in std::mem::take(&mut state.tasks) {
+            if state.is_trashed(&id) {
+                state.remove(&id);
+                state.tasks.extend(state.images.contains_key(&id).then_some(id));
+            }
+        }
+    }
+
+    /// The time in the cluster: at first 1 January 2026, 0:00 UTC. A step takes 50 ms.
+    pub fn now(&self) -> SystemTime {
+        self.0.lock().state.now
+    }
+
+    /// Lets time pass; locks taken for some seconds run out.
+    pub fn advance(&self, time: Duration) {
+        self.0.lock().state.now += time;
+    }
+
+    /// Sets the time.
+    pub fn set_now(&self, now: SystemTime) {
+        self.0.lock().state.now = now;
+    }
+
+    /// Everything that exists, one line each, sorted; see the module `dump`.
+    pub fn dump(&self) -> String {
+        let state = &mut self.0.lock().state;
+        state.expire();
+        dump::text(state)
+    }
+}
+
+/// What happens at which step. `k` counts from now; the next step is 1.
+impl FakeCluster {
+    /// The steps so far, as method and names: how many processes would have run.
+    pub fn steps(&self) -> Vec<String> {
+        self.0.lock().script.steps.clone()
+    }
+
+    /// Begins the record anew.
+    pub fn forget_steps(&self) {
+        self.0.lock().script.steps.clear();
+    }
+
+    /// Has the k-th step fail like a command that was killed.
+    pub fn fail_at(&self, k: u64, fault: Fault) {
+        self.0.lock().script.plan_fault(k, fault, false);
+    }
+
+    /// Has the daemon die at the k-th step: all that follow fail without being taken, until
+    /// [`restart`](Self::restart).
+    pub fn crash_at(&self, k: u64, fault: Fault) {
+        self.0.lock().script.plan_fault(k, fault, true);
+    }
+
+    /// Whether a planned fault was not reached yet: a loop over all steps ends here.
+    pub fn fault_pending(&self) -> bool {
+        self.0.lock().script.fault_pending()
+    }
+
+    /// The daemon is back, and no faults are planned any more.
+    pub fn restart(&self) {
+        self.0.lock().script.restart();
+    }
+
+    /// Runs something after the k-th step and before the caller goes on. Steps taken by anybody meanwhile are
+    /// not in the record, nor counted, and do not fail.
+    pub fn on_step(&self, k: u64, hook: impl FnOnce(&FakeCluster) + Send + 'static) {
+        self.0.lock().script.plan_hook(k, Box::new(hook));
+    }
+
+    fn step<T>(&self, name: String, act: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        self.half_step(name, act, |_| ())
+    }
+
+    /// Takes one step: all of it, half of it or nothing.
+    fn half_step<T>(
+        &self,
+        name: String,
+        act: impl FnOnce(&mut State) -> Result<T>,
+        half: impl FnOnce(&mut State),
+    ) -> Result<T> {
+        self.broken_step(name, act, |state, _| half(state))
+    }
+
+    /// The same for a step that can be broken off at more than one point.
+    fn broken_step<T>(
+        &self,
+        name: String,
+        act: impl FnOnce(&mut State) -> Result<T>,
+        half: impl FnOnce(&mut State, Fault),
+    ) -> Result<T> {
+        let mut guard = self.0.lock();
+        let Inner { state, script } = &mut *guard;
+        state.now += STEP;
+        let fault = script.step(&name);
+        let answer = match fault {
+            None => Some(act(state)),
+            Some(Fault::Before) => None,
+            Some(Fault::After) => {
+                drop(act(state));
+                None
+            }
+            Some(fault @ (Fault::HalfMade | Fault::HalfMoved)) => {
+                half(state, fault);
+                None
+            }
+        };
+        let hook = script.hook();
+        script.intruding |= hook.is_some();
+        drop(guard);
+        if let Some(hook) = hook {
+            hook(self);
+            self.0.lock().script.intruding = false;
+        }
+        answer.unwrap_or_else(|| Err(Error::timeout(format!("{name}: killed, it took too long"))))
+    }
+}
