@@ -15,6 +15,7 @@ pub mod error;
 pub mod exec;
 pub mod grpc;
 pub mod ids;
+pub mod jobs;
 pub mod journal;
 pub mod kernel;
 pub mod layout;

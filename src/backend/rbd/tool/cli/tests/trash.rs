@@ -34,8 +34,7 @@ fn an_image_is_moved_to_the_trash_and_taken_back() {
 fn the_trash_says_what_librbd_moved_there() {
     let it = Fixture::new();
     let printed = r#"[{"id":"10d95d6456b2","name":"t-full","source":"USER_PARENT","deleted_at":"Sat Nov 21 08:29:19 2026",
-        "status":"expired at Sat Nov 21 08:29:19 \
-                  2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
+        "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
     it.prints("rbd trash ls --all --format=json --long --pool=vms", printed);
     let item = |name: &str, id: &str, by_clones| Trashed { name: name.into(), id: id.into(), by_clones };
     let expected = [item("t-full", "10d95d6456b2", true), item("t-c1", ID, false)];

@@ -1,0 +1,359 @@
+//! What is done beside the calls, in lanes: one for each cluster, say, so that a cluster that hangs holds up
+//! nothing but its own jobs. A lane has a thread while there is anything in it, and does one job at a time,
+//! the longest due first.
+//!
+//! The queue is in memory only: what must survive a restart is found again from what the journal or the
+//! storage says.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::call::Call;
+use crate::error::Result;
+
+/// Before a job that failed is tried again.
+pub const RETRY: Duration = Duration::from_secs(60);
+/// Bytes of a thread's stack.
+const STACK: usize = 256 << 10;
+/// So many jobs may wait in a lane. More are refused; one that is put back never is.
+const MAX_JOBS: usize = 4096;
+
+/// What becomes of a job that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// It is over.
+    Never,
+    /// It is due again after this pause.
+    After(Duration),
+}
+
+/// What a job does. Its call has expired once the queue is stopped.
+type Work = Box<dyn FnMut(&Call) -> Result<Requeue> + Send>;
+
+/// The jobs that wait. Dropping it stops it.
+#[derive(Default)]
+pub struct JobQueue(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    stopped: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By name. A lane without jobs, waiting or running, is not here.
+    lanes: HashMap<String, Lane>,
+    started: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    jobs: Vec<Job>,
+    has_thread: bool,
+}
+
+struct Job {
+    due: Instant,
+    /// For people, and what tells one job from another.
+    name: String,
+    work: Work,
+}
+
+impl std::fmt::Debug for JobQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobQueue").finish_non_exhaustive()
+    }
+}
+
+impl JobQueue {
+    /// From now on jobs are done; those added before have waited for this.
+    pub fn start(&self) {
+        let mut state = self.0.state.lock();
+        state.started = true;
+        let lanes: Vec<String> = state.lanes.keys().cloned().collect();
+        lanes.iter().for_each(|lane| self.0.attend(&mut state, lane));
+    }
+
+    /// No job is begun any more, and each thread ends with the job it is doing.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
+        // Whoever is between looking at it and waiting has the lock.
+        drop(self.0.state.lock());
+        self.0.changed.notify_all();
+    }
+
+    /// Adds a job that is due after `pause`, unless one of the same name waits in the lane already. One that
+    /// fails is tried again after [`RETRY`].
+    pub fn add(
+        &self,
+        lane: &str,
+        name: impl Into<String>,
+        pause: Duration,
+        work: impl FnMut(&Call) -> Result<Requeue> + Send + 'static,
+    ) {
+        let job = Job { due: Instant::now() + pause, name: name.into(), work: Box::new(work) };
+        let mut state = self.0.state.lock();
+        let jobs = &mut state.lanes.entry(lane.to_string()).or_default().jobs;
+        if jobs.iter().any(|other| other.name == job.name) {
+            return;
+        }
+        if jobs.len() >= MAX_JOBS {
+            log::warn!("{}: it is left undone, {MAX_JOBS} other jobs wait for {lane:?}", job.name);
+            return;
+        }
+        jobs.push(job);
+        self.0.attend(&mut state, lane);
+    }
+}
+
+impl Drop for JobQueue {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Sees to it that the lane has a thread, and that it looks at what is in it.
+    fn attend(self: &Arc<Self>, state: &mut State, name: &str) {
+        self.changed.notify_all();
+        if !state.started || self.is_stopped() {
+            return;
+        }
+        let Some(lane) = state.lanes.get_mut(name).filter(|lane| !lane.has_thread) else { return };
+        let (shared, own) = (Arc::clone(self), name.to_string());
+        let thread =
+            thread::Builder::new().name("jobs".into()).stack_size(STACK).spawn(move || shared.run(&own));
+        lane.has_thread = thread.is_ok();
+        if let Err(error) = thread {
+            log::error!(
+                "there is no thread for the jobs of {name:?}, which wait until one is added: {error}"
+            );
+        }
+    }
+
+    fn run(&self, lane: &str) {
+        while let Some(mut job) = self.next(lane) {
+            if let Requeue::After(pause) = self.perform(&mut job) {
+                self.put_back(lane, pause, job);
+            }
+        }
+    }
+
+    /// Does a job once. A failure of any kind ends no thread.
+    fn perform(&self, job: &mut Job) -> Requeue {
+        let stopped = Arc::clone(&self.stopped);
+        let call = Call::new("job", move || stopped.load(Ordering::Relaxed));
+        call.about(&job.name);
+        match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
+            Ok(Ok(requeue)) => requeue,
+            Ok(Err(error)) => {
+                log::warn!("{}: {error}; it is tried again in {} s", job.name, RETRY.as_secs());
+                Requeue::After(RETRY)
+            }
+            Err(_) => {
+                log::error!("{}: cephlet has a defect, see above; it is left undone", job.name);
+                Requeue::Never
+            }
+        }
+    }
+
+    /// The next job of a lane, once it is due; None at the end, or when the lane is empty and gone.
+    fn next(&self, name: &str) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            if self.is_stopped() {
+                return None;
+            }
+            let lane = state.lanes.get_mut(name)?;
+            match lane.first() {
+                Some(first) if lane.jobs[first].due <= Instant::now() => {
+                    return Some(lane.jobs.remove(first));
+                }
+                Some(first) => {
+                    let due = lane.jobs[first].due;
+                    self.changed.wait_until(&mut state, due);
+                }
+                None => {
+                    state.lanes.remove(name);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// However many there are.
+    fn put_back(&self, lane: &str, pause: Duration, job: Job) {
+        let job = Job { due: Instant::now() + pause, ..job };
+        self.state.lock().lanes.entry(lane.to_string()).or_default().jobs.push(job);
+    }
+}
+
+impl Lane {
+    /// Where the longest due is.
+    fn first(&self) -> Option<usize> {
+        (0..self.jobs.len()).min_by_key(|at| self.jobs[*at].due)
+    }
+}
+
+#[cfg(test)]
+impl JobQueue {
+    /// Does here what is due within `time`, and what is added meanwhile and due at once. There may be no
+    /// threads.
+    pub fn work_off(&self, time: Duration) {
+        let mut until = Instant::now() + time;
+        loop {
+            let due = self.take(until);
+            if due.is_empty() {
+                return;
+            }
+            for (lane, mut job) in due {
+                if let Requeue::After(pause) = self.0.perform(&mut job) {
+                    self.0.put_back(&lane, pause, job);
+                }
+            }
+            until = Instant::now();
+        }
+    }
+
+    fn take(&self, until: Instant) -> Vec<(String, Job)> {
+        let mut taken = Vec::new();
+        for (name, lane) in &mut self.0.state.lock().lanes {
+            assert!(!lane.has_thread, "a thread does it");
+            taken.extend(lane.jobs.extract_if(.., |job| job.due <= until).map(|job| (name.clone(), job)));
+        }
+        taken
+    }
+
+    /// The names of the jobs that wait, and in how much time each is due.
+    pub fn waiting(&self) -> Vec<(String, Duration)> {
+        let state = self.0.state.lock();
+        let jobs = state.lanes.values().flat_map(|lane| &lane.jobs);
+        jobs.map(|job| (job.name.clone(), job.due.saturating_duration_since(Instant::now()))).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use std::sync::mpsc;
+
+    const NOW: Duration = Duration::ZERO;
+    /// Long enough for anything that should happen soon, on the slowest machine.
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[track_caller]
+    fn await_that(happens: impl Fn() -> bool) {
+        let end = Instant::now() + SOON;
+        while !happens() {
+            assert!(Instant::now() < end, "it has not happened within {SOON:?}");
+            thread::yield_now();
+        }
+    }
+
+    /// A job that says its name when it is done.
+    fn say(
+        to: &mpsc::Sender<&'static str>,
+        what: &'static str,
+    ) -> impl FnMut(&Call) -> Result<Requeue> + use<> {
+        let to = to.clone();
+        move |_| {
+            to.send(what).unwrap();
+            Ok(Requeue::Never)
+        }
+    }
+
+    #[test]
+    fn a_lane_that_hangs_holds_up_no_other() {
+        let queue = JobQueue::default();
+        let (done, all) = mpsc::channel();
+        let (go, hanging) = mpsc::channel::<()>();
+        let mut last = say(&done, "hung");
+        queue.add("away", "hang", NOW, move |call| {
+            hanging.recv().unwrap();
+            last(call)
+        });
+        queue.add("away", "later", SOON, say(&done, "later"));
+        queue.start();
+        for what in ["one", "two"] {
+            queue.add("other", what, NOW, say(&done, what));
+            assert_eq!(all.recv_timeout(SOON).unwrap(), what);
+        }
+        go.send(()).unwrap();
+        assert_eq!(all.recv_timeout(SOON).unwrap(), "hung");
+    }
+
+    #[test]
+    fn a_thread_ends_with_its_work_and_another_comes_with_more() {
+        let queue = JobQueue::default();
+        queue.start();
+        for first in [2, 5, 1] {
+            let (done, all) = mpsc::channel();
+            let mut left = first;
+            queue.add("a", "count down", NOW, move |_| {
+                done.send(left).unwrap();
+                assert_ne!(left, 5, "a defect ends no thread");
+                left -= 1;
+                Ok(if left == 0 { Requeue::Never } else { Requeue::After(NOW) })
+            });
+            let last = if first == 5 { 5 } else { 1 };
+            while all.recv_timeout(SOON).unwrap() != last {}
+            await_that(|| queue.0.state.lock().lanes.is_empty());
+        }
+    }
+
+    #[test]
+    fn threads_end_when_the_queue_is_stopped() {
+        let (queue, alive) = (JobQueue::default(), Arc::new(()));
+        let kept = Arc::clone(&alive);
+        queue.start();
+        queue.add("a", "wait", SOON, |_| Ok(Requeue::Never));
+        let (begun, began) = mpsc::channel();
+        queue.add("b", "until the end", NOW, move |call| {
+            let _ = &kept;
+            begun.send(()).unwrap();
+            await_that(|| call.expired());
+            Ok(Requeue::Never)
+        });
+        began.recv_timeout(SOON).unwrap();
+        let shared = Arc::downgrade(&queue.0);
+        queue.stop();
+        drop(queue);
+        await_that(|| Arc::strong_count(&alive) == 1 && shared.strong_count() == 0);
+    }
+
+    #[test]
+    fn a_job_that_fails_is_tried_again_later() {
+        let queue = JobQueue::default();
+        queue.add("a", "fail", NOW, |_| Err(Error::unavailable("the cluster is down")));
+        queue.work_off(NOW);
+        let waiting = queue.waiting();
+        assert!(waiting.len() == 1 && waiting[0].1 > RETRY / 2, "{waiting:?}");
+    }
+
+    #[test]
+    fn a_name_waits_once_and_not_too_many_wait() {
+        let queue = JobQueue::default();
+        let add = |number: usize| {
+            queue.add("a", number.to_string(), NOW, |_| Ok(Requeue::After(SOON)));
+        };
+        (0..MAX_JOBS + 7).for_each(add);
+        add(3);
+        assert_eq!(queue.waiting().len(), MAX_JOBS);
+        queue.work_off(NOW);
+        assert_eq!(queue.waiting().len(), MAX_JOBS, "what is put back is not refused");
+    }
+}
