@@ -55,7 +55,6 @@ pub enum Access {
 
 /// Who may reach a volume at once, and how (CSI "AccessMode").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the specification's own names")]
 pub enum Mode {
     SingleNodeWriter,
     SingleNodeReaderOnly,

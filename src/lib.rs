@@ -1,30 +1,44 @@
 //! cephlet: a small synchronous CSI plugin daemon.
 //!
-//! Layers, each knowing only what stands to its right: `grpc → volume → { backend, journal, locks } → { exec,
-//! sys }`.
+//! Layers, each knowing only what stands to its right: `grpc → volume → { backend, journal, locks } → {
+//! kernel, exec, sys }`.
 
-pub mod backend;
-pub mod call;
-pub mod cli;
-pub mod clock;
-pub mod clusters;
-pub mod config;
-pub mod csi;
-pub mod daemon;
-pub mod error;
-pub mod exec;
-pub mod grpc;
-pub mod ids;
-pub mod jobs;
-pub mod journal;
-pub mod kernel;
-pub mod layout;
-pub mod locks;
-pub mod logging;
-pub mod notify;
-pub mod secrets;
-pub mod signals;
-pub mod spelling;
-pub mod sys;
-pub mod volume;
-pub mod workers;
+mod backend;
+mod call;
+mod cli;
+mod clock;
+mod clusters;
+mod config;
+mod csi;
+mod daemon;
+mod error;
+mod exec;
+mod grpc;
+mod ids;
+mod jobs;
+mod journal;
+mod kernel;
+mod layout;
+mod locks;
+mod logging;
+mod notify;
+mod secrets;
+mod signals;
+mod spelling;
+mod sys;
+mod volume;
+mod workers;
+
+// The program.
+pub use cli::run;
+pub use exec::{HELPER_ARGUMENT, serve};
+pub use kernel::handle;
+
+// What the tests need beside the socket. Nothing else is public, so that the compiler sees what nobody uses.
+pub use backend::rbd::{LIMITS, PARAMETERS};
+pub use config::{Config, Role, VARIABLES};
+pub use grpc::proto;
+pub use ids::{MAX_NODE, controller_tag};
+pub use journal::{Change, Journal, RealDisk, Table};
+pub use kernel::rbd::name_key;
+pub use sys::rbd::Bus;

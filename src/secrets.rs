@@ -52,16 +52,6 @@ impl Secrets {
         self.0.get(name)
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
     /// Bytes of all names and values: the specification limits them.
     pub fn size(&self) -> usize {
         self.0.iter().map(|(name, secret)| name.len() + secret.0.len()).sum()
@@ -94,6 +84,5 @@ mod tests {
         let secrets: Secrets = [("userID", "admin"), ("userKey", "k")].into_iter().collect();
         assert_eq!(secrets.get("userID").map(Secret::reveal), Some("admin"));
         assert_eq!(secrets.size(), 6 + 5 + 7 + 1);
-        assert_eq!(secrets.names().collect::<Vec<_>>(), ["userID", "userKey"]);
     }
 }

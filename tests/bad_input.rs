@@ -2,7 +2,7 @@
 
 mod support;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::{EnumOrUnknown, MessageField};
 use support::client::{Answer, Client};
 use support::machine::picture;

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::machine::{checksum, images};
 use support::requests::*;
 use support::scratch::poke;

@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::HashMap;
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 use protobuf::MessageField;
 use support::client::Answer;
 use support::v0::*;

@@ -137,8 +137,7 @@ fn a_volume_that_is_stuck_is_busy_for_both() {
         let parts = ["csi.Node/NodePublishVolume", "mkfs.ext4"];
         refused(daemon.client().controller_get_volume(&requests::get(&id)), Code::ABORTED, &parts);
         refused(old.delete_volume(&v0::delete(&id)), Code::ABORTED, &parts);
-        let probe =
-            cephlet::grpc::proto::csi::NodeProbeRequest { version: v0::version(), ..Default::default() };
+        let probe = cephlet::proto::csi::NodeProbeRequest { version: v0::version(), ..Default::default() };
         old.node_probe(&probe).expect("a health check waits for no volume");
         stub.release();
         first.join().expect("the client").expect("publish");

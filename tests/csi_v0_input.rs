@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::{BTreeSet, HashMap};
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 use protobuf::{EnumOrUnknown, MessageField};
 use support::client::Answer;
 use support::machine::{picture, run};

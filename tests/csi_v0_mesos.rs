@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 use serde_json::Value;
 use support::machine::is_mounted;
 use support::v0::*;

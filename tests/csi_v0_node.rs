@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 use protobuf::Message;
 use support::client::Answer;
 use support::machine::{is_mounted, loops_below, mount_at, mounts_below};

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::Message;
 use support::client::Client;
 use support::requests::*;

@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::machine::{run, text};
 use support::requests::*;
 use support::{Code, Daemon, MIB, TestVolume, refused};

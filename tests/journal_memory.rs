@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cephlet::journal::{Change, Journal, RealDisk, Table};
+use cephlet::{Change, Journal, RealDisk, Table};
 
 const ENTRIES: usize = 100_000;
 

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::thread;
 
-use cephlet::grpc::proto::csi_v1::NodeStageVolumeResponse;
+use cephlet::proto::csi_v1::NodeStageVolumeResponse;
 use rustix::process::Signal;
 use support::client::Answer;
 use support::daemon::exists;

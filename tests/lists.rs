@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 use support::client::{Answer, Client};
 use support::requests::*;

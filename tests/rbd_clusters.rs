@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use rustix::process::Signal;
 use support::corner::entry;
 use support::raw::call_within;

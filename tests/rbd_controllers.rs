@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::client::Answer;
 use support::requests::*;
 use support::{Client, Code, Corner, Daemon, object_of};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::requests::*;
 use support::{Client, Code, Corner, MIB, await_that, object_of, refused};
 
@@ -303,7 +303,7 @@ fn with_copy(corner: &Corner, daemon: &support::Daemon) -> Copy {
     let request = from_snapshot(corner.volume("copy", 8), &taken);
     let made = client.create(&request).expect("copy");
     let digits = object_of(&made.volume_id).strip_prefix("csi-vol-").expect("an image of ours");
-    let tag = cephlet::ids::controller_tag("node-1", &daemon.path("state"));
+    let tag = cephlet::controller_tag("node-1", &daemon.path("state"));
     let temporary = format!("csi-tmp-{digits}-{tag}");
     Copy { checksum: corner.checksum(&made.volume_id), request, made, temporary, origin: [taken, id] }
 }

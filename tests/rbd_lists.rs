@@ -4,8 +4,8 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use cephlet::grpc::proto::csi_v1 as wire;
-use cephlet::grpc::proto::csi_v1::controller_service_capability::rpc::Type;
+use cephlet::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1::controller_service_capability::rpc::Type;
 use support::requests::*;
 use support::{Client, Code, Corner, Daemon, MIB, Setup, await_that, cluster, refused};
 

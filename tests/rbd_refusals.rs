@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::client::Answer;
 use support::requests::*;
 use support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::machine::run;
 use support::requests::*;
 use support::{Client, Cluster, Corner, MIB, cluster};

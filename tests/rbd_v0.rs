@@ -5,8 +5,8 @@ mod support;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi as wire;
-use cephlet::journal::{Change, Journal, RealDisk, Table};
+use cephlet::proto::csi as wire;
+use cephlet::{Change, Journal, RealDisk, Table};
 use support::client::Answer;
 use support::requests::{self, map};
 use support::v0::*;

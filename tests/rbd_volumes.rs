@@ -2,7 +2,7 @@
 
 mod support;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 use support::requests::*;
 use support::{Code, Corner, MIB, Setup, cluster, object_of, refused};

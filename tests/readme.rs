@@ -2,8 +2,7 @@
 
 mod support;
 
-use cephlet::backend::rbd::{LIMITS, PARAMETERS};
-use cephlet::config::VARIABLES;
+use cephlet::{LIMITS, PARAMETERS, VARIABLES};
 use support::cluster;
 
 const README: &str = include_str!("../README.md");

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use support::machine::{checksum, images, mount_at, picture, run, text};
 use support::requests::*;
 use support::scratch::poke;

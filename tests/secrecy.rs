@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::HashMap;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 use support::machine::run;
 use support::requests::*;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cephlet::config::{Config, Role, VARIABLES};
+use cephlet::{Config, Role, VARIABLES};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cephlet");
 

@@ -19,7 +19,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{Error, Result};
 use crate::secrets::{Secret, Secrets};
 
-pub use monitors::{Monitor, parse as parse_monitors};
+pub use monitors::Monitor;
+#[cfg(test)]
+pub use monitors::parse as parse_monitors;
 pub use source::Source;
 
 use files::Files;
@@ -145,6 +147,7 @@ impl Clusters {
     }
 
     /// What is wrong with the file as a whole, now.
+    #[cfg(test)]
     pub fn file_trouble(&self) -> Option<String> {
         self.current.read().trouble.clone()
     }

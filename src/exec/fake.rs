@@ -112,11 +112,6 @@ impl FakeHelper {
         self.script.expect(request.into(), Ok(reply.into()));
     }
 
-    /// Next comes exactly `request` and gets this error.
-    pub fn expect_error(&self, request: impl Into<Vec<u8>>, error: CommandError) {
-        self.script.expect(request.into(), Err(error));
-    }
-
     /// Steps and classes asked for so far.
     pub fn asked(&self) -> Vec<(String, Class)> {
         self.asked.lock().clone()

@@ -32,5 +32,5 @@ pub mod fake;
 pub use command::{Class, Cmd, Output, Runner};
 pub use error::CommandError;
 pub use helper::{HELPER_ARGUMENT, Helper, serve};
-pub use runner::{Limits, Processes, Started};
-pub use tools::{DIRECTORIES, Tool, Tools};
+pub use runner::{Limits, Processes};
+pub use tools::{Tool, Tools};

@@ -328,3 +328,8 @@ pub fn guarded<T>(call: &Call, body: impl FnOnce() -> Result<T>) -> Result<T> {
         )))
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "bridge_tests.rs"]
+mod tests;

@@ -75,8 +75,6 @@ pub enum Turn<A: 'static> {
 /// An operation that holds a lock.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// What it holds.
-    pub keys: Vec<Key>,
     /// The call's number in the log.
     pub call: u64,
     /// The rpc or job.

@@ -165,15 +165,14 @@ impl<A: 'static> Table<A> {
     /// The work that is going on, for the log and the operator.
     #[cfg(test)]
     pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
-        let running = self.places.values().filter_map(|place| Some((place, place.holder.as_ref()?)));
-        running.map(|(place, (progress, since))| self.describe(place, progress, now - *since)).collect()
+        let running = self.places.values().filter_map(|place| place.holder.as_ref());
+        running.map(|(progress, since)| Self::describe(progress, now - *since)).collect()
     }
 
-    fn describe(&self, place: &Place<A>, progress: &Progress, held: Duration) -> Holder {
-        let keys = place.seats.iter().filter_map(|&seat| self.slots[seat].key.clone()).collect();
+    fn describe(progress: &Progress, held: Duration) -> Holder {
         let (step, step_age) = progress.current_step();
         let (call, method, subject) = (progress.id(), progress.method(), progress.subject());
-        Holder { keys, call, method, subject, held, step, step_age }
+        Holder { call, method, subject, held, step, step_age }
     }
 
     fn find(&self, key: &Key) -> Option<usize> {
@@ -338,7 +337,7 @@ impl<A: 'static> Table<A> {
         loop {
             let place = self.places.get(&id)?;
             if let Some((progress, since)) = &place.holder {
-                return Some(self.describe(place, progress, now - *since));
+                return Some(Self::describe(progress, now - *since));
             }
             let mut heads = place.seats.iter().filter_map(|&seat| self.slots[seat].queue.front());
             id = *heads.find(|head| **head != id)?;

@@ -67,14 +67,6 @@ impl Device {
         })
     }
 
-    /// Whether the device takes no writes.
-    ///
-    /// # Errors
-    /// Those of reading sysfs: ENOENT when the device is gone.
-    pub fn is_read_only(&self) -> io::Result<bool> {
-        Ok(fs::read(self.sysfs("ro"))?.starts_with(b"1"))
-    }
-
     /// Devices that stand on this one: device-mapper, md, bcache. Mounts are not among them.
     ///
     /// # Errors
@@ -136,7 +128,6 @@ mod tests {
         let device = Device::at(image.device()).unwrap();
         assert_eq!(device.number.major, 7, "the loop driver's major");
         assert_eq!(size(&open(image.device()).unwrap()).unwrap(), 8 << 20);
-        assert!(!device.is_read_only().unwrap());
         assert!(device.holders().unwrap().is_empty());
     }
 

@@ -1,14 +1,11 @@
-//! Exact and durable work on files and names: open(2), fallocate(2), renameat2(2), fsync(2).
-//!
-//! What a name points to after a power failure is sure only once its directory was synced ([`sync_dir`]),
-//! what a file holds only once the file was ([`sync_file`]).
+//! Exact work on files and names: open(2), unlink(2), rmdir(2), mkdir(2), fsync(2).
 
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{Mode, OFlags};
 
 use super::changing;
 
@@ -20,33 +17,6 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = changing("create file", || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))?;
     Ok(file.into())
-}
-
-/// Makes the file this long; what is added is a hole.
-///
-/// # Errors
-/// Those of ftruncate(2).
-pub fn set_len(file: &File, bytes: u64) -> io::Result<()> {
-    changing("set length", || file.set_len(bytes))
-}
-
-/// Reserves space for the file's first `bytes` bytes and makes it at least so long. What was there stays.
-///
-/// # Errors
-/// Those of fallocate(2): ENOSPC, EOPNOTSUPP. After ENOSPC part of the space may be reserved.
-pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
-    let reserve = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes);
-    changing("preallocate", || rustix::io::retry_on_intr(reserve))?;
-    Ok(())
-}
-
-/// Renames, unless the new name is taken.
-///
-/// # Errors
-/// Those of renameat2(2): EEXIST; EINVAL from a file system that cannot do it.
-pub fn rename_noreplace(from: &Path, to: &Path) -> io::Result<()> {
-    changing("rename", || rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE))?;
-    Ok(())
 }
 
 /// Removes a file; false if there was none.
@@ -115,16 +85,6 @@ pub fn sync_file(file: &File) -> io::Result<()> {
     changing("sync file", || file.sync_all())
 }
 
-/// Waits until the names in a directory are on disk.
-///
-/// # Errors
-/// Those of open(2) and fsync(2).
-pub fn sync_dir(path: &Path) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    changing("sync directory", || directory.sync_all())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -145,31 +105,6 @@ mod tests {
     }
 
     #[test]
-    fn length_is_a_hole_and_preallocation_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = create_new(&dir.path().join("f")).unwrap();
-        set_len(&file, 1 << 20).unwrap();
-        assert_eq!(file.metadata().unwrap().blocks(), 0);
-        preallocate(&file, 2 << 20).unwrap();
-        let after = file.metadata().unwrap();
-        assert_eq!(after.len(), 2 << 20);
-        assert!(after.blocks() * 512 >= 2 << 20);
-    }
-
-    #[test]
-    fn a_rename_never_replaces() {
-        let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-        fs::write(&a, "a").unwrap();
-        fs::write(&b, "b").unwrap();
-        assert_eq!(rename_noreplace(&a, &b).unwrap_err().raw_os_error(), Some(libc::EEXIST));
-        assert_eq!(fs::read(&b).unwrap(), b"b");
-        fs::remove_file(&b).unwrap();
-        rename_noreplace(&a, &b).unwrap();
-        assert_eq!(fs::read(&b).unwrap(), b"a");
-    }
-
-    #[test]
     fn removing_is_repeatable() {
         let dir = tempfile::tempdir().unwrap();
         let (file, sub) = (dir.path().join("f"), dir.path().join("d"));
@@ -180,14 +115,5 @@ mod tests {
         fs::create_dir(&sub).unwrap();
         fs::write(sub.join("f"), "").unwrap();
         assert_eq!(remove_dir(&sub).unwrap_err().raw_os_error(), Some(libc::ENOTEMPTY));
-    }
-
-    #[test]
-    fn only_directories_are_synced_as_such() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = create_new(&dir.path().join("f")).unwrap();
-        sync_file(&file).unwrap();
-        sync_dir(dir.path()).unwrap();
-        assert_eq!(sync_dir(&dir.path().join("f")).unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
     }
 }

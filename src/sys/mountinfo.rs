@@ -87,11 +87,6 @@ impl Mounts {
         parsed.collect::<io::Result<Vec<_>>>().map(Self)
     }
 
-    /// All mounts, hidden ones too.
-    pub fn iter(&self) -> impl Iterator<Item = &Mount> {
-        self.0.iter()
-    }
-
     /// The mount that is reached under exactly this path, which must be absolute and without symbolic links.
     pub fn find_at(&self, path: &Path) -> Option<&Mount> {
         self.at(path).find(|mount| self.is_visible(mount))
@@ -100,11 +95,6 @@ impl Mounts {
     /// All mounts at exactly this path, those below others too: so many unmounts free it.
     pub fn at<'a>(&'a self, path: &Path) -> impl Iterator<Item = &'a Mount> {
         self.0.iter().filter(move |mount| mount.mount_point == path)
-    }
-
-    /// All mounts at or below this path.
-    pub fn below<'a>(&'a self, path: &Path) -> impl Iterator<Item = &'a Mount> {
-        self.0.iter().filter(move |mount| mount.mount_point.starts_with(path))
     }
 
     /// Every mount that keeps `device` in use: file systems on it, their binds, and binds of its node (block
@@ -231,7 +221,7 @@ mod tests {
         let mounts = parse(
             "36 35 98:5 /mnt1 /mnt2 rw,noatime shared:7 master:1 - fuse.ceph-fuse ceph-fuse ro,allow_other\n",
         );
-        let mount = mounts.iter().next().unwrap();
+        let mount = mounts.0.first().unwrap();
         assert_eq!((mount.id, mount.parent), (36, 35));
         assert_eq!(mount.device, DeviceNumber { major: 98, minor: 5 });
         assert_eq!(
@@ -250,7 +240,7 @@ mod tests {
     fn escapes_and_bytes_that_are_no_utf8_survive() {
         let table = b"1 1 8:1 / /a\\040b\\134\\012\\011\xff rw - ext4 /dev/sda\\0401 rw\n";
         let mounts = Mounts::parse(table).unwrap();
-        let mount = mounts.iter().next().unwrap();
+        let mount = mounts.0.first().unwrap();
         assert_eq!(mount.mount_point.as_os_str().as_bytes(), b"/a b\\\n\t\xff");
         assert_eq!(mount.source, "/dev/sda 1");
     }
@@ -262,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_empty_source_is_a_field() {
-        assert_eq!(parse("1 1 0:1 / /a rw - tmpfs  rw\n").iter().next().unwrap().source, "");
+        assert_eq!(parse("1 1 0:1 / /a rw - tmpfs  rw\n").0.first().unwrap().source, "");
     }
 
     #[test]

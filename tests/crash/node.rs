@@ -1,6 +1,6 @@
 //! What the node mounts, grows and unmounts.
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 
 use super::scene::{DATA, Scene};
 use super::trial::{Told, Trial};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 
 use super::rbd::{Scene, Trial};
 use super::trial::Told;

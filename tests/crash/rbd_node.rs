@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cephlet::grpc::proto::csi_v1 as wire;
-use cephlet::kernel::rbd::name_key;
-use cephlet::sys::rbd::Bus;
+use cephlet::proto::csi_v1 as wire;
+use cephlet::{Bus, name_key};
 
 use super::rbd::UNCHANGED;
 use super::scene::{DATA, assert_journal_is_empty};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cephlet::grpc::proto::csi_v1 as wire;
-use cephlet::journal::{Journal, RealDisk, Table};
+use cephlet::proto::csi_v1 as wire;
+use cephlet::{Journal, RealDisk, Table};
 
 use crate::support::client::Answer;
 use crate::support::machine::{loops_below, mounts_below, run};

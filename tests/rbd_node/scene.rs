@@ -8,7 +8,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
 use super::toolbox::Toolbox;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 
 use super::scene::{Scene, device, devices};
 use crate::support::client::Answer;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode};
 
 use super::PATIENCE;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::{EnumOrUnknown, MessageField};
 use wire::volume_capability::access_mode::Mode;
 use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};

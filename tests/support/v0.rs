@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 use grpcio::CallOption;
 use protobuf::{EnumOrUnknown, MessageField};
 use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};

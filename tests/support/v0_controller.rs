@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use cephlet::grpc::proto::csi as wire;
+use cephlet::proto::csi as wire;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use super::requests::map;
@@ -316,13 +316,13 @@ pub fn the_plugin_says_what_it_is(it: &Subject) {
 
 /// The longest node ID that may be configured is one that GetNodeID may tell.
 pub fn longest_node_id_fits() {
-    let daemon = Setup::new().set("CEPHLET_NODE_ID", "n".repeat(cephlet::ids::MAX_NODE)).start();
+    let daemon = Setup::new().set("CEPHLET_NODE_ID", "n".repeat(cephlet::MAX_NODE)).start();
     let client = Client::of(&daemon);
     let told = client
         .get_node_id(&wire::GetNodeIDRequest { version: version(), ..Default::default() })
         .expect("a node")
         .node_id;
-    assert!(told.len() == cephlet::ids::MAX_NODE && told.len() <= 128);
+    assert!(told.len() == cephlet::MAX_NODE && told.len() <= 128);
     let id = client.create(&volume_as("one", mib(8), block())).expect("create").id;
     client.controller_publish_volume(&publish_to(&id, &told, block())).expect("the node is known");
 }

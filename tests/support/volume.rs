@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use cephlet::grpc::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
 use super::client::{Answer, Client};

@@ -100,12 +100,6 @@ impl Failure {
         self.stderr().contains(text)
     }
 
-    /// Whether the tool could not do its work at all: the cluster was not reached, or refused the user. What
-    /// its status would mean otherwise (2 for "no such image") means nothing then.
-    pub fn is_of_access(&self) -> bool {
-        self.reason().is_some()
-    }
-
     /// What it means to the caller. `context` is what was being done, and to which volume.
     pub fn into_error(self, context: impl fmt::Display) -> Error {
         let error = match self.reason() {

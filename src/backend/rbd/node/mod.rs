@@ -145,7 +145,8 @@ impl Mapping {
     }
 
     /// The id of the image.
-    pub fn image_id(&self) -> &str {
+    #[cfg(test)]
+    fn image_id(&self) -> &str {
         match &self.by {
             MappedBy::Kernel(image) => &image.image_id,
             MappedBy::Nbd(connected) => cookie::image_id(&connected.cookie),

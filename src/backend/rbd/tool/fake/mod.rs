@@ -178,11 +178,6 @@ impl FakeCluster {
         }
     }
 
-    /// The time in the cluster: at first 1 January 2026, 0:00 UTC. A step takes 50 ms.
-    pub fn now(&self) -> SystemTime {
-        self.0.lock().state.now
-    }
-
     /// Lets time pass; locks taken for some seconds run out.
     pub fn advance(&self, time: Duration) {
         self.0.lock().state.now += time;

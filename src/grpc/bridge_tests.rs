@@ -1,19 +1,19 @@
 //! What the bridge promises every service, whatever that does: a defect costs one call. The service here is
 //! made for the purpose, behind a real door.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cephlet::error::{Error, Result};
-use cephlet::grpc::Door;
-use cephlet::grpc::active_calls::Running;
-use cephlet::grpc::bridge::{Bridge, Plan};
-use cephlet::grpc::proto::csi_v1 as wire;
-use cephlet::locks::{Key, Locks};
-use cephlet::workers::{Bulkhead, Load, Pool};
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
+
+use super::{Bridge, Plan};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::grpc::Door;
+use crate::grpc::active_calls::Running;
+use crate::grpc::proto::csi_v1 as wire;
+use crate::locks::{Key, Locks};
+use crate::workers::{Bulkhead, Load, Pool};
 
 /// A deadline that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ fn locked<R: Send + 'static>(name: String, answer: R) -> Result<Plan<R>> {
     let keys = vec![Key::from("the volume")];
     let work = {
         let name = name.clone();
-        move |_: &cephlet::call::Call| {
+        move |_: &Call| {
             assert_ne!(name, "with the lock", "on purpose, with the lock");
             Ok(answer)
         }
@@ -67,8 +67,34 @@ impl wire::GroupController for Volumes {
 /// What was logged.
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps what is logged.
+/// Keeps what is logged, and shows it.
 struct Log;
+
+impl Log {
+    /// Has what panics logged from now on.
+    fn panics() -> impl Drop {
+        log::set_logger(&Log).unwrap();
+        log::set_max_level(log::LevelFilter::Error);
+        let before = Hook(Some(std::panic::take_hook()));
+        crate::logging::log_panics();
+        before
+    }
+}
+
+/// Says what a panic does.
+type PanicHook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync>;
+
+/// What the other tests have a panic do; put back when it is dropped.
+struct Hook(Option<PanicHook>);
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        log::set_max_level(log::LevelFilter::Off);
+        if let Some(hook) = self.0.take().filter(|_| !std::thread::panicking()) {
+            std::panic::set_hook(hook);
+        }
+    }
+}
 
 impl log::Log for Log {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
@@ -76,6 +102,7 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{}", record.args());
         LOG.lock().unwrap().push(record.args().to_string());
     }
 
@@ -133,9 +160,7 @@ impl House {
 
 #[test]
 fn a_defect_costs_one_call_and_frees_its_lock() {
-    log::set_logger(&Log).unwrap();
-    log::set_max_level(log::LevelFilter::Error);
-    cephlet::logging::log_panics();
+    let _hook = Log::panics();
     let house = House::open();
     for name in ["before", "with the lock"] {
         let (code, message) = house.lock(name).unwrap_err();
@@ -149,9 +174,12 @@ fn a_defect_costs_one_call_and_frees_its_lock() {
     }
     house.await_rest();
     let lines = LOG.lock().unwrap();
-    for part in
-        ["tests/bridge.rs:", "on purpose, before the lock", "on purpose, with the lock", "thread \"worker "]
-    {
+    for part in [
+        "src/grpc/bridge_tests.rs:",
+        "on purpose, before the lock",
+        "on purpose, with the lock",
+        "thread \"worker ",
+    ] {
         assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is missing in {lines:?}");
     }
 }
