@@ -184,10 +184,9 @@ impl Journal {
         Ok(Self { disk, limits, log, state, progress: Condvar::new(), snapshotting, on_failure })
     }
 
-    /// Makes all `changes`, together or not at all. Durable and visible when Ok. After
-    /// [`NoSpace`](crate::error::Kind::NoSpace) nothing has changed; after
-    /// [`Unavailable`](crate::error::Kind::Unavailable) the journal has failed, and only a restart tells
-    /// whether the changes were kept.
+    /// Makes all `changes`, together or not at all. Durable and visible when Ok. After `NoSpace` nothing has
+    /// changed; after `Unavailable` the journal has failed, and only a restart tells whether the changes were
+    /// kept.
     pub fn write(&self, changes: &[Change]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());

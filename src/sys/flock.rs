@@ -24,7 +24,7 @@ impl FileLock {
         Ok(Self { _file: file })
     }
 
-    /// Like [`exclusive`](Self::exclusive), but gives none at once where it would have to wait.
+    /// Locks the file, unless somebody holds any lock on it.
     ///
     /// # Errors
     /// Those of flock(2).

@@ -184,7 +184,7 @@ impl Bus {
             .ok()
     }
 
-    /// Maps what `line` says ([`add_line`]). Waits for the cluster.
+    /// Maps what `line` says (`add_line`). Waits for the cluster.
     ///
     /// # Errors
     /// What the kernel answers; it has mapped nothing then.

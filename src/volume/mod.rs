@@ -1,6 +1,6 @@
 //! The operations on volumes, free of any protocol.
 //!
-//! The caller holds the locks that the operation names (see [`keys`]) and has checked the request. An
+//! The caller holds the locks that the operation names (see [`lock_keys`]) and has checked the request. An
 //! operation looks first, then acts, then records, so that the same request after a crash at any step finds
 //! its way to the same answer.
 
