@@ -15,7 +15,7 @@ mod error;
 mod exec;
 mod grpc;
 mod ids;
-mod jobs;
+pub mod jobs;
 mod journal;
 mod kernel;
 mod layout;
