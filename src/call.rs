@@ -2,8 +2,14 @@
 //!
 //! A call outlives the client that made it. Whatever it holds (the lock of its volume) is freed when the last
 //! clone of it is dropped, so a command that could not be killed keeps the volume locked by keeping a clone.
+//!
+//! An operation never sleeps for longer than a moment. Where it has to wait for something that ends by itself
+//! (a client that died, another controller's claim) it asks [`Call::wait`] and gives up with the error it
+//! gets. Whoever runs the call frees the thread, keeps what the call holds and runs the operation again, from
+//! its start, after the pause. Operations look before they act, so that is safe.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
 
 /// Numbers of calls, for the log.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -24,6 +32,8 @@ type Expired = Box<dyn Fn() -> bool + Send + Sync>;
 pub struct Call {
     progress: Progress,
     held: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
+    /// What the operation has waited for, and since when.
+    waits: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 /// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
@@ -52,7 +62,7 @@ impl Call {
             subject: Mutex::new(String::new()),
             step: Mutex::new((String::from("queued"), now)),
         }));
-        Self { progress, held: Arc::new(Mutex::new(None)) }
+        Self { progress, held: Arc::default(), waits: Arc::default() }
     }
 
     /// A piece of work nobody waits for: start-up, background jobs, tests.
@@ -63,6 +73,32 @@ impl Call {
     /// The call as others see it, without what it holds.
     pub fn progress(&self) -> &Progress {
         &self.progress
+    }
+
+    /// Waits for `what` without holding the thread: fails with [`Kind::Waiting`](crate::error::Kind::Waiting)
+    /// until this call has waited for it for `at_most`, counted from the first time it said so. Afterwards it
+    /// is Ok, and the operation goes on with a verdict of its own. `what` is the step that is shown meanwhile;
+    /// name the object in it, so that waiting for another one begins anew.
+    ///
+    /// # Errors
+    /// `Waiting`: the operation gives up, and is repeated from its start after `pause`. `Timeout`: the client's
+    /// deadline has passed meanwhile.
+    pub fn wait(&self, what: impl Into<String>, at_most: Duration, pause: Duration) -> Result<()> {
+        let what = what.into();
+        let since = *self.waits.lock().entry(what.clone()).or_insert_with(Instant::now);
+        if since.elapsed() >= at_most {
+            return Ok(());
+        }
+        if self.expired() {
+            return Err(Error::timeout(format!("the client's deadline passed in step \"{what}\"")));
+        }
+        self.step(what.clone());
+        Err(Error::waiting(what, pause))
+    }
+
+    /// Whether the operation has waited for anything yet, so that this is a repetition.
+    pub fn has_waited(&self) -> bool {
+        !self.waits.lock().is_empty()
     }
 
     /// Keeps `thing` until the last clone of this call is gone.
@@ -134,5 +170,43 @@ impl fmt::Debug for Call {
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {} {} {}", self.id(), self.method(), self.subject())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    const LONG: Duration = Duration::from_secs(3600);
+    const PAUSE: Duration = Duration::from_millis(7);
+
+    #[test]
+    fn a_call_that_waits_says_for_what_and_how_long_to_pause() {
+        let call = Call::internal("Test");
+        assert!(!call.has_waited());
+        let error = call.wait("the end of a dead client", LONG, PAUSE).expect_err("there is time left");
+        assert_eq!((error.kind(), error.pause()), (Kind::Waiting, Some(PAUSE)));
+        assert_eq!(call.current_step().0, "the end of a dead client");
+        assert!(call.has_waited());
+        assert_eq!(error.context("delete").pause(), Some(PAUSE), "whoever adds to it hands it on");
+    }
+
+    #[test]
+    fn the_time_is_counted_from_the_first_wait_for_the_same_thing() {
+        let call = Call::internal("Test");
+        call.wait("one", LONG, PAUSE).expect_err("there is time left");
+        std::thread::sleep(Duration::from_millis(2));
+        call.clone().wait("one", Duration::from_millis(2), PAUSE).expect("it was waited for long enough");
+        call.wait("other", Duration::from_millis(2), PAUSE).expect_err("nobody has waited for this one");
+        call.wait("none", Duration::ZERO, PAUSE).expect("nothing to wait for");
+    }
+
+    #[test]
+    fn a_deadline_that_passes_meanwhile_ends_the_waiting() {
+        let call = Call::new("Test", || true);
+        let error = call.wait("the end of a dead client", LONG, PAUSE).expect_err("nobody waits for it");
+        assert_eq!((error.kind(), error.pause()), (Kind::Timeout, None));
+        assert!(error.message().contains("the end of a dead client"), "{error}");
     }
 }

@@ -146,6 +146,8 @@ impl Daemon {
     fn stop(self) {
         log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
         let mut door = self.door;
+        // What they wait for may take longer than the daemon has.
+        self.pool.end_pauses();
         if !door.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
         }

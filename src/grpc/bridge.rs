@@ -2,7 +2,8 @@
 //!
 //! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands
 //! the request's bytes to the pool. A worker decodes and plans; the plan waits for its locks without holding
-//! a worker; a worker runs it. The answer goes through a one-shot to a small future on gRPC's own executor,
+//! a worker; a worker runs it. Work that has to wait (see [`Call::wait`]) gives its worker back, keeps its
+//! locks and is run again from its start after the pause. The answer goes through a one-shot to a small future on gRPC's own executor,
 //! which awaits the sending (a reply dropped unawaited cancels the call).
 
 use std::io::Read;
@@ -29,8 +30,8 @@ type Bytes = Arc<[u8]>;
 /// What a call is answered with.
 pub type Answer = Result<Bytes>;
 
-/// The work of a plan.
-type Work<R> = Box<dyn FnOnce(&Call) -> Result<R> + Send>;
+/// The work of a plan. It is run again when it has to wait.
+type Work<R> = Box<dyn Fn(&Call) -> Result<R> + Send>;
 
 /// Decodes and plans. The messages of an rpc are known here and nowhere else: whatever is made for each of
 /// them again, as generic code is, makes the program larger by some kilobytes an rpc.
@@ -74,12 +75,15 @@ impl<R> std::fmt::Debug for Plan<R> {
 
 impl<R: Send + 'static> Plan<R> {
     /// An answer that needs no work.
-    pub fn now(answer: R) -> Self {
-        Self::new(String::new(), |_| Ok(answer))
+    pub fn now(answer: R) -> Self
+    where
+        R: Clone,
+    {
+        Self::new(String::new(), move |_| Ok(answer.clone()))
     }
 
     /// Work on `subject` (a volume, snapshot or name, for the log).
-    pub fn new(subject: impl Into<String>, work: impl FnOnce(&Call) -> Result<R> + Send + 'static) -> Self {
+    pub fn new(subject: impl Into<String>, work: impl Fn(&Call) -> Result<R> + Send + 'static) -> Self {
         Self { subject: subject.into(), bulkhead: None, lock: None, work: Box::new(work) }
     }
 
@@ -134,6 +138,15 @@ impl Drop for Reply {
                                           down, or has a defect that its log tells of; ask again",
         )));
     }
+}
+
+/// A plan that has its locks, and the call that is owed its answer.
+struct Task {
+    bulkhead: Option<Bulkhead>,
+    work: Work<Bytes>,
+    reply: Reply,
+    // Dropped after the reply: whoever gets the locks next comes after the answer.
+    guard: Option<Guard<Answer>>,
 }
 
 /// Connects services to the pool and the lock table.
@@ -228,11 +241,13 @@ impl Bridge {
     fn start(&self, plan: Plan<Bytes>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
         reply.call.about(subject);
-        let Some(Lock { keys, request }) = lock else { return self.run(bulkhead, None, work, reply) };
+        let Some(Lock { keys, request }) = lock else {
+            return self.run(Task { bulkhead, work, reply, guard: None });
+        };
         reply.call.step("waiting for the volume's lock");
         let (bridge, call) = (self.clone(), reply.call.clone());
         let wake = move |turn: Turn<Answer>| match turn {
-            Turn::Go(guard) => bridge.run(bulkhead, Some(guard), work, reply),
+            Turn::Go(guard) => bridge.run(Task { bulkhead, work, reply, guard: Some(guard) }),
             Turn::Answer(answer) => reply.finish(answer),
             Turn::Refused(error) => reply.finish(Err(error)),
         };
@@ -240,19 +255,31 @@ impl Bridge {
     }
 
     /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
-    fn run(&self, bulkhead: Option<Bulkhead>, guard: Option<Guard<Answer>>, work: Work<Bytes>, reply: Reply) {
-        let parked = guard.as_ref().is_some_and(Guard::waited);
-        let job = Job::new(bulkhead, move || {
-            let answer = execute(&reply.call, work);
-            if let Some(guard) = &guard {
-                guard.answer(&answer);
-            }
-            // From here the lock is held by the call alone: by this worker until it lets go, or by the reaper
-            // of a command that could not be killed.
-            reply.call.hold(guard);
-            reply.finish(answer);
-        });
+    fn run(&self, task: Task) {
+        let parked = task.guard.as_ref().is_some_and(Guard::waited);
+        let job = self.job(task);
         if parked { self.pool.resume(job) } else { self.pool.go_on(job) }
+    }
+
+    fn job(&self, task: Task) -> Job {
+        let bridge = self.clone();
+        Job::new(task.bulkhead.clone(), move || bridge.work(task))
+    }
+
+    /// Works, and answers unless the work has to wait.
+    fn work(&self, task: Task) {
+        let answer = execute(&task.reply.call, &task.work);
+        if let Some(pause) = answer.as_ref().err().and_then(Error::pause) {
+            return self.pool.resume_after(pause, self.job(task));
+        }
+        let Task { reply, guard, .. } = task;
+        if let Some(guard) = &guard {
+            guard.answer(&answer);
+        }
+        // From here the lock is held by the call alone: by this worker until it lets go, or by the reaper of
+        // a command that could not be killed.
+        reply.call.hold(guard);
+        reply.finish(answer);
     }
 }
 
@@ -306,9 +333,10 @@ async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) 
     }
 }
 
-/// Runs the work of a call whose deadline has not passed.
-fn execute(call: &Call, work: Work<Bytes>) -> Answer {
-    if call.expired() {
+/// Runs the work of a call whose deadline has not passed. Work that has waited is run once more even so: it
+/// ends by itself ([`Call::wait`] refuses), and clears up after itself.
+fn execute(call: &Call, work: &Work<Bytes>) -> Answer {
+    if call.expired() && !call.has_waited() {
         return Err(Error::timeout("the call's deadline passed while it waited; nothing was done"));
     }
     guarded(call, || work(call))

@@ -1,7 +1,9 @@
-//! What the bridge promises every service, whatever that does: a defect costs one call. The service here is
-//! made for the purpose, behind a real door.
+//! What the bridge promises every service, whatever that does: a defect costs one call, and a call that waits
+//! holds no worker. The service here is made for the purpose, behind a real door.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
@@ -18,23 +20,52 @@ use crate::workers::{Bulkhead, Load, Pool};
 /// A deadline that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Panics with the volume's lock held, or before, as the name says; else it answers.
-struct Volumes;
+/// How long a call that waits pauses.
+const PAUSE: Duration = Duration::from_millis(5);
 
-fn locked<R: Send + 'static>(name: String, answer: R) -> Result<Plan<R>> {
-    assert_ne!(name, "before", "on purpose, before the lock");
-    let keys = vec![Key::from("the volume")];
-    let work = {
-        let name = name.clone();
-        move |_: &Call| {
-            assert_ne!(name, "with the lock", "on purpose, with the lock");
-            Ok(answer)
-        }
-    };
-    Ok(Plan::new(name.clone(), work).within(Bulkhead::from("local")).locking(keys, name))
+/// Work on a volume, named "VOLUME: WORK". It panics before or with the volume's lock, or waits until the gate
+/// is open, as the work says; else it is done at once.
+#[derive(Default)]
+struct Volumes {
+    gate: AtomicBool,
+    /// What was done or failed, in its order.
+    done: Mutex<Vec<String>>,
 }
 
-impl wire::GroupController for Volumes {
+impl Volumes {
+    fn work(&self, call: &Call, name: &str) -> Result<()> {
+        assert!(!name.ends_with("with the lock"), "on purpose, with the lock");
+        if name.ends_with("wait") && !self.gate.load(Ordering::SeqCst) {
+            call.wait("waiting for the gate", PATIENCE, PAUSE)
+                .inspect_err(|error| self.ended(name, error))?;
+        }
+        self.done.lock().unwrap().push(name.to_string());
+        Ok(())
+    }
+}
+
+impl Volumes {
+    fn ended(&self, name: &str, error: &Error) {
+        if error.pause().is_none() {
+            self.done.lock().unwrap().push(format!("{name}: {error}"));
+        }
+    }
+}
+
+/// The service for these volumes.
+struct Service(Arc<Volumes>);
+
+impl Service {
+    fn locked(&self, name: String) -> Result<Plan<wire::CreateVolumeGroupSnapshotResponse>> {
+        assert!(!name.ends_with("before"), "on purpose, before the lock");
+        let keys = vec![Key::from(name.split(':').next().unwrap())];
+        let (volumes, subject) = (Arc::clone(&self.0), name.clone());
+        let work = move |call: &Call| volumes.work(call, &subject).map(|()| Default::default());
+        Ok(Plan::new(name.clone(), work).within(Bulkhead::from("local")).locking(keys, name))
+    }
+}
+
+impl wire::GroupController for Service {
     fn group_controller_get_capabilities(
         &self,
         _: wire::GroupControllerGetCapabilitiesRequest,
@@ -46,7 +77,7 @@ impl wire::GroupController for Volumes {
         &self,
         request: wire::CreateVolumeGroupSnapshotRequest,
     ) -> Result<Plan<wire::CreateVolumeGroupSnapshotResponse>> {
-        locked(request.name, Default::default())
+        self.locked(request.name)
     }
 
     fn delete_volume_group_snapshot(
@@ -109,11 +140,15 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
+/// What a call came to.
+type Answer = std::result::Result<(), (RpcStatusCode, String)>;
+
 /// An open door with this service behind it.
 struct House {
     channel: Channel,
     pool: Arc<Pool>,
     running: Arc<Running>,
+    volumes: Arc<Volumes>,
     _door: Door,
     _directory: tempfile::TempDir,
 }
@@ -122,28 +157,48 @@ impl House {
     fn open() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("csi.sock");
-        let pool = Arc::new(Pool::start(4, 16, || 0).unwrap());
         let locks = Arc::new(Locks::new(16, PATIENCE, Bridge::is_retryable).unwrap());
+        let parked = Arc::clone(&locks);
+        let pool = Arc::new(Pool::start(4, 16, move || parked.parked()).unwrap());
         let running = Arc::new(Running::default());
         let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
-        let volumes =
-            wire::register_group_controller(ServiceBuilder::new(), &bridge, &Arc::new(Volumes)).build();
-        let door = Door::open(&socket, vec![volumes]).unwrap();
+        let volumes = Arc::new(Volumes::default());
+        let service = Arc::new(Service(Arc::clone(&volumes)));
+        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
+        let door = Door::open(&socket, vec![service]).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
         let channel = channel.connect(&format!("unix:{}", socket.display()));
-        Self { channel, pool, running, _door: door, _directory: directory }
+        Self { channel, pool, running, volumes, _door: door, _directory: directory }
     }
 
-    /// Asks for a locked volume; gives the code and the message of the refusal.
-    fn lock(&self, name: &str) -> std::result::Result<(), (RpcStatusCode, String)> {
-        let request = wire::CreateVolumeGroupSnapshotRequest { name: name.into(), ..Default::default() };
-        let client = wire::GroupControllerClient::new(self.channel.clone());
-        match client.create_volume_group_snapshot(&request, CallOption::default().timeout(PATIENCE)) {
-            Ok(_) => Ok(()),
-            Err(grpcio::Error::RpcFailure(status)) => Err((status.code(), status.message().to_string())),
-            Err(other) => panic!("not an answer: {other}"),
+    /// Asks for work on a volume; gives the code and the message of the refusal.
+    fn ask(&self, name: &str) -> Answer {
+        self.ask_within(name, PATIENCE)
+    }
+
+    fn ask_within(&self, name: &str, deadline: Duration) -> Answer {
+        ask(&self.channel, name, deadline)
+    }
+
+    /// Asks for work on a volume without waiting for it.
+    fn begin(&self, name: &str) -> JoinHandle<Answer> {
+        let (channel, name) = (self.channel.clone(), name.to_string());
+        thread::spawn(move || ask(&channel, &name, PATIENCE))
+    }
+
+    /// Waits until so many calls are parked and no worker works.
+    #[track_caller]
+    fn await_parked(&self, parked: usize) {
+        let end = Instant::now() + PATIENCE;
+        while self.pool.load() != (Load { running: 0, queued: 0, parked }) {
+            assert!(Instant::now() < end, "{:?}", self.pool.load());
+            thread::yield_now();
         }
+    }
+
+    fn done(&self) -> Vec<String> {
+        self.volumes.done.lock().unwrap().clone()
     }
 
     /// Waits until nothing is under way and nobody works.
@@ -153,8 +208,18 @@ impl House {
         let idle = Load { running: 0, queued: 0, parked: 0 };
         while !self.running.is_empty() || self.pool.load() != idle {
             assert!(Instant::now() < end, "{} calls under way, {:?}", self.running.len(), self.pool.load());
-            std::thread::yield_now();
+            thread::yield_now();
         }
+    }
+}
+
+fn ask(channel: &Channel, name: &str, deadline: Duration) -> Answer {
+    let request = wire::CreateVolumeGroupSnapshotRequest { name: name.into(), ..Default::default() };
+    let client = wire::GroupControllerClient::new(channel.clone());
+    match client.create_volume_group_snapshot(&request, CallOption::default().timeout(deadline)) {
+        Ok(_) => Ok(()),
+        Err(grpcio::Error::RpcFailure(status)) => Err((status.code(), status.message().to_string())),
+        Err(other) => panic!("not an answer: {other}"),
     }
 }
 
@@ -162,14 +227,14 @@ impl House {
 fn a_defect_costs_one_call_and_frees_its_lock() {
     let _hook = Log::panics();
     let house = House::open();
-    for name in ["before", "with the lock"] {
-        let (code, message) = house.lock(name).unwrap_err();
+    for name in ["volume: before", "volume: with the lock"] {
+        let (code, message) = house.ask(name).unwrap_err();
         assert_eq!(code, RpcStatusCode::INTERNAL);
         assert!(message.contains("defect") && message.contains("on purpose"), "{message}");
         // More often than there are workers: none of them is lost, and the lock is free each time.
         for _ in 0..8 {
-            assert!(house.lock(name).is_err());
-            house.lock("well").unwrap();
+            assert!(house.ask(name).is_err());
+            house.ask("volume: well").unwrap();
         }
     }
     house.await_rest();
@@ -182,4 +247,58 @@ fn a_defect_costs_one_call_and_frees_its_lock() {
     ] {
         assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is missing in {lines:?}");
     }
+}
+
+#[test]
+fn calls_that_wait_hold_no_worker() {
+    let house = House::open();
+    // More than there are workers.
+    let names: Vec<String> = (0..8).map(|number| format!("{number}: wait")).collect();
+    let calls: Vec<_> = names.iter().map(|name| house.begin(name)).collect();
+    house.await_parked(8);
+    house.ask("volume: well").unwrap();
+    assert_eq!(house.done(), ["volume: well"]);
+    house.volumes.gate.store(true, Ordering::SeqCst);
+    calls.into_iter().for_each(|call| call.join().unwrap().unwrap());
+    let mut done = house.done();
+    done[1..].sort();
+    assert_eq!(done[1..], names);
+    house.await_rest();
+}
+
+#[test]
+fn a_call_that_waits_keeps_its_lock_and_those_that_joined_it() {
+    let house = House::open();
+    let first = house.begin("volume: wait");
+    house.await_parked(1);
+    let joined = house.begin("volume: wait");
+    house.await_parked(2);
+    let behind = house.begin("volume: well");
+    house.await_parked(3);
+    house.volumes.gate.store(true, Ordering::SeqCst);
+    for call in [first, joined, behind] {
+        call.join().unwrap().unwrap();
+    }
+    assert_eq!(house.done(), ["volume: wait", "volume: well"]);
+}
+
+#[test]
+fn a_deadline_that_passes_while_a_call_waits_ends_it() {
+    let house = House::open();
+    let (code, _) = house.ask_within("late: wait", Duration::from_millis(100)).unwrap_err();
+    assert_eq!(code, RpcStatusCode::DEADLINE_EXCEEDED);
+    house.await_rest();
+    assert_eq!(house.done(), ["late: wait: the client's deadline passed in step \"waiting for the gate\""]);
+}
+
+#[test]
+fn calls_that_wait_are_answered_at_once_when_the_daemon_stops() {
+    let house = House::open();
+    let call = house.begin("volume: wait");
+    house.await_parked(1);
+    house.pool.end_pauses();
+    let (code, message) = call.join().unwrap().unwrap_err();
+    assert_eq!(code, RpcStatusCode::UNAVAILABLE);
+    assert!(message.contains("going down"), "{message}");
+    house.await_rest();
 }

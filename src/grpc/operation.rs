@@ -9,20 +9,22 @@ use crate::locks::Identical;
 use crate::volume::Volumes;
 use crate::volume::lock_keys::Hold;
 
-/// A plan that holds what `hold` says, joins the same request, and hands it to `work`.
+/// A plan that holds what `hold` says, joins the same request, and hands it to `work`: once, and again after
+/// each time that it had to wait.
 pub fn plan<Q, R>(
     volumes: &Arc<Volumes>,
     subject: &str,
     hold: Hold,
     request: Q,
-    work: impl FnOnce(&Volumes, &Call, Q) -> Result<R> + Send + 'static,
+    work: impl Fn(&Volumes, &Call, &Q) -> Result<R> + Send + 'static,
 ) -> Plan<R>
 where
-    Q: Identical + Clone,
+    Q: Identical + PartialEq + Sync,
     R: Send + 'static,
 {
-    let (volumes, same) = (Arc::clone(volumes), request.clone());
-    let plan = Plan::new(subject, move |call: &Call| work(&volumes, call, request)).locking(hold.keys, same);
+    let (volumes, request) = (Arc::clone(volumes), Arc::new(request));
+    let same = Arc::clone(&request);
+    let plan = Plan::new(subject, move |call: &Call| work(&volumes, call, &request)).locking(hold.keys, same);
     match hold.cluster {
         Some(cluster) => plan.within(cluster.into()),
         None => plan,

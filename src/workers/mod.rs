@@ -5,6 +5,8 @@
 //! - The work lane is bounded: calls that queue and calls that are parked in the lock table count together,
 //!   and one too many is refused at once. A parked call that comes back is never refused, and goes before the
 //!   new ones: it holds a lock.
+//! - A call that pauses, to be repeated a little later, counts as parked. The workers that have nothing to do
+//!   look after the time.
 //! - A bulkhead (one cluster, or the local disk) has its first worker for the asking. For a second one, all
 //!   bulkheads together must leave two workers free: so one or two clusters that hang never take the daemon
 //!   with them. What has to wait stays in the queue while later jobs of others pass it.
@@ -17,7 +19,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -62,7 +64,7 @@ pub struct Load {
     pub running: usize,
     /// Jobs that no worker has taken yet.
     pub queued: usize,
-    /// Calls that wait in the lock table.
+    /// Calls that wait in the lock table, or for the end of a pause.
     pub parked: usize,
 }
 
@@ -76,8 +78,8 @@ pub struct Pool {
 
 impl Pool {
     /// Starts `workers` (at least [`MIN_WORKERS`]) for the work lane and one for the quick lane. `limit` is
-    /// how many calls may be queued and parked together; `parked` tells how many are parked. Fails if a
-    /// thread cannot be started.
+    /// how many calls may be queued and parked together; `parked` tells how many are parked elsewhere. Fails
+    /// if a thread cannot be started.
     pub fn start(
         workers: usize,
         limit: usize,
@@ -96,18 +98,29 @@ impl Pool {
     /// Queues work. `Unavailable` if too many calls are queued and parked already, or the daemon is about to
     /// stop.
     pub fn submit(&self, job: Job) -> Result<()> {
-        self.work.admit(job, self.limit.saturating_sub((self.parked)()), |queued| self.overload(queued))
+        self.work.admit(job, self.limit.saturating_sub((self.parked)()), |state| self.overload(state))
     }
 
     /// Queues work that waits for nothing and nobody. `Unavailable` if that lane's queue is full too.
     pub fn submit_quick(&self, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.quick.admit(Job::new(None, run), self.limit, |queued| self.overload(queued))
+        self.quick.admit(Job::new(None, run), self.limit, |state| self.overload(state))
     }
 
     /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the
     /// queue's length; only after [`Pool::stop`] it is dropped.
     pub fn resume(&self, job: Job) {
         self.work.resume(job);
+    }
+
+    /// Queues the work of a call that pauses, like [`Pool::resume`], when the pause is over. After
+    /// [`Pool::end_pauses`] it is dropped.
+    pub fn resume_after(&self, pause: Duration, job: Job) {
+        self.work.resume_at(Instant::now() + pause, job);
+    }
+
+    /// Drops the work of all calls that pause, and of those that would from now on.
+    pub fn end_pauses(&self) {
+        self.work.end_pauses();
     }
 
     /// Goes on with a call on this thread, a worker of the work lane, which saves the way through the queue;
@@ -119,9 +132,9 @@ impl Pool {
     /// What the work lane has to do.
     pub fn load(&self) -> Load {
         let state = self.work.state.lock();
-        let (running, queued) = (state.running, state.queued());
+        let (running, queued, paused) = (state.running, state.queued(), state.paused.len());
         drop(state);
-        Load { running, queued, parked: (self.parked)() }
+        Load { running, queued, parked: paused + (self.parked)() }
     }
 
     /// Refuses new work from now on, and waits until what was admitted is done; calls in the quick lane go on
@@ -138,12 +151,11 @@ impl Pool {
         self.quick.stop();
     }
 
-    fn overload(&self, queued: usize) -> Error {
-        let (parked, limit) = ((self.parked)(), self.limit);
+    fn overload(&self, Load { queued, parked, .. }: Load) -> Error {
+        let (parked, limit) = (parked + (self.parked)(), self.limit);
         Error::unavailable(format!(
             "too much to do: {queued} calls are queued and {parked} wait for volumes that are busy, the \
-             limit is {limit} \
-             (CEPHLET_QUEUE); send the request again later"
+             limit is {limit} (CEPHLET_QUEUE); send the request again later"
         ))
     }
 }
@@ -184,10 +196,14 @@ struct Lane {
 struct State {
     resumed: VecDeque<Job>,
     fresh: VecDeque<Job>,
+    /// What is to be resumed, and when.
+    paused: Vec<(Instant, Job)>,
     running: usize,
     /// How many workers each bulkhead occupies; only those that occupy one.
     occupied: Vec<(Bulkhead, usize)>,
     closed: bool,
+    /// Nothing may pause any more.
+    restless: bool,
     stopped: bool,
 }
 
@@ -196,17 +212,17 @@ impl Lane {
         Arc::new(Self { state: Mutex::default(), wanted: Condvar::new(), idle: Condvar::new(), share })
     }
 
-    fn admit(&self, job: Job, limit: usize, overload: impl FnOnce(usize) -> Error) -> Result<()> {
+    fn admit(&self, job: Job, limit: usize, overload: impl FnOnce(Load) -> Error) -> Result<()> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::unavailable(
                 "cephlet is shutting down; send the request again when it is back",
             ));
         }
-        let queued = state.queued();
-        if queued >= limit {
+        let load = Load { running: state.running, queued: state.queued(), parked: state.paused.len() };
+        if load.queued + load.parked >= limit {
             drop(state);
-            return Err(overload(queued));
+            return Err(overload(load));
         }
         state.fresh.push_back(job);
         self.wanted.notify_one();
@@ -223,6 +239,26 @@ impl Lane {
         }
         state.resumed.push_back(job);
         self.wanted.notify_one();
+    }
+
+    fn resume_at(&self, when: Instant, job: Job) {
+        let mut state = self.state.lock();
+        if state.stopped || state.restless {
+            drop(state);
+            return;
+        }
+        state.paused.push((when, job));
+        // Everybody who sleeps has to know how long to: whoever is woken may be given other work.
+        self.wanted.notify_all();
+    }
+
+    fn end_pauses(&self) {
+        let mut state = self.state.lock();
+        state.restless = true;
+        let paused = std::mem::take(&mut state.paused);
+        // With the mutex free, like the jobs of a stop.
+        drop(state);
+        drop(paused);
     }
 
     fn go_on(&self, job: Job) {
@@ -245,8 +281,9 @@ impl Lane {
     fn serve(&self) {
         let mut state = self.state.lock();
         while !state.stopped {
+            state.end_due_pauses(Instant::now());
             let Some(Job { bulkhead, run }) = state.take(self.share) else {
-                self.wanted.wait(&mut state);
+                self.sleep(&mut state);
                 continue;
             };
             MutexGuard::unlocked(&mut state, || {
@@ -259,6 +296,14 @@ impl Lane {
             if state.running == 0 && state.queued() == 0 {
                 self.idle.notify_all();
             }
+        }
+    }
+
+    /// Waits for work, or for the end of the first pause.
+    fn sleep(&self, state: &mut MutexGuard<'_, State>) {
+        match state.paused.iter().map(|(when, _)| *when).min() {
+            Some(when) => drop(self.wanted.wait_until(state, when)),
+            None => self.wanted.wait(state),
         }
     }
 
@@ -276,11 +321,12 @@ impl Lane {
     fn stop(&self) {
         let mut state = self.state.lock();
         (state.closed, state.stopped) = (true, true);
-        let forgotten = (std::mem::take(&mut state.resumed), std::mem::take(&mut state.fresh));
+        let queued = (std::mem::take(&mut state.resumed), std::mem::take(&mut state.fresh));
+        let paused = std::mem::take(&mut state.paused);
         self.wanted.notify_all();
         drop(state);
         // With the mutex free: a job may hold a lock, and whoever gets it next comes to `resume`.
-        drop(forgotten);
+        drop((queued, paused));
     }
 }
 
@@ -304,6 +350,12 @@ impl Drop for Room<'_> {
 impl State {
     fn queued(&self) -> usize {
         self.resumed.len() + self.fresh.len()
+    }
+
+    /// Queues what has paused for long enough.
+    fn end_due_pauses(&mut self, now: Instant) {
+        let due = self.paused.extract_if(.., |(when, _)| *when <= now);
+        self.resumed.extend(due.map(|(_, job)| job));
     }
 
     /// The first job whose bulkhead has room, those that were parked before the others.

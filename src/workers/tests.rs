@@ -218,3 +218,49 @@ fn a_stopped_pool_drops_what_it_is_given() {
         gone.recv_timeout(NEVER).is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Disconnected)
     );
 }
+
+#[test]
+fn a_call_that_pauses_holds_no_worker_and_counts_as_parked() {
+    let pool = pool(4, 2);
+    let (sender, ends) = channel();
+    let begun = Instant::now();
+    let pause = Duration::from_millis(50);
+    let later = sender.clone();
+    pool.resume_after(pause, Job::new(bulkhead("cluster"), move || later.send("paused").unwrap()));
+    pool.resume_after(NEVER, Job::new(None, || ()));
+    assert_eq!(pool.load(), Load { running: 0, queued: 0, parked: 2 });
+    let refusal = pool.submit(Job::new(None, || ())).unwrap_err();
+    assert!(refusal.message().contains("0 calls are queued and 2 wait"), "{refusal}");
+    assert_eq!(ends.recv_timeout(NEVER), Ok("paused"));
+    assert!(begun.elapsed() >= pause);
+    pool.submit(Job::new(None, move || sender.send("new").unwrap())).unwrap();
+    assert_eq!(ends.recv_timeout(NEVER), Ok("new"));
+}
+
+#[test]
+fn a_pause_ends_although_who_looked_at_the_time_has_other_work() {
+    let mut stuck = Stuck::new();
+    let pool = pool(4, 100);
+    let (sender, ends) = channel();
+    pool.resume_after(Duration::from_millis(50), Job::new(None, move || sender.send(()).unwrap()));
+    for _ in 0..3 {
+        pool.submit(stuck.job(None)).unwrap();
+    }
+    stuck.wait_for(3);
+    ends.recv_timeout(NEVER).unwrap();
+    stuck.open();
+}
+
+#[test]
+fn pauses_can_be_ended_for_good() {
+    let pool = pool(4, 100);
+    let (kept, gone) = channel::<()>();
+    let again = kept.clone();
+    pool.resume_after(NEVER, Job::new(None, move || drop(kept)));
+    pool.end_pauses();
+    pool.resume_after(NEVER, Job::new(None, move || drop(again)));
+    assert!(gone.try_recv().is_err_and(|end| end == std::sync::mpsc::TryRecvError::Disconnected));
+    let (done, ends) = channel();
+    pool.submit(Job::new(None, move || done.send(()).unwrap())).unwrap();
+    ends.recv_timeout(NEVER).expect("everything else goes on");
+}

@@ -57,10 +57,10 @@ impl wire::Controller for Controller {
         decode::one_file_system(&request.capabilities, &request.parameters)?;
         let (subject, hold) = (request.name.clone(), self.volumes.hold_creation(&request)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let capabilities = request.capabilities.clone();
             let volume = volumes.create(call, request)?;
             // One that was there before may have been made for something else.
-            let fits = capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
+            let fits =
+                request.capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
             fits.map_err(Error::already_exists)?;
             Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
         }))
@@ -75,7 +75,7 @@ impl wire::Controller for Controller {
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // A volume that is not there is deleted.
-            volumes.delete(call, &request).map(|_| wire::DeleteVolumeResponse::default())
+            volumes.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         }))
     }
 
@@ -95,7 +95,7 @@ impl wire::Controller for Controller {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let publish_volume_info = volumes.publish_to_node(call, &request)?.into_iter().collect();
+            let publish_volume_info = volumes.publish_to_node(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
         }))
     }
@@ -110,7 +110,7 @@ impl wire::Controller for Controller {
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            match volumes.unpublish_from_node(call, &request)? {
+            match volumes.unpublish_from_node(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => {
                     Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)))
@@ -140,7 +140,7 @@ impl wire::Controller for Controller {
         decode::one_file_system(&request.capabilities, &request.parameters)?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let (supported, message) = match volumes.validate(call, &request)? {
+            let (supported, message) = match volumes.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
                 Verdict::OtherContext(key) => {
@@ -157,7 +157,7 @@ impl wire::Controller for Controller {
             Page { max_entries: decode::max_entries(request.max_entries), token: request.starting_token }
                 .checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
-            let Listed { entries, next_token } = volumes.list(call, &page)?;
+            let Listed { entries, next_token } = volumes.list(call, page)?;
             let entries = entries.into_iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
         }))
@@ -173,7 +173,7 @@ impl wire::Controller for Controller {
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
         Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
-            let available_capacity = volumes.capacity(call, &request)?.available;
+            let available_capacity = volumes.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
         }))
     }

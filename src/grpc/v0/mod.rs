@@ -32,7 +32,7 @@ use crate::volume::lock_keys::Hold;
 
 /// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
 /// through v1 is another.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 struct Asked<Q>(Q);
 
 fn not_served(service: &str) -> Error {
@@ -47,13 +47,13 @@ fn plan<Q, R>(
     subject: &str,
     hold: Hold,
     request: Q,
-    work: impl FnOnce(&Volumes, &Call, Q) -> Result<R> + Send + 'static,
+    work: impl Fn(&Volumes, &Call, &Q) -> Result<R> + Send + 'static,
 ) -> Plan<R>
 where
-    Q: Identical + Clone + PartialEq,
+    Q: Identical + PartialEq + Sync,
     R: Send + 'static,
 {
-    operation::plan(volumes, subject, hold, Asked(request), |volumes, call, Asked(request)| {
+    operation::plan(volumes, subject, hold, Asked(request), move |volumes, call, Asked(request)| {
         work(volumes, call, request)
     })
 }

@@ -48,7 +48,7 @@ impl wire::Node for Node {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.publish_unstaged(call, &request).map(|()| wire::NodePublishVolumeResponse::default())
+            volumes.publish_unstaged(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         }))
     }
 
@@ -63,7 +63,7 @@ impl wire::Node for Node {
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             volumes.refuse_absent(call, &request.volume_id, &request.secrets)?;
-            volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+            volumes.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         }))
     }
 

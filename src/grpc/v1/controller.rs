@@ -78,7 +78,7 @@ impl wire::Controller for Controller {
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a volume that is not there is deleted.
-            volumes.delete(call, &request).map(|_| wire::DeleteVolumeResponse::default())
+            volumes.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         }))
     }
 
@@ -97,7 +97,7 @@ impl wire::Controller for Controller {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let context = volumes.publish_to_node(call, &request)?;
+            let context = volumes.publish_to_node(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
                 publish_context: context.into_iter().collect(),
                 ..Default::default()
@@ -116,7 +116,7 @@ impl wire::Controller for Controller {
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a volume or node that is not there has nothing to take back.
             volumes
-                .unpublish_from_node(call, &request)
+                .unpublish_from_node(call, request)
                 .map(|_| wire::ControllerUnpublishVolumeResponse::default())
         }))
     }
@@ -136,7 +136,7 @@ impl wire::Controller for Controller {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            Ok(verdict(volumes.validate(call, &request)?, request))
+            Ok(verdict(volumes.validate(call, request)?, request))
         }))
     }
 
@@ -144,7 +144,7 @@ impl wire::Controller for Controller {
         let max_entries = decode::max_entries(request.max_entries)?;
         let page = Page { max_entries, token: request.starting_token }.checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
-            let Listed { entries, next_token } = volumes.list(call, &page)?;
+            let Listed { entries, next_token } = volumes.list(call, page)?;
             let entries = entries.into_iter().map(volume_entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
         }))
@@ -161,7 +161,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
-            let capacity = volumes.capacity(call, &request)?;
+            let capacity = volumes.capacity(call, request)?;
             let size =
                 |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
             Ok(wire::GetCapacityResponse {
@@ -216,7 +216,7 @@ impl wire::Controller for Controller {
             (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
             // In v1 a snapshot that is not there is deleted.
-            volumes.delete_snapshot(call, &request).map(|_| wire::DeleteSnapshotResponse::default())
+            volumes.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
         }))
     }
 
@@ -235,7 +235,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
-            let Listed { entries, next_token } = volumes.list_snapshots(call, &request)?;
+            let Listed { entries, next_token } = volumes.list_snapshots(call, request)?;
             let entries = entries.into_iter().map(snapshot_entry).collect();
             Ok(wire::ListSnapshotsResponse { entries, next_token, ..Default::default() })
         }))
@@ -248,7 +248,7 @@ impl wire::Controller for Controller {
         let (subject, hold) =
             (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let snapshot = MessageField::some(encode::snapshot(volumes.get_snapshot(call, &request)?));
+            let snapshot = MessageField::some(encode::snapshot(volumes.get_snapshot(call, request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
         }))
     }
@@ -266,7 +266,7 @@ impl wire::Controller for Controller {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let capacity_bytes = encode::bytes(volumes.expand(call, &request)?);
+            let capacity_bytes = encode::bytes(volumes.expand(call, request)?);
             Ok(wire::ControllerExpandVolumeResponse {
                 capacity_bytes,
                 node_expansion_required: true,
@@ -282,7 +282,7 @@ impl wire::Controller for Controller {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            Ok(volume_with_status(volumes.get(call, &request)?))
+            Ok(volume_with_status(volumes.get(call, request)?))
         }))
     }
 
@@ -298,12 +298,12 @@ impl wire::Controller for Controller {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.modify(call, &request).map(|()| wire::ControllerModifyVolumeResponse::default())
+            volumes.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
         }))
     }
 }
 
-fn verdict(verdict: Verdict, request: Validate) -> wire::ValidateVolumeCapabilitiesResponse {
+fn verdict(verdict: Verdict, request: &Validate) -> wire::ValidateVolumeCapabilitiesResponse {
     use wire::validate_volume_capabilities_response::Confirmed;
     let refused = |message| wire::ValidateVolumeCapabilitiesResponse { message, ..Default::default() };
     match verdict {
@@ -313,10 +313,10 @@ fn verdict(verdict: Verdict, request: Validate) -> wire::ValidateVolumeCapabilit
         }
         Verdict::Confirmed => {
             let confirmed = MessageField::some(Confirmed {
-                volume_context: request.volume_context.into_iter().collect(),
+                volume_context: request.volume_context.clone().into_iter().collect(),
                 volume_capabilities: request.capabilities.iter().map(encode::capability).collect(),
-                parameters: request.parameters.into_iter().collect(),
-                mutable_parameters: request.mutable_parameters.into_iter().collect(),
+                parameters: request.parameters.clone().into_iter().collect(),
+                mutable_parameters: request.mutable_parameters.clone().into_iter().collect(),
                 ..Default::default()
             });
             wire::ValidateVolumeCapabilitiesResponse { confirmed, ..Default::default() }

@@ -47,7 +47,7 @@ impl wire::Node for Node {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.stage(call, &request).map(|()| wire::NodeStageVolumeResponse::default())
+            volumes.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
         }))
     }
 
@@ -60,7 +60,7 @@ impl wire::Node for Node {
                 .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.unstage(call, &request).map(|()| wire::NodeUnstageVolumeResponse::default())
+            volumes.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
         }))
     }
 
@@ -81,7 +81,7 @@ impl wire::Node for Node {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.publish(call, &request).map(|()| wire::NodePublishVolumeResponse::default())
+            volumes.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         }))
     }
 
@@ -93,7 +93,7 @@ impl wire::Node for Node {
         let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.unpublish(call, &request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+            volumes.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         }))
     }
 
@@ -105,7 +105,7 @@ impl wire::Node for Node {
             Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let usage = volumes.stats(call, &request)?;
+            let usage = volumes.stats(call, request)?;
             let volume_condition = encode::condition(usage.condition.clone());
             Ok(wire::NodeGetVolumeStatsResponse {
                 usage: encode::usage(&usage),
@@ -128,7 +128,7 @@ impl wire::Node for Node {
         .checked()?;
         let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
         Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let capacity_bytes = encode::bytes(volumes.node_expand(call, &request)?);
+            let capacity_bytes = encode::bytes(volumes.node_expand(call, request)?);
             Ok(wire::NodeExpandVolumeResponse { capacity_bytes, ..Default::default() })
         }))
     }

@@ -11,7 +11,7 @@ use crate::volume::request::{CreateSnapshot, SnapshotById};
 
 impl Volumes {
     /// Takes the snapshot, or answers with the one that the same request took before.
-    pub fn create_snapshot(&self, call: &Call, request: CreateSnapshot) -> Result<Snapshot> {
+    pub fn create_snapshot(&self, call: &Call, request: &CreateSnapshot) -> Result<Snapshot> {
         let (source, backend) = self.volume(&request.source_volume_id)?;
         if let Some(unknown) = request.parameters.keys().find(|key| !key.starts_with(METADATA)) {
             return Err(Error::invalid(format!(
@@ -20,7 +20,8 @@ impl Volumes {
             )));
         }
         let digits = ids::snapshot_digits(&self.instance, &request.name);
-        let new = NewSnapshot { source, digits, name: request.name, secrets: request.secrets };
+        let new =
+            NewSnapshot { source, digits, name: request.name.clone(), secrets: request.secrets.clone() };
         let snapshot = self.intending(Operation::CreateSnapshot, |begin| {
             backend.create_snapshot(call, &new, &|| begin(&new.name))
         })?;

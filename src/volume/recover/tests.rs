@@ -78,7 +78,7 @@ impl Scene {
             source: None,
             topology: TopologyRequirement::default(),
         };
-        self.volumes.create(&Call::internal("test"), request).unwrap().id
+        self.volumes.create(&Call::internal("test"), &request).unwrap().id
     }
 
     fn snapshot(&self, id: &VolumeId) -> SnapshotId {
@@ -88,7 +88,7 @@ impl Scene {
             secrets: Secrets::default(),
             parameters: Map::new(),
         };
-        self.volumes.create_snapshot(&Call::internal("test"), request).unwrap().id
+        self.volumes.create_snapshot(&Call::internal("test"), &request).unwrap().id
     }
 
     fn publish(&self, id: &VolumeId) {
