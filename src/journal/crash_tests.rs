@@ -79,7 +79,7 @@ fn run(disk: &RamDisk, steps: &[Step]) -> (usize, usize) {
     for (n, step) in steps.iter().enumerate() {
         let done = match step {
             Step::Write(changes) => journal.write(changes).map(|()| durable = n + 1),
-            Step::Note(changes) => journal.note(changes),
+            Step::Note(changes) => journal.write_unsynced(changes),
             Step::Sync => journal.sync().map(|()| durable = n + 1),
         };
         if done.is_err() {
@@ -232,7 +232,7 @@ fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
 fn go(journal: &Journal, step: &Step) -> Result<()> {
     match step {
         Step::Write(changes) => journal.write(changes),
-        Step::Note(changes) => journal.note(changes),
+        Step::Note(changes) => journal.write_unsynced(changes),
         Step::Sync => journal.sync(),
     }
 }
@@ -388,8 +388,8 @@ fn a_later_record_that_survived_a_torn_one_does_not_hinder_the_start() {
     let disk = RamDisk::default();
     let journal = open(&disk, ONE_SEGMENT).unwrap();
     journal.write(&[put("written", "1")]).unwrap();
-    journal.note(&[put("first note", "2")]).unwrap();
-    journal.note(&[put("second note", "3")]).unwrap();
+    journal.write_unsynced(&[put("first note", "2")]).unwrap();
+    journal.write_unsynced(&[put("second note", "3")]).unwrap();
     let crashed = disk.after_crash(Fate::Without(0), Fate::Kept);
     assert_eq!(
         open(&crashed, ONE_SEGMENT).unwrap().entries(Table::Node),
@@ -409,12 +409,12 @@ fn a_later_record_that_survived_a_torn_one_does_not_hinder_the_start() {
 fn what_was_cut_never_comes_back() {
     let disk = RamDisk::default();
     let journal = open(&disk, ONE_SEGMENT).unwrap();
-    journal.note(&[put("first", "1")]).unwrap();
-    journal.note(&[put("second", "2")]).unwrap();
+    journal.write_unsynced(&[put("first", "1")]).unwrap();
+    journal.write_unsynced(&[put("second", "2")]).unwrap();
     let crashed = disk.after_crash(Fate::Without(0), Fate::Kept);
     let journal = open(&crashed, ONE_SEGMENT).unwrap();
     // As long as the lost one: what stood behind that would now fit on.
-    journal.note(&[put("again", "1")]).unwrap();
+    journal.write_unsynced(&[put("again", "1")]).unwrap();
     for fate in [Fate::Kept, Fate::Without(0)] {
         let journal = open(&crashed.after_crash(fate, Fate::Kept), ONE_SEGMENT).unwrap();
         assert_eq!(journal.get(Table::Node, "second"), None, "{fate:?}");
@@ -440,7 +440,7 @@ fn a_segment_that_was_given_up_does_not_come_back() {
     );
     (0..20).for_each(|n| journal.write(&[put(&n.to_string(), "x")]).unwrap());
     assert!(disk.operations().iter().any(|op| op == "remove 0000000000000002.log"));
-    journal.note(&[put("note", "x")]).unwrap();
+    journal.write_unsynced(&[put("note", "x")]).unwrap();
     for names in NAME_FATES {
         let crashed = disk.after_crash(Fate::First(5), names);
         assert_eq!(open(&crashed, SMALL).unwrap().len(Table::Node), 20, "{names:?}");

@@ -200,7 +200,7 @@ impl Journal {
     /// Makes all `changes` without waiting for the disk: visible when Ok, durable with the next sync, after
     /// all that was written before. For what may be forgotten without harm, like the end of an intent. Errors
     /// as for [`Journal::write`].
-    pub fn note(&self, changes: &[Change]) -> Result<()> {
+    pub fn write_unsynced(&self, changes: &[Change]) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }

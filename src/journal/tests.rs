@@ -57,7 +57,7 @@ fn nothing_to_change_touches_no_disk() {
     let journal = open(&disk, ONE_SEGMENT).unwrap();
     let before = disk.operations();
     journal.write(&[]).unwrap();
-    journal.note(&[]).unwrap();
+    journal.write_unsynced(&[]).unwrap();
     journal.sync().unwrap();
     assert_eq!(disk.operations(), before);
 }
@@ -67,7 +67,7 @@ fn a_note_is_seen_at_once_and_synced_with_the_next_write() {
     let disk = RamDisk::default();
     let journal = open(&disk, ONE_SEGMENT).unwrap();
     let syncs = count(&disk, "sync");
-    journal.note(&[put("noted", "1")]).unwrap();
+    journal.write_unsynced(&[put("noted", "1")]).unwrap();
     assert_eq!((get(&journal, "noted").as_deref(), count(&disk, "sync")), (Some("1"), syncs));
     journal.write(&[put("written", "2")]).unwrap();
     journal.sync().unwrap();
@@ -82,8 +82,8 @@ fn a_note_does_not_overtake_a_write_of_the_same_key() {
     disk.hook(move |op, _| {
         if op == "sync" && once.swap(false, Ordering::SeqCst) {
             // The write is on its way to the disk and not visible yet.
-            inner.note(&[put("same", "note")]).unwrap();
-            inner.note(&[put("other", "note")]).unwrap();
+            inner.write_unsynced(&[put("same", "note")]).unwrap();
+            inner.write_unsynced(&[put("other", "note")]).unwrap();
             assert_eq!((get(&inner, "same"), get(&inner, "other").as_deref()), (None, Some("note")));
         }
         Ok(())
@@ -137,7 +137,9 @@ fn a_failed_sync_poisons_for_good() {
     // A second fsync would answer Ok; it must not be asked.
     disk.hook(|_, _| Ok(()));
     let operations = disk.operations();
-    for result in [journal.write(&[put("later", "3")]), journal.note(&[put("later", "3")]), journal.sync()] {
+    for result in
+        [journal.write(&[put("later", "3")]), journal.write_unsynced(&[put("later", "3")]), journal.sync()]
+    {
         assert_eq!(result.unwrap_err().message(), error.message());
     }
     assert_eq!(disk.operations(), operations);
@@ -181,7 +183,7 @@ fn a_full_disk_takes_nothing_and_breaks_nothing() {
     journal.write(&[put("before", "1")]).unwrap();
     let files = disk.files();
     fail(&disk, "write", ".log", libc::ENOSPC);
-    for result in [journal.write(&[put("k", "2")]), journal.note(&[put("k", "2")])] {
+    for result in [journal.write(&[put("k", "2")]), journal.write_unsynced(&[put("k", "2")])] {
         let error = result.unwrap_err();
         assert_eq!((error.kind(), error.errno()), (Kind::NoSpace, Some(libc::ENOSPC)));
         assert_eq!((disk.files(), get(&journal, "k")), (files.clone(), None));
@@ -347,7 +349,7 @@ fn a_directory_of_the_file_system_works_too() {
                 (0..20).for_each(|n| {
                     journal.write(&[put(&format!("{writer} {n}"), "x"), put("last", "x")]).unwrap()
                 });
-                journal.note(&[Change::remove(Table::Node, format!("{writer} 0"))]).unwrap();
+                journal.write_unsynced(&[Change::remove(Table::Node, format!("{writer} 0"))]).unwrap();
             });
         }
     });

@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::locks::Key;
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
+use crate::volume::intent::{Intent, Operation};
 use crate::volume::node::mounts;
 use crate::volume::node::record::{NodeRecord, Target};
 use crate::volume::node::unstage::remove_made;
@@ -124,11 +125,11 @@ impl Volumes {
     /// cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
-        let intents = self.journal.entries(Table::Intents).into_iter().map(|(key, _)| key);
-        let (elsewhere, here): (Vec<String>, Vec<String>) = intents.partition(|key| self.is_elsewhere(key));
+        let (elsewhere, here): (Vec<Intent>, Vec<Intent>) =
+            self.intents().into_iter().partition(|intent| self.is_elsewhere(intent));
         let call = Call::internal("recovery");
-        for key in here {
-            self.finish(&call, &key, Refusal::Ends)?;
+        for intent in here {
+            self.finish(&call, &intent, Refusal::Ends)?;
         }
         if !elsewhere.is_empty() {
             let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
@@ -137,18 +138,30 @@ impl Volumes {
         Ok(())
     }
 
+    /// What was begun. An entry that this version does not know is left to the one that wrote it.
+    fn intents(&self) -> Vec<Intent> {
+        let read = |(key, value): (String, Vec<u8>)| {
+            let intent = Intent::parse(&key, &value);
+            if intent.is_none() {
+                log::warn!("{key} was interrupted; only a newer cephlet knows how to finish it");
+            }
+            intent
+        };
+        self.journal.entries(Table::Intents).into_iter().filter_map(read).collect()
+    }
+
     /// Whether an intent is about storage that is reached through a network.
-    fn is_elsewhere(&self, key: &str) -> bool {
-        let backend = object_of(key).and_then(|(place, _)| self.backends.at(&place));
+    fn is_elsewhere(&self, intent: &Intent) -> bool {
+        let backend = intent.object().and_then(|(place, _)| self.backends.at(&place));
         backend.is_some_and(|backend| backend.is_elsewhere())
     }
 
     /// Tries until all is done.
-    fn finish_elsewhere(&self, mut keys: Vec<String>, lock: &Lock) {
+    fn finish_elsewhere(&self, mut intents: Vec<Intent>, lock: &Lock) {
         let mut refusal = Refusal::MayPass;
         loop {
-            keys.retain(|key| !self.finish_locked(key, lock, refusal));
-            if keys.is_empty() {
+            intents.retain(|intent| !self.finish_locked(intent, lock, refusal));
+            if intents.is_empty() {
                 return;
             }
             thread::sleep(AGAIN);
@@ -158,50 +171,57 @@ impl Volumes {
 
     /// Finishes one under the lock of its object, unless a call has finished it or taken it back meanwhile.
     /// False if that did not work.
-    fn finish_locked(&self, key: &str, lock: &Lock, refusal: Refusal) -> bool {
-        let Some((_, object)) = object_of(key) else { return true };
+    fn finish_locked(&self, intent: &Intent, lock: &Lock, refusal: Refusal) -> bool {
+        let Some((_, object)) = intent.object() else { return true };
         let call = Call::internal("recovery");
-        let outcome = lock(&call, object).and_then(|_locked| match self.journal.get(Table::Intents, key) {
-            None => Ok(true),
-            Some(_) => self.finish(&call, key, refusal),
+        let open = || self.journal.get(Table::Intents, &intent.key()).is_some();
+        let outcome = lock(&call, object).and_then(|_locked| match open() {
+            false => Ok(true),
+            true => self.finish(&call, intent, refusal),
         });
         outcome.unwrap_or_else(|error| {
-            log::warn!("{key} was interrupted and waits: {error}");
+            log::warn!("{intent} was interrupted and waits (it was begun at {}): {error}", intent.when());
             false
         })
     }
 
     /// Finishes one; false if that did not work.
-    fn finish(&self, call: &Call, key: &str, refusal: Refusal) -> Result<bool> {
-        let Some((operation, subject)) = key.split_once(' ') else { return Ok(true) };
-        match self.repeat(call, operation, subject) {
+    fn finish(&self, call: &Call, intent: &Intent, refusal: Refusal) -> Result<bool> {
+        let when = intent.when();
+        match self.repeat(call, intent) {
             // Also of what was gone already, or is none of ours any more: nobody else would remove it.
-            Ok(()) => self.end(key),
+            Ok(()) => self.end(intent),
             Err(error) if refusal.ends(&error) => {
                 log::warn!(
-                    "{operation} of {subject} was interrupted and cannot be finished, ask for it again: \
-                     {error}"
+                    "{intent} was interrupted and cannot be finished, ask for it again (it was begun at \
+                     {when}): {error}"
                 );
-                self.end(key)
+                self.end(intent)
             }
             Err(error) => {
-                log::warn!("{operation} of {subject} was interrupted and could not be finished: {error}");
+                log::warn!(
+                    "{intent} was interrupted and could not be finished (it was begun at {when}): {error}"
+                );
                 Ok(false)
             }
         }
     }
 
     /// Does it again. The intent is written and stays until it is done.
-    fn repeat(&self, call: &Call, operation: &str, subject: &str) -> Result<()> {
-        match operation {
-            "DeleteVolume" => self.repeat_deletion(call, subject, true),
-            "ReleaseVolume" => self.repeat_deletion(call, subject, false),
-            "DeleteSnapshot" => {
-                let request = SnapshotById { snapshot_id: subject.into(), secrets: Default::default() };
+    fn repeat(&self, call: &Call, intent: &Intent) -> Result<()> {
+        match intent.operation {
+            Operation::DeleteVolume => self.repeat_deletion(call, &intent.subject, true),
+            Operation::DeleteVolumeStrict => self.repeat_deletion(call, &intent.subject, false),
+            Operation::DeleteSnapshot => {
+                let request =
+                    SnapshotById { snapshot_id: intent.subject.clone(), secrets: Default::default() };
                 self.delete_snapshot_begun(call, &request, &|_| Ok(())).map(drop)
             }
-            _ => {
-                log::warn!("{operation} of {subject} was interrupted: asking again finishes it");
+            Operation::CreateVolume | Operation::CreateSnapshot | Operation::ExpandVolume => {
+                log::warn!(
+                    "{intent} was interrupted: asking again finishes it (it was begun at {})",
+                    intent.when()
+                );
                 Ok(())
             }
         }
@@ -213,15 +233,7 @@ impl Volumes {
         self.delete_begun(call, &request, &|_| Ok(())).map(drop)
     }
 
-    fn end(&self, key: &str) -> Result<bool> {
-        self.journal.note(&[Change::remove(Table::Intents, key)]).map(|()| true)
+    fn end(&self, intent: &Intent) -> Result<bool> {
+        self.journal.write_unsynced(&[Change::remove(Table::Intents, intent.key())]).map(|()| true)
     }
-}
-
-/// The object that an intent is about, where it is and its lock; None for one that names a request only.
-fn object_of(key: &str) -> Option<(Place, Key)> {
-    let (_, subject) = key.split_once(' ')?;
-    let volume = || VolumeId::parse(subject).map(|id| (Key::from(id.key()), id.place));
-    let snapshot = || SnapshotId::parse(subject).map(|id| (Key::from(id.key()), id.place));
-    volume().or_else(snapshot).map(|(key, place)| (place, key))
 }

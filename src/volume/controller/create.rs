@@ -27,9 +27,9 @@ impl Volumes {
             secrets: request.secrets.clone(),
         };
         let volume = self
-            .intending(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
-        for deletion in [Operation::DeleteVolume, Operation::ReleaseVolume] {
-            self.withdraw(deletion, &volume.id.to_string())?;
+            .with_intent(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
+        for deletion in [Operation::DeleteVolume, Operation::DeleteVolumeStrict] {
+            self.clear_intent(deletion, &volume.id.to_string())?;
         }
         Ok(volume)
     }

@@ -8,16 +8,19 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Volumes;
-use crate::volume::intent::{Intend, Operation};
+use crate::volume::intent::{Operation, WriteIntentFor};
 use crate::volume::request::DeleteVolume;
 
 impl Volumes {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         // What a crash interrupts is finished under the same terms.
-        let operation =
-            if request.snapshots_may_outlive { Operation::DeleteVolume } else { Operation::ReleaseVolume };
-        self.intending(operation, |begin| self.delete_begun(call, request, begin))
+        let operation = if request.snapshots_may_outlive {
+            Operation::DeleteVolume
+        } else {
+            Operation::DeleteVolumeStrict
+        };
+        self.with_intent(operation, |begin| self.delete_begun(call, request, begin))
     }
 
     /// The same for one whose intent is written by `begin`.
@@ -25,7 +28,7 @@ impl Volumes {
         &self,
         call: &Call,
         request: &DeleteVolume,
-        begin: Intend<'_>,
+        begin: WriteIntentFor<'_>,
     ) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
         let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;

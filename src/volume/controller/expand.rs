@@ -10,7 +10,7 @@ impl Volumes {
     /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
     pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        self.intending(Operation::ExpandVolume, |begin| {
+        self.with_intent(Operation::ExpandVolume, |begin| {
             begin(&request.volume_id)?;
             backend.expand(call, &id, &request.size, &request.secrets)
         })

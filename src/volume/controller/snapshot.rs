@@ -6,7 +6,7 @@ use crate::csi::METADATA;
 use crate::error::{Error, Result};
 use crate::ids;
 use crate::volume::Volumes;
-use crate::volume::intent::{Intend, Operation};
+use crate::volume::intent::{Operation, WriteIntentFor};
 use crate::volume::request::{CreateSnapshot, SnapshotById};
 
 impl Volumes {
@@ -22,16 +22,16 @@ impl Volumes {
         let digits = ids::snapshot_digits(&self.instance, &request.name);
         let new =
             NewSnapshot { source, digits, name: request.name.clone(), secrets: request.secrets.clone() };
-        let snapshot = self.intending(Operation::CreateSnapshot, |begin| {
+        let snapshot = self.with_intent(Operation::CreateSnapshot, |begin| {
             backend.create_snapshot(call, &new, &|| begin(&new.name))
         })?;
-        self.withdraw(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
+        self.clear_intent(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
         Ok(snapshot)
     }
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
-        self.intending(Operation::DeleteSnapshot, |begin| self.delete_snapshot_begun(call, request, begin))
+        self.with_intent(Operation::DeleteSnapshot, |begin| self.delete_snapshot_begun(call, request, begin))
     }
 
     /// The same for one whose intent is written by `begin`.
@@ -39,7 +39,7 @@ impl Volumes {
         &self,
         call: &Call,
         request: &SnapshotById,
-        begin: Intend<'_>,
+        begin: WriteIntentFor<'_>,
     ) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
         begin(&request.snapshot_id)?;

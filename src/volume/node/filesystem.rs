@@ -249,7 +249,7 @@ impl Volumes {
         if self.mark(id).is_none() {
             return Ok(());
         }
-        self.journal.note(&[Change::remove(Table::Formats, id.key())])
+        self.journal.write_unsynced(&[Change::remove(Table::Formats, id.key())])
     }
 
     fn clear_mark(&self, id: &VolumeId) -> Result<()> {

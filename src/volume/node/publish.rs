@@ -126,7 +126,7 @@ impl Volumes {
         secrets: &Secrets,
         why: &Error,
     ) {
-        if why.kind() == Kind::Timeout {
+        if matches!(why.kind(), Kind::Timeout | Kind::Waiting) {
             // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it
             // done.
             return;

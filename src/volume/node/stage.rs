@@ -214,7 +214,7 @@ impl Volumes {
     /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not
     /// follow, so that an unstage finds it.
     fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &Stage, why: &Error) {
-        if why.kind() == Kind::Timeout {
+        if matches!(why.kind(), Kind::Timeout | Kind::Waiting) {
             // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it
             // done.
             return;

@@ -14,6 +14,7 @@ use crate::config::{Config, Role};
 use crate::csi::{Access, Map, Mode, TopologyRequirement};
 use crate::error::Error;
 use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::ids::SnapshotId;
 use crate::journal::Journal;
 use crate::journal::ram::RamDisk;
 use crate::kernel::Kernel;
@@ -99,14 +100,14 @@ impl Scene {
     }
 
     /// An intent that a daemon left when it died.
-    fn interrupted(&self, operation: &str, subject: impl ToString) -> String {
+    fn interrupted(&self, operation: &str, subject: impl ToString) -> Intent {
         let key = format!("{operation} {}", subject.to_string());
         self.volumes.journal.write(&[Change::put(Table::Intents, key.clone(), Vec::new())]).unwrap();
-        key
+        Intent::parse(&key, &[]).unwrap()
     }
 
-    fn is_open(&self, key: &str) -> bool {
-        self.volumes.journal.get(Table::Intents, key).is_some()
+    fn is_open(&self, intent: &Intent) -> bool {
+        self.volumes.journal.get(Table::Intents, &intent.key()).is_some()
     }
 
     fn exists(&self, id: &VolumeId) -> bool {
@@ -124,21 +125,21 @@ impl Scene {
 fn a_deletion_is_finished_under_the_lock_of_its_volume() {
     let scene = Scene::new();
     let id = scene.create();
-    let key = scene.interrupted("DeleteVolume", &id);
-    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::MayPass));
+    let intent = scene.interrupted("DeleteVolume", &id);
+    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
-    assert!(!scene.exists(&id) && !scene.is_open(&key));
+    assert!(!scene.exists(&id) && !scene.is_open(&intent));
 }
 
 #[test]
 fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
     let scene = Scene::new();
     let id = scene.create();
-    let key = scene.interrupted("DeleteVolume", &id);
-    let ended = key.clone();
+    let intent = scene.interrupted("DeleteVolume", &id);
+    let ended = intent.key();
     let lock = scene
         .lock_after(move |volumes| volumes.journal.write(&[Change::remove(Table::Intents, ended.clone())]));
-    assert!(scene.volumes.finish_locked(&key, &lock, Refusal::MayPass));
+    assert!(scene.volumes.finish_locked(&intent, &lock, Refusal::MayPass));
     assert!(scene.exists(&id));
 }
 
@@ -146,20 +147,20 @@ fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
 fn a_lock_that_cannot_be_had_is_waited_for() {
     let scene = Scene::new();
     let id = scene.create();
-    let key = scene.interrupted("DeleteVolume", &id);
+    let intent = scene.interrupted("DeleteVolume", &id);
     let lock = scene.lock_after(|_| Err(Error::new(Kind::Busy, "another call has it")));
-    assert!(!scene.volumes.finish_locked(&key, &lock, Refusal::Ends));
-    assert!(scene.exists(&id) && scene.is_open(&key));
+    assert!(!scene.volumes.finish_locked(&intent, &lock, Refusal::Ends));
+    assert!(scene.exists(&id) && scene.is_open(&intent));
 }
 
 #[test]
 fn a_volume_that_was_acknowledged_since_stays() {
     let scene = Scene::new();
     let id = scene.create();
-    let key = scene.interrupted("DeleteVolume", &id);
+    let intent = scene.interrupted("DeleteVolume", &id);
     assert_eq!(scene.create(), id);
-    assert!(!scene.is_open(&key));
-    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::Ends));
+    assert!(!scene.is_open(&intent));
+    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::Ends));
     assert!(scene.exists(&id));
 }
 
@@ -168,9 +169,9 @@ fn a_snapshot_that_was_acknowledged_since_stays() {
     let scene = Scene::new();
     let id = scene.create();
     let snapshot = scene.snapshot(&id);
-    let key = scene.interrupted("DeleteSnapshot", &snapshot);
+    let intent = scene.interrupted("DeleteSnapshot", &snapshot);
     assert_eq!(scene.snapshot(&id), snapshot);
-    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::Ends));
+    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::Ends));
     let request = SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() };
     scene.volumes.get_snapshot(&Call::internal("test"), &request).unwrap();
 }
@@ -180,11 +181,11 @@ fn a_second_refusal_ends_a_deletion() {
     let scene = Scene::new();
     let id = scene.create();
     scene.publish(&id);
-    let key = scene.interrupted("DeleteVolume", &id);
-    assert!(!scene.volumes.finish_locked(&key, &scene.lock(), Refusal::MayPass));
-    assert!(scene.is_open(&key), "a dead client may have been in the way");
-    assert!(scene.volumes.finish_locked(&key, &scene.lock(), Refusal::Ends));
-    assert!(scene.exists(&id) && !scene.is_open(&key));
+    let intent = scene.interrupted("DeleteVolume", &id);
+    assert!(!scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
+    assert!(scene.is_open(&intent), "a dead client may have been in the way");
+    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert!(scene.exists(&id) && !scene.is_open(&intent));
 }
 
 #[test]
@@ -218,4 +219,24 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
         .unwrap();
     scene.volumes.give_back(&id, &scene.lock());
     assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
+}
+
+#[test]
+fn what_the_first_version_left_is_finished() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let subject = id.to_string();
+    // As 0.1.0 wrote it: operation 2, the subject, and when it was begun.
+    let mut value = vec![0x08, 2, 0x12, subject.len() as u8];
+    value.extend_from_slice(subject.as_bytes());
+    value.extend_from_slice(&[0x18, 0xc0, 0xb8, 0x84, 0xc9, 0x06]);
+    let left = Change::put(Table::Intents, format!("DeleteVolume {subject}"), value);
+    let later = Change::put(Table::Intents, "MoveVolume to the moon", Vec::new());
+    scene.volumes.journal.write(&[left, later]).unwrap();
+    let intents = scene.volumes.intents();
+    assert_eq!(intents.len(), 1, "{intents:?}");
+    assert!(scene.volumes.finish_locked(&intents[0], &scene.lock(), Refusal::MayPass));
+    assert!(!scene.exists(&id) && !scene.is_open(&intents[0]));
+    let kept = scene.volumes.journal.get(Table::Intents, "MoveVolume to the moon");
+    assert!(kept.is_some(), "what a newer version wrote is left to it");
 }
