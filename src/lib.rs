@@ -4,6 +4,7 @@
 //! kernel, exec, sys }`.
 
 mod backend;
+mod base64;
 mod call;
 mod cli;
 mod clock;

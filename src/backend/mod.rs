@@ -7,6 +7,7 @@
 pub mod ceph;
 pub mod creation_record;
 pub mod local;
+mod parameters;
 pub mod rbd;
 pub mod registry;
 pub mod types;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::conf::Conf;
 use super::files::Files;
+use crate::base64;
 use crate::secrets::Secret;
 
 /// Bytes before the secret itself: type, two times of creation, length (`CryptoKey::encode` in Ceph's
@@ -48,39 +49,13 @@ impl KeyFile {
 /// messages.
 pub(super) fn check(key: &str) -> Result<(), String> {
     let advice = "copy it once more with `ceph auth print-key`";
-    let bytes = decode(key).ok_or_else(|| format!("the key is not valid base64: {advice}"))?;
+    let bytes = base64::decode(key).ok_or_else(|| format!("the key is not valid base64: {advice}"))?;
     let length =
         bytes.get(HEADER - 2..HEADER).map(|length| usize::from(u16::from_le_bytes([length[0], length[1]])));
     match length == Some(bytes.len().saturating_sub(HEADER)) && bytes.len() > HEADER {
         true => Ok(()),
         false => Err(format!("the key is cut short or not one of Ceph's: {advice}")),
     }
-}
-
-/// Base64 with padding (RFC 4648, section 4).
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len()), 0_u32, 0);
-    for digit in digits.bytes() {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(value)) & 0xFFFF;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count & 0xFF) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 /// What a search for a key came to.
@@ -153,14 +128,6 @@ pub(super) mod tests {
             assert!(wrong.is_empty() || !what.contains(wrong.trim()), "{what}");
             assert!(what.contains("ceph auth print-key"), "{what}");
         }
-    }
-
-    #[test]
-    fn base64_is_decoded() {
-        assert_eq!(decode("Zm9vYmFy").as_deref(), Some(&b"foobar"[..]));
-        assert_eq!(decode("Zm9vYg==").as_deref(), Some(&b"foob"[..]));
-        assert_eq!(decode("+/A=").as_deref(), Some(&[0xFB, 0xF0][..]));
-        assert_eq!(decode("Zm9"), None);
     }
 
     #[test]

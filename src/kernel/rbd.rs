@@ -14,12 +14,13 @@ use sha2::{Digest, Sha256};
 
 use super::serve::{Answer, During};
 use super::{Failure, Kernel, Reply as AnyReply, Request as AnyRequest, hint, unexpected};
+use crate::base64;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::block::Device;
-use crate::sys::keyring::{add_ceph_key, parse_base64};
+use crate::sys::keyring::add_ceph_key;
 use crate::sys::rbd::{Bus, MappedImage, add_line};
 
 /// How often and how long to look whether the node of a new device is there, which somebody else may have to
@@ -268,7 +269,7 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
 /// What is no key, or none of Ceph's, is a matter of the key: the driver's EINVAL is one of its options.
 fn add_key(user: &str, key: &Secret) -> io::Result<()> {
     let refused = || io::Error::from_raw_os_error(libc::EKEYREJECTED);
-    let key = parse_base64(key.reveal()).ok_or_else(refused)?;
+    let key = base64::decode(key.reveal().trim()).ok_or_else(refused)?;
     match add_ceph_key(&format!("client.{user}"), &key) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(refused()),
         added => added,

@@ -46,8 +46,9 @@ use super::{
     Backend, Begin, BeginWith, Capacity, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext,
     Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
 };
+use crate::backend::parameters::check_file_system;
 use crate::call::Call;
-use crate::csi::{ANOTHER_NODE, Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
+use crate::csi::{ANOTHER_NODE, Capability, Map, SizeRange, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
@@ -213,17 +214,7 @@ impl Backend for Local {
                 capability.mode
             )));
         }
-        match &capability.access {
-            Access::Mount { fs_type, .. }
-                if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) =>
-            {
-                Err(Error::invalid(format!(
-                    "the file system {fs_type:?} is not possible: allowed are {}",
-                    FILE_SYSTEMS.join(", ")
-                )))
-            }
-            _ => Ok(()),
-        }
+        check_file_system(capability)
     }
 
     fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {

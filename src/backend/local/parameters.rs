@@ -1,11 +1,12 @@
 //! What a volume can be asked for beside its size: the parameters of the local backend.
 
-use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
+use crate::backend::parameters::{file_system_of, parse_bool, parse_file_system, unknown};
+use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
-use crate::spelling;
 
-/// The backend's own parameter names, for "did you mean".
-const KNOWN: [&str; 3] = ["backend", "preallocate", FS_TYPE];
+/// The parameters of a volume.
+const PARAMETERS: [&str; 3] = ["backend", "preallocate", FS_TYPE];
+
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
@@ -26,10 +27,10 @@ impl Settings {
         for (key, value) in parameters {
             match key.as_str() {
                 "backend" => {}
-                "preallocate" => settings.preallocate = boolean(key, value)?,
-                FS_TYPE => settings.fs_type = file_system(key, value)?,
+                "preallocate" => settings.preallocate = parse_bool(key, value)?,
+                FS_TYPE => settings.fs_type = parse_file_system(key, value)?,
                 key if key.starts_with(METADATA) => {}
-                key => return Err(unknown(key)),
+                key => return Err(unknown("parameter", key, "local", &PARAMETERS)),
             }
         }
         Ok(settings)
@@ -38,11 +39,7 @@ impl Settings {
     /// The file system a new volume is for: as its parameters say, else as it will be used, else as its
     /// source is.
     pub fn fs_type_for(&self, uses: &[Capability], source: Option<String>) -> Option<String> {
-        let asked = uses.iter().find_map(|capability| match &capability.access {
-            Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type.clone()),
-            _ => None,
-        });
-        self.fs_type.clone().or(asked).or(source)
+        self.fs_type.clone().or_else(|| file_system_of(uses)).or(source)
     }
 }
 
@@ -57,38 +54,11 @@ pub(super) fn refuse_mutable(mutable: &Map) -> Result<()> {
     }
 }
 
-fn boolean(key: &str, value: &str) -> Result<bool> {
-    match value {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are true and false"))),
-    }
-}
-
-fn file_system(key: &str, value: &str) -> Result<Option<String>> {
-    match value {
-        "" => Ok(None),
-        _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
-        _ => Err(Error::invalid(format!(
-            "the parameter {key:?} is {value:?}: allowed are {}",
-            FILE_SYSTEMS.join(", ")
-        ))),
-    }
-}
-
-fn unknown(key: &str) -> Error {
-    let nearest = spelling::nearest(key, KNOWN);
-    Error::invalid(format!(
-        "the parameter {key:?} is unknown to the local backend: did you mean {nearest:?}? (known are {})",
-        KNOWN.join(", ")
-    ))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::csi::Mode;
+    use crate::csi::{Access, Mode};
     use crate::error::Kind;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {

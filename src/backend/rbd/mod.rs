@@ -47,9 +47,10 @@ use super::{
     Backend, Begin, BeginWith, Capacity, Condition, Deleted, Deletion, Device, NewSnapshot, NewVolume,
     NodeContext, Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
 };
+use crate::backend::parameters::check_file_system;
 use crate::call::Call;
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, FILE_SYSTEMS, Map, SizeRange, TopologyRequirement};
+use crate::csi::{Access, Capability, Map, SizeRange, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
@@ -168,15 +169,8 @@ impl Backend for Rbd {
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {
+        check_file_system(capability)?;
         match &capability.access {
-            Access::Mount { fs_type, .. }
-                if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) =>
-            {
-                Err(Error::invalid(format!(
-                    "the file system {fs_type:?} is not possible: allowed are {}",
-                    FILE_SYSTEMS.join(", ")
-                )))
-            }
             Access::Mount { .. } if capability.mode.is_multi_node() && !capability.mode.is_read_only() => {
                 Err(Error::invalid(format!(
                     "a file system on an RBD image breaks when two nodes have it mounted and one writes, so \

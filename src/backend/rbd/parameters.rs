@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use super::node::Mounter;
 use super::tool::Layout;
-use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, METADATA, Map};
+use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
+use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
-use crate::spelling;
 
 /// The parameters of a volume.
 pub const PARAMETERS: [&str; 12] = [
@@ -84,20 +84,16 @@ impl Settings {
             "imageFeatures" => self.layout.features = Some(features(value)?),
             "objectSize" => self.layout.object_size = Some(object_size(key, value)?),
             "mounter" => self.mounter = Mounter::parse(value)?,
-            FS_TYPE => self.fs_type = file_system(key, value)?,
+            FS_TYPE => self.fs_type = parse_file_system(key, value)?,
             key if key.starts_with(METADATA) => {}
-            key => return Err(unknown(key)),
+            key => return Err(unknown("parameter", key, "RBD", &PARAMETERS)),
         }
         Ok(())
     }
 
     /// The file system a new volume is for: as its parameters say, else as it will be used.
     pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
-        let asked = uses.iter().find_map(|capability| match &capability.access {
-            Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type.clone()),
-            _ => None,
-        });
-        self.fs_type.clone().or(asked)
+        self.fs_type.clone().or_else(|| file_system_of(uses))
     }
 }
 
@@ -123,11 +119,7 @@ pub(crate) fn limits(mutable: &Map) -> Result<Vec<(&'static str, u64)>> {
 fn limit(key: &str, value: &str) -> Result<(&'static str, u64)> {
     let Some((_, name)) = LIMITS.iter().find(|(ours, _)| *ours == key) else {
         let known = LIMITS.map(|(ours, _)| ours);
-        return Err(Error::invalid(format!(
-            "the mutable parameter {key:?} is unknown to the RBD backend: did you mean {:?}? (known are {})",
-            spelling::nearest(key, known),
-            known.join(", ")
-        )));
+        return Err(unknown("mutable parameter", key, "RBD", &known));
     };
     let bad = || {
         Error::invalid(format!(
@@ -166,9 +158,8 @@ fn features(value: &str) -> Result<BTreeSet<String>> {
         value.split(',').map(|it| it.trim().to_string()).filter(|it| !it.is_empty()).collect();
     if let Some(odd) = asked.iter().find(|feature| !FEATURES.contains(&feature.as_str())) {
         return Err(Error::invalid(format!(
-            "the parameter \"imageFeatures\" names {odd:?}: did you mean {:?}? (known are {})",
-            spelling::nearest(odd, FEATURES),
-            FEATURES.join(", ")
+            "the parameter \"imageFeatures\" names {odd:?}: {}",
+            did_you_mean(odd, &FEATURES)
         )));
     }
     let needs =
@@ -231,25 +222,6 @@ fn striping(parameters: &Map) -> Result<Option<(u64, u64)>> {
             "of the parameters \"stripeUnit\" and \"stripeCount\" one is missing: give both or none",
         )),
     }
-}
-
-fn file_system(key: &str, value: &str) -> Result<Option<String>> {
-    match value {
-        "" => Ok(None),
-        _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
-        _ => Err(Error::invalid(format!(
-            "the parameter {key:?} is {value:?}: allowed are {}",
-            FILE_SYSTEMS.join(", ")
-        ))),
-    }
-}
-
-fn unknown(key: &str) -> Error {
-    let nearest = spelling::nearest(key, PARAMETERS);
-    Error::invalid(format!(
-        "the parameter {key:?} is unknown to the RBD backend: did you mean {nearest:?}? (known are {})",
-        PARAMETERS.join(", ")
-    ))
 }
 
 #[cfg(test)]
