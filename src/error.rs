@@ -110,6 +110,13 @@ impl Error {
         self
     }
 
+    /// The same error, its message followed by a hint for the operator.
+    #[must_use]
+    pub fn hint(mut self, text: impl fmt::Display) -> Self {
+        self.message = format!("{}; {text}", self.message);
+        self
+    }
+
     /// What went wrong, in the terms of the specification.
     pub fn kind(&self) -> Kind {
         self.kind

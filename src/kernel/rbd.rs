@@ -13,10 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use super::serve::{Answer, During};
-use super::{Failure, Kernel, Reply as AnyReply, Request as AnyRequest, hint, unexpected};
+use super::{Failure, Kernel, Reply as AnyReply, Request as AnyRequest, unexpected};
 use crate::base64;
 use crate::call::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::block::Device;
@@ -132,13 +132,10 @@ impl Kernel {
     /// Maps an image, or finds the device it is mapped as, whatever that one's options are.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such image; [`Kind::Unauthenticated`] when the cluster refuses the
-    /// key; [`Kind::Unavailable`] when it does not answer; [`Kind::InvalidArgument`] for an option that the
-    /// driver does not know; [`Kind::Precondition`] for a feature that it does not.
+    /// What the kernel answered, as errno.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
         let step = format!("map {image}");
-        let mapped = self.ask_rbd(call, &step, Request::Map { image: image.clone() });
-        match mapped.map_err(|error| explain_map(error, image))? {
+        match self.ask_rbd(call, &step, Request::Map { image: image.clone() })? {
             Reply::Mapped(mapped) => Ok(mapped),
             other => Err(unexpected(&step, &AnyReply::Rbd(other))),
         }
@@ -159,7 +156,7 @@ impl Kernel {
     /// Has the kernel look at the image's size, and returns that of the device in bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when the device is gone, or another image by now.
+    /// ENOENT when the device is gone, or another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
         match self.ask_rbd(call, &step, Request::Refresh { image: image.clone() })? {
@@ -173,60 +170,6 @@ impl Kernel {
             AnyReply::Rbd(reply) => Ok(reply),
             other => Err(unexpected(step, &other)),
         }
-    }
-}
-
-fn explain_map(error: Error, image: &ImageToMap) -> Error {
-    let with = |kind, text: String| hint(&error, kind, text);
-    let user = &image.user;
-    match error.errno() {
-        Some(libc::ENOENT) => with(Kind::NotFound, "there is no such image, pool or namespace".into()),
-        Some(libc::EPERM | libc::EACCES) => with(
-            Kind::Unauthenticated,
-            format!(
-                "the cluster refuses client.{user}: check its key, and that its capabilities are \
-                     `profile rbd` on this pool"
-            ),
-        ),
-        Some(libc::ENOKEY | libc::EKEYREJECTED | libc::EKEYEXPIRED | libc::EKEYREVOKED) => with(
-            Kind::Unauthenticated,
-            format!(
-                "the key of client.{user} is refused: `ceph auth get \
-                                                 client.{user}` shows it"
-            ),
-        ),
-        Some(libc::EINVAL) => with(
-            Kind::InvalidArgument,
-            format!(
-                "the driver takes no such option ({}): see \
-                                                 `dmesg`",
-                image.options.join(", ")
-            ),
-        ),
-        Some(libc::ENXIO) => with(
-            Kind::Precondition,
-            "the image has features that this kernel cannot do \
-                                                       (`dmesg` has their bits): `rbd feature disable` them, \
-                                                       or use mounter=rbd-nbd"
-                .into(),
-        ),
-        Some(libc::EROFS) => with(Kind::Precondition, "it can only be mapped read-only".into()),
-        Some(libc::EBUSY | libc::EDEADLK) => with(
-            Kind::Precondition,
-            "another client has it \
-                                                                       exclusively"
-                .into(),
-        ),
-        Some(libc::EIO | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ECONNREFUSED | libc::ENETUNREACH) => {
-            with(Kind::Unavailable, format!("the cluster does not answer at {}", image.monitors))
-        }
-        Some(SHUT_OUT) => with(
-            Kind::Unavailable,
-            "the cluster has blocklisted this node: `ceph osd blocklist ls` shows \
-                                     until when"
-                .into(),
-        ),
-        _ => error,
     }
 }
 

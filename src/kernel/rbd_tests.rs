@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::error::Kind;
 use crate::exec::fake::FakeHelper;
 
 fn image() -> ImageToMap {
@@ -45,12 +46,6 @@ fn answering(request: Request, reply: &AnyReply) -> (Arc<FakeHelper>, Kernel) {
     let helper = Arc::new(FakeHelper::default());
     helper.expect(bytes(&AnyRequest::Rbd(request)), bytes(reply));
     (helper.clone(), Kernel::new(helper))
-}
-
-fn failing_with(errno: i32) -> Error {
-    let failure = Failure { action: "map vms/n1/web".into(), errno: Some(errno), text: String::new() };
-    let (_helper, kernel) = answering(Request::Map { image: image() }, &AnyReply::Failed(failure));
-    kernel.map_rbd(&Call::internal("test"), &image()).unwrap_err()
 }
 
 #[test]
@@ -102,27 +97,6 @@ fn requests_and_replies_fit() {
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);
     let (_helper, kernel) = answering(Request::Refresh { image: mapped() }, &AnyReply::Done);
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap_err().kind(), Kind::Internal);
-}
-
-#[test]
-fn what_the_kernel_answers_is_said_in_words() {
-    let expected = [
-        (libc::ENOENT, Kind::NotFound, "no such image"),
-        (libc::EPERM, Kind::Unauthenticated, "client.csi"),
-        (libc::EACCES, Kind::Unauthenticated, "profile rbd"),
-        (libc::ENOKEY, Kind::Unauthenticated, "ceph auth get client.csi"),
-        (libc::EKEYREJECTED, Kind::Unauthenticated, "ceph auth get client.csi"),
-        (libc::EINVAL, Kind::InvalidArgument, "queue_depth=64"),
-        (libc::ENXIO, Kind::Precondition, "features"),
-        (libc::ETIMEDOUT, Kind::Unavailable, "10.0.0.1:6789"),
-        (libc::EIO, Kind::Unavailable, "10.0.0.1:6789"),
-        (libc::ESHUTDOWN, Kind::Unavailable, "blocklist"),
-    ];
-    for (errno, kind, words) in expected {
-        let error = failing_with(errno);
-        assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
-        assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
-    }
 }
 
 #[test]

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::*;
+use crate::error::Kind;
 use crate::exec::CommandError;
 use crate::exec::fake::FakeHelper;
 use crate::sys::flock::FileLock;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
-use crate::sys::superblock::FsType;
+use crate::sys::superblock::{Content, FsType};
 use crate::sys::{freeze, loopdev};
 
 /// Serves requests in this thread, and so in its mount namespace.
@@ -161,7 +162,7 @@ fn what_uses_a_mount_for_a_moment_only_is_awaited() {
     (0..2).for_each(|_| helper.expect(request(), busy()));
     helper.expect(request(), serde_json::to_vec(&Reply::Unmounted(Unmounted::Done)).unwrap());
     assert_eq!(kernel.unmount(&call, Path::new("/t")).unwrap(), Unmounted::Done);
-    (0..UNMOUNTS).for_each(|_| helper.expect(request(), busy()));
+    (0..mount::UNMOUNTS).for_each(|_| helper.expect(request(), busy()));
     let error = kernel.unmount(&call, Path::new("/t")).unwrap_err();
     assert!(error.kind() == Kind::Precondition && error.message().contains("fuser -vm /t"), "{error}");
 }

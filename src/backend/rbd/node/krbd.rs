@@ -7,6 +7,10 @@ use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::ImageToMap;
 use crate::sys::byte_lock::ByteLock;
 
+const UNSUPPORTED: &str = "the image has features that this kernel cannot do (`dmesg` has their bits): `rbd \
+                           feature disable` them, or use mounter=rbd-nbd";
+const BLOCKLISTED: &str = "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when";
+
 impl Mapper {
     /// The helper finds the device that is there already.
     pub(super) fn map_by_kernel(&self, call: &Call, wanted: &Wanted<'_>) -> Result<()> {
@@ -32,7 +36,7 @@ impl Mapper {
             fsid: image.fsid.map(Into::into),
             read_only: options.read_only,
         };
-        self.kernel.map_rbd(call, &to_map).map(drop)
+        self.kernel.map_rbd(call, &to_map).map(drop).map_err(|error| advise(error, &to_map))
     }
 
     /// Without `noudev` the tool waits for a udevd, for ever where none runs.
@@ -140,4 +144,87 @@ fn explain(error: Error, image: &Image<'_>) -> Error {
         _ => error.kind(),
     };
     error.with_kind(kind).context(format_args!("map {image}"))
+}
+
+/// Says what the kernel's answer to a mapping means, and what to do about it.
+fn advise(error: Error, image: &ImageToMap) -> Error {
+    match error.errno().and_then(|errno| advice(errno, image)) {
+        Some((kind, advice)) => error.with_kind(kind).hint(advice),
+        None => error,
+    }
+}
+
+fn advice(errno: i32, image: &ImageToMap) -> Option<(Kind, String)> {
+    let ImageToMap { user, monitors, options, .. } = image;
+    Some(match errno {
+        libc::ENOENT => (Kind::NotFound, "there is no such image, pool or namespace".into()),
+        libc::EPERM | libc::EACCES => (
+            Kind::Unauthenticated,
+            format!(
+                "the cluster refuses client.{user}: check its key, and that its capabilities are `profile \
+                 rbd` on this pool"
+            ),
+        ),
+        libc::ENOKEY | libc::EKEYREJECTED | libc::EKEYEXPIRED | libc::EKEYREVOKED => (
+            Kind::Unauthenticated,
+            format!("the key of client.{user} is refused: `ceph auth get client.{user}` shows it"),
+        ),
+        libc::EINVAL => (
+            Kind::InvalidArgument,
+            format!("the driver takes no such option ({}): see `dmesg`", options.join(", ")),
+        ),
+        libc::ENXIO => (Kind::Precondition, UNSUPPORTED.into()),
+        libc::EROFS => (Kind::Precondition, "it can only be mapped read-only".into()),
+        libc::EBUSY | libc::EDEADLK => (Kind::Precondition, "another client has it exclusively".into()),
+        libc::EIO | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ECONNREFUSED | libc::ENETUNREACH => {
+            (Kind::Unavailable, format!("the cluster does not answer at {monitors}"))
+        }
+        libc::ESHUTDOWN => (Kind::Unavailable, BLOCKLISTED.into()),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::secrets::Secret;
+
+    fn image() -> ImageToMap {
+        ImageToMap {
+            monitors: "10.0.0.1:6789".into(),
+            user: "csi".into(),
+            key: Secret::new("AQBkey=="),
+            options: vec!["queue_depth=64".into()],
+            pool: "vms".into(),
+            namespace: String::new(),
+            name: "web".into(),
+            image_id: "10309e725270".into(),
+            fsid: None,
+            read_only: false,
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_answers_is_said_in_words() {
+        let expected = [
+            (libc::ENOENT, Kind::NotFound, "no such image"),
+            (libc::EPERM, Kind::Unauthenticated, "client.csi"),
+            (libc::EACCES, Kind::Unauthenticated, "profile rbd"),
+            (libc::ENOKEY, Kind::Unauthenticated, "ceph auth get client.csi"),
+            (libc::EKEYREJECTED, Kind::Unauthenticated, "ceph auth get client.csi"),
+            (libc::EINVAL, Kind::InvalidArgument, "queue_depth=64"),
+            (libc::ENXIO, Kind::Precondition, "features"),
+            (libc::ETIMEDOUT, Kind::Unavailable, "10.0.0.1:6789"),
+            (libc::EIO, Kind::Unavailable, "10.0.0.1:6789"),
+            (libc::ESHUTDOWN, Kind::Unavailable, "blocklist"),
+            (libc::EMFILE, Kind::Internal, "map web"),
+        ];
+        for (errno, kind, words) in expected {
+            let error = advise(Error::io("map web", &io::Error::from_raw_os_error(errno)), &image());
+            assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
+            assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
+        }
+    }
 }

@@ -1,0 +1,69 @@
+//! Loop devices.
+
+use std::path::Path;
+
+use super::{Kernel, Reply, Request, unexpected};
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
+use crate::sys::loopdev::{Detached, LoopDevice};
+
+impl Kernel {
+    /// Attaches `image` to a loop device, or finds the one it is attached to.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Precondition`] when it is
+    /// attached read-only and is to be written, and when there are no loop devices; [`Kind::NotFound`] when
+    /// there is no such image.
+    pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
+        let step = format!("attach {} to a loop device", image.display());
+        let request = Request::AttachLoop { image: image.into(), read_only };
+        match self.ask(call, &step, Class::Change, &request).map_err(explain_attach)? {
+            Reply::Attached(device) => Ok(device),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// Detaches a loop device from the image it was attached to; a device that stands on another file by now
+    /// is left alone.
+    ///
+    /// # Errors
+    /// Failures of the system; a device in use is none, but the answer says so.
+    pub fn detach_loop(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {
+        let step = format!("detach {}", device.path.display());
+        match self.ask(call, &step, Class::Change, &Request::DetachLoop { device: device.clone() })? {
+            Reply::Detached(how) => Ok(how),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// Makes a loop device as large as its image has become, and returns that size in bytes.
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn grow_loop(&self, call: &Call, device: &Path) -> Result<u64> {
+        self.bytes(
+            call,
+            &format!("grow {}", device.display()),
+            Class::Change,
+            &Request::GrowLoop { device: device.into() },
+        )
+    }
+}
+
+fn explain_attach(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EWOULDBLOCK) => {
+            error.with_kind(Kind::Busy).hint("the image is locked: it is being deleted or copied")
+        }
+        Some(libc::EROFS) => error.with_kind(Kind::Precondition).hint(
+            "it is attached read-only or lies on a read-only file system: detach it, or use it read-only",
+        ),
+        Some(libc::ENOENT) => error.with_kind(Kind::NotFound).hint("there is no such image"),
+        Some(libc::ENODEV) => error.with_kind(Kind::Precondition).hint(
+            "/dev has no loop-control or not the node of the free loop device: `modprobe loop`, or give the \
+             container the host's /dev",
+        ),
+        _ => error,
+    }
+}

@@ -1,0 +1,145 @@
+//! Mounts.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rustix::thread::CapabilitySet;
+
+use super::{Kernel, Reply, Request, unexpected};
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
+use crate::sys::mount::Unmounted;
+use crate::sys::statfs::Usage;
+
+/// How often, and with what pause, a mount in use is taken off: what was open in it a moment ago is held by
+/// every process that was forked at that moment, until its exec. Not by the helper, whose last attempt could
+/// come after another daemon's mount.
+pub(super) const UNMOUNTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A file system to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountSpec<'a> {
+    /// The device, or what else the file system calls its source.
+    pub source: &'a Path,
+    /// An existing directory.
+    pub target: &'a Path,
+    /// `ext4`, `xfs`, `btrfs`.
+    pub fs_type: &'a str,
+    /// Options as after `mount -o`.
+    pub options: &'a [String],
+    /// Whether nothing may be written, the journal's replay included where the device is read-only.
+    pub read_only: bool,
+}
+
+impl Kernel {
+    /// Why nothing can be mounted here at all, if so.
+    pub fn can_mount(&self) -> Result<()> {
+        let capabilities = rustix::thread::capabilities(None);
+        let capabilities = capabilities
+            .map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
+        match capabilities.effective.contains(CapabilitySet::SYS_ADMIN) {
+            true => Ok(()),
+            false => Err(Error::precondition(
+                "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and \
+                 grant it",
+            )),
+        }
+    }
+
+    /// Mounts a file system. What is mounted at the target already is covered: look first.
+    ///
+    /// # Errors
+    /// [`Kind::Precondition`] when the device is in use in a way that excludes this mount, or the kernel does
+    /// not know the type.
+    pub fn mount(&self, call: &Call, spec: &MountSpec<'_>) -> Result<()> {
+        let step = format!("mount {} on {}", spec.source.display(), spec.target.display());
+        let request = Request::Mount {
+            source: spec.source.into(),
+            target: spec.target.into(),
+            fs_type: spec.fs_type.to_owned(),
+            options: spec.options.to_vec(),
+            read_only: spec.read_only,
+        };
+        self.done(call, &step, &request).map_err(|error| explain_mount(error, spec))
+    }
+
+    /// Binds a directory or file on another of the same sort; read-only or not at all.
+    ///
+    /// # Errors
+    /// Failures of the system, after which nothing is left mounted.
+    pub fn bind(&self, call: &Call, source: &Path, target: &Path, read_only: bool) -> Result<()> {
+        let step = format!("bind {} on {}", source.display(), target.display());
+        self.done(call, &step, &Request::Bind { source: source.into(), target: target.into(), read_only })
+    }
+
+    /// Takes the topmost mount off `target`; a dead one is detached, and none at all is fine.
+    ///
+    /// # Errors
+    /// [`Kind::Precondition`] when a process still uses it, and not only for a moment.
+    pub fn unmount(&self, call: &Call, target: &Path) -> Result<Unmounted> {
+        for _ in 1..UNMOUNTS {
+            match self.unmount_now(call, target) {
+                Err(error) if error.errno() == Some(libc::EBUSY) && !call.expired() => thread::sleep(PAUSE),
+                outcome => return outcome,
+            }
+        }
+        self.unmount_now(call, target)
+    }
+
+    fn unmount_now(&self, call: &Call, target: &Path) -> Result<Unmounted> {
+        let step = format!("unmount {}", target.display());
+        let request = Request::Unmount { target: target.into() };
+        match self
+            .ask(call, &step, Class::Change, &request)
+            .map_err(|error| explain_unmount(error, target))?
+        {
+            Reply::Unmounted(how) => Ok(how),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// How full the file system at `path` is.
+    ///
+    /// # Errors
+    /// Failures of the system; [`crate::sys::mount::is_dead`] tells from its errno whether the mount is dead.
+    pub fn statfs(&self, call: &Call, path: &Path) -> Result<Usage> {
+        let step = format!("ask how full {} is", path.display());
+        match self.ask(call, &step, Class::Question, &Request::Statfs { path: path.into() })? {
+            Reply::Usage(usage) => Ok(usage),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+}
+
+fn explain_mount(error: Error, spec: &MountSpec<'_>) -> Error {
+    match error.errno() {
+        Some(libc::EBUSY) => error
+            .with_kind(Kind::Precondition)
+            .hint("the device is claimed, or mounted already with the other of read-only and read-write"),
+        Some(libc::ENODEV) => error
+            .with_kind(Kind::Precondition)
+            .hint(format_args!("this kernel has no {0}: `modprobe {0}`", spec.fs_type)),
+        Some(libc::EINVAL) => error.hint(format_args!(
+            // The options themselves may be sensitive (CSI, "MountVolume.mount_flags").
+            "no sound {} is there, or it does not know one of its {} options: see `dmesg`",
+            spec.fs_type,
+            spec.options.len()
+        )),
+        Some(libc::EUCLEAN | libc::EBADMSG) => {
+            error.hint(format_args!("the {} is damaged: repair it unmounted, with its fsck", spec.fs_type))
+        }
+        _ => error,
+    }
+}
+
+fn explain_unmount(error: Error, target: &Path) -> Error {
+    match error.errno() {
+        Some(libc::EBUSY) => error
+            .with_kind(Kind::Precondition)
+            .hint(format_args!("a process still uses it: `fuser -vm {}` shows which", target.display())),
+        _ => error,
+    }
+}
