@@ -4,6 +4,13 @@
 //! `rbd` ends with an errno as its status, but with 1 for EPERM and for much else; `rados` always with 1;
 //! `ceph` with an errno where the cluster has refused, and with 1 or 13 where it could not connect. So texts
 //! are looked at, and the status where it is beyond doubt.
+//!
+//! | | `rbd` | `rados` | `ceph` |
+//! |---|---|---|---|
+//! | no monitor answers | 110, "couldn't connect" | 1, "failed to fetch mon config" | 1, "timed out" |
+//! | wrong key, no such user, no mon caps | 13 | 1, as above | 13, "[errno 13] RADOS permission denied" |
+//! | no OSD or mgr caps | 1, "(1) Operation not permitted" | the same | 13, "Error EACCES" |
+//! | full pool, or OSDs that are down | 110, or 2 and "quota" | 1, "(110)" | it does not ask OSDs |
 
 use std::fmt;
 
@@ -23,7 +30,7 @@ struct Inner {
 
 /// Why a tool has failed, where that has nothing to do with what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+pub enum Reason {
     /// No monitor answers.
     Unreachable,
     /// The user is unknown, or has another key.
@@ -32,6 +39,8 @@ enum Reason {
     Forbidden,
     /// The cluster, the pool or its quota is full.
     Full,
+    /// The OSDs did not answer in time: too few are up, or the pool is full.
+    Stalled,
     /// The tool hung until it was killed.
     Hung,
     /// The cluster no longer speaks with this host.
@@ -40,13 +49,14 @@ enum Reason {
 
 /// The user is unknown or has another key. `rbd` says no more than that it could not connect, and ends with
 /// 13 or with 1.
-const REFUSED: [&str; 8] = [
+const REFUSED: [&str; 9] = [
     "handle_auth_bad_method",
     "failed to decode key",
     "monclient: keyring not found",
     "no keyring found",
     "unable to find a keyring",
     "RADOS permission denied (error connecting",
+    "RADOS permission error (error connecting",
     "couldn't connect to cluster: (13)",
     "couldn't connect to cluster: (1)",
 ];
@@ -61,21 +71,20 @@ const UNREACHABLE: [&str; 9] = [
     "unable to parse addrs",
     "cannot identify monitors to contact",
     "no monitors specified to connect to",
-    "(110) Connection timed out",
+    "Cluster connection interrupted or timed out",
 ];
+
+/// All that `ceph` says where no monitor answers. A line of its own: others end with these words.
+const CEPH_UNREACHABLE: &str = "timed out";
+
+const TIMED_OUT: &str = "(110) Connection timed out";
 
 const BLOCKLISTED: &str = "(108) Cannot send after transport endpoint shutdown";
 
-const FORBIDDEN: [&str; 4] =
-    ["(1) Operation not permitted", "Operation not permitted", "Error EACCES", "(13) Permission denied"];
+const FORBIDDEN: [&str; 3] = ["Operation not permitted", "Error EACCES", "(13) Permission denied"];
 
-const FULL: [&str; 5] = [
-    "(28) No space left on device",
-    "(122) Disk quota exceeded",
-    "Error ENOSPC",
-    "Error EDQUOT",
-    "error 28:",
-];
+const FULL: [&str; 5] =
+    ["No space left on device", "Disk quota exceeded", "Error ENOSPC", "Error EDQUOT", "error 28:"];
 
 impl Failure {
     pub(super) fn new(access: &Access, error: CommandError) -> Self {
@@ -100,6 +109,16 @@ impl Failure {
         self.stderr().contains(text)
     }
 
+    /// Why the tool could not do its work at all, if that is it. What its status would mean otherwise (2 for
+    /// "no such image", 22 for a wrong argument) means nothing then.
+    pub fn reason(&self) -> Option<Reason> {
+        match self.0.error {
+            CommandError::TimedOut { .. } => Some(Reason::Hung),
+            CommandError::Failed { status, .. } => self.reason_of(status),
+            _ => None,
+        }
+    }
+
     /// What it means to the caller. `context` is what was being done, and to which volume.
     pub fn into_error(self, context: impl fmt::Display) -> Error {
         let error = match self.reason() {
@@ -118,24 +137,18 @@ impl Failure {
         }
     }
 
-    fn reason(&self) -> Option<Reason> {
-        match self.0.error {
-            CommandError::TimedOut { .. } => Some(Reason::Hung),
-            CommandError::Failed { status, .. } => self.reason_of(status),
-            _ => None,
-        }
-    }
-
     /// In the order of the tool's own steps: who could not connect was refused nothing else.
     fn reason_of(&self, status: i32) -> Option<Reason> {
         let says = |texts: &[&str]| texts.iter().any(|text| self.says(text));
-        let connecting = says(&UNREACHABLE);
+        let unreachable = self.stderr().lines().any(|line| line.trim() == CEPH_UNREACHABLE);
+        let connecting = unreachable || says(&UNREACHABLE);
         let reasons = [
             (says(&REFUSED) || (connecting && status == libc::EACCES), Reason::Refused),
             (connecting, Reason::Unreachable),
             (self.says(BLOCKLISTED), Reason::Blocklisted),
-            (says(&FULL), Reason::Full),
+            (says(&FULL) || [libc::ENOSPC, libc::EDQUOT].contains(&status), Reason::Full),
             (says(&FORBIDDEN), Reason::Forbidden),
+            (status == libc::ETIMEDOUT || self.says(TIMED_OUT), Reason::Stalled),
         ];
         reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason))
     }
@@ -158,7 +171,7 @@ impl Reason {
             Self::Refused => Kind::Unauthenticated,
             Self::Forbidden => Kind::Precondition,
             Self::Full => Kind::NoSpace,
-            Self::Hung => Kind::Timeout,
+            Self::Stalled | Self::Hung => Kind::Timeout,
         }
     }
 }
@@ -175,6 +188,10 @@ impl Inner {
                      host reaches them"
                 )
             }
+            Reason::Stalled => format!(
+                "the OSDs of {cluster} (monitors {monitors}) did not answer in time: look at `ceph -s` and \
+                 `ceph health detail`"
+            ),
             Reason::Hung => format!(
                 "{cluster} (monitors {monitors}) did not answer in time: look at `ceph -s` there; writes to \
                  a full pool, or to one \

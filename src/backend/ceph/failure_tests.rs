@@ -28,78 +28,154 @@ fn failure(status: i32, stderr: &str) -> Failure {
         .unwrap_err()
 }
 
+/// A library's log: it stands before, after or within what the tool itself says.
+const BAD_METHOD: &str = "2026-11-21T08:49:20.190+0000 7fd91f5726c0 -1 monclient(hunting): \
+                          handle_auth_bad_method server allowed_methods [2] but i only support [2,1]\n";
+const AUTHENTICATE: &str =
+    "2026-11-22T02:25:20.953+0000 7f4420298380  0 monclient(hunting): authenticate timed out after 20\n";
+const NO_WATCH: &str = "2026-11-22T02:27:39.849+0000 7f52563666c0 -1 librbd::Watcher: 0x7f523c0075f0 \
+                        handle_register_watch: failed to register watch: (110) Connection timed out\n";
+const NO_TRASH: &str = "2026-11-22T02:27:36.781+0000 7fb9eb7fe6c0 -1 librbd::trash::MoveRequest: \
+                        0x7fb9dc016720 handle_trash_add: failed to add image to trash: (122) Disk quota \
+                        exceeded\n";
+
+/// What a tool ends with, and what it says: a log line and its own words.
+type Answer = (i32, &'static str, &'static str);
+
 #[track_caller]
-fn means(status: i32, stderr: &str, kind: Kind, parts: &[&str]) {
-    let failure = failure(status, stderr);
-    let error = failure.into_error("volume v");
-    assert_eq!((error.kind(), error.exit_status()), (kind, Some(status)), "{error}");
-    for part in parts.iter().chain(&["volume v: ", "\"main\""]) {
-        assert!(error.message().contains(part), "{part:?} is missing: {error}");
+fn all_mean(reason: Reason, kind: Kind, parts: &[&str], answers: &[Answer]) {
+    for (status, log, words) in answers {
+        for stderr in [format!("{log}{words}"), format!("{words}{log}")] {
+            let failure = failure(*status, &stderr);
+            assert_eq!(failure.reason(), Some(reason), "{stderr}");
+            let error = failure.into_error("volume v");
+            assert_eq!((error.kind(), error.exit_status()), (kind, Some(*status)), "{error}");
+            for part in parts.iter().chain(&["volume v: ", "\"main\""]) {
+                assert!(error.message().contains(part), "{part:?} is missing: {error}");
+            }
+        }
     }
 }
 
-const BAD_METHOD: &str = "2026-11-21T08:49:20.190+0000 7fd91f5726c0 -1 monclient(hunting): \
-                          handle_auth_bad_method server \
-                          allowed_methods [2] but i only support [2,1]\n";
-
 #[test]
-fn a_user_that_is_refused() {
-    let parts = ["client.web", "/etc/cephlet/main.key", "ceph auth get"];
-    let kind = Kind::Unauthenticated;
-    means(13, &format!("rbd: couldn't connect to the cluster!\n{BAD_METHOD}"), kind, &parts);
-    means(1, &format!("{BAD_METHOD}rbd: couldn't connect to the cluster!\n"), kind, &parts);
-    means(1, &format!("{BAD_METHOD}failed to fetch mon config (--no-mon-config to skip)\n"), kind, &parts);
-    means(13, "[errno 13] RADOS permission denied (error connecting to the cluster)\n", kind, &parts);
-    means(22, "auth: failed to decode key\nrbd: couldn't connect to the cluster!\n", kind, &parts);
-    means(13, "rbd: couldn't connect to the cluster!\n", kind, &parts);
+fn no_monitor_answers() {
+    // Nobody listens there, or a monitor that is stopped: no tool tells one from the other.
+    let parts = ["v1:10.0.0.1:6789", "check that they run"];
+    all_mean(
+        Reason::Unreachable,
+        Kind::Unavailable,
+        &parts,
+        &[
+            (110, AUTHENTICATE, "rbd: couldn't connect to the cluster!\n"),
+            (
+                110,
+                AUTHENTICATE,
+                "rbd: couldn't connect to the cluster!\nrbd: listing images failed: (110) Connection timed out\n",
+            ),
+            (1, "", "failed to fetch mon config (--no-mon-config to skip)\n"),
+            (1, AUTHENTICATE, "couldn't connect to cluster: (110) Connection timed out\n"),
+            (1, "", "timed out\n"),
+            (1, "", "Cluster connection interrupted or timed out\n"),
+            // As later versions of `ceph` say it.
+            (1, "", "[errno 110] RADOS timed out (error connecting to the cluster)\n"),
+            (22, "", "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n"),
+        ],
+    );
 }
 
 #[test]
-fn a_cluster_that_is_not_reached() {
-    let parts = ["v1:10.0.0.1:6789", "check that they run"];
-    let timed_out =
-        "2026-11-21T08:49:26.894+0000 7fa8c9878380  0 monclient(hunting): authenticate timed out after 20\n";
-    means(110, &format!("{timed_out}rbd: couldn't connect to the cluster!\n"), Kind::Unavailable, &parts);
-    means(1, "failed to fetch mon config (--no-mon-config to skip)\n", Kind::Unavailable, &parts);
-    means(
-        1,
-        &format!("{timed_out}couldn't connect to cluster: (110) Connection timed out\n"),
-        Kind::Unavailable,
+fn a_user_that_is_refused() {
+    // A wrong key, an unknown user, and one without caps at the monitors: the answers are the same.
+    let parts = ["client.web", "/etc/cephlet/main.key", "ceph auth get"];
+    all_mean(
+        Reason::Refused,
+        Kind::Unauthenticated,
         &parts,
-    );
-    means(1, "[errno 110] RADOS timed out (error connecting to the cluster)\n", Kind::Unavailable, &parts);
-    means(
-        22,
-        "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n",
-        Kind::Unavailable,
-        &parts,
+        &[
+            (13, BAD_METHOD, "rbd: couldn't connect to the cluster!\n"),
+            (
+                13,
+                BAD_METHOD,
+                "rbd: couldn't connect to the cluster!\nrbd: listing images failed: (13) Permission denied\n",
+            ),
+            (1, BAD_METHOD, "rbd: couldn't connect to the cluster!\n"),
+            (1, BAD_METHOD, "failed to fetch mon config (--no-mon-config to skip)\n"),
+            (13, BAD_METHOD, "[errno 13] RADOS permission denied (error connecting to the cluster)\n"),
+            (1, "", "[errno 1] RADOS permission error (error connecting to the cluster)\n"),
+            (22, "", "auth: failed to decode key\nrbd: couldn't connect to the cluster!\n"),
+            (13, "", "rbd: couldn't connect to the cluster!\n"),
+        ],
     );
 }
 
 #[test]
 fn a_user_that_may_not() {
     let parts = ["profile rbd", "client.web"];
-    for stderr in [
-        "rbd: create error: (1) Operation not permitted\n",
-        "error putting rbd/x: (1) Operation not permitted\n",
-        "rados_nobjects_list_next2: Operation not permitted\n",
-    ] {
-        means(1, stderr, Kind::Precondition, &parts);
-    }
-    means(
-        13,
-        "Error EACCES: access denied: does your client key have mgr caps?\n",
+    all_mean(
+        Reason::Forbidden,
         Kind::Precondition,
         &parts,
+        &[
+            (1, "", "rbd: create error: (1) Operation not permitted\n"),
+            (1, "", "rbd: error opening image there: (1) Operation not permitted\n"),
+            (
+                1,
+                "",
+                "Removing image: 0% complete...failed.\nrbd: delete error: (1) Operation not permitted\n",
+            ),
+            (1, "", "rbd: trash list: (1) Operation not permitted\n"),
+            (1, "", "error putting rbd/x: (1) Operation not permitted\n"),
+            (
+                1,
+                "",
+                "ERROR: failed locking: (1) Operation not permitted\nerror 1: (1) Operation not permitted\n",
+            ),
+            (1, "", "rados_nobjects_list_next2: Operation not permitted\n"),
+            (13, "", "Error EACCES: access denied: does your client key have mgr caps?\n"),
+        ],
     );
 }
 
 #[test]
-fn a_cluster_that_is_full_or_has_shut_us_out() {
-    means(28, "rbd: create error: (28) No space left on device\n", Kind::NoSpace, &["ceph df"]);
-    means(122, "rbd: create error: (122) Disk quota exceeded\n", Kind::NoSpace, &["quota"]);
+fn a_cluster_that_is_full() {
+    all_mean(
+        Reason::Full,
+        Kind::NoSpace,
+        &["ceph df", "quota"],
+        &[
+            (28, "", "rbd: create error: (28) No space left on device\n"),
+            (122, "", "rbd: create error: (122) Disk quota exceeded\n"),
+            (2, NO_TRASH, "rbd: delete error: (2) No such file or directory\n"),
+        ],
+    );
+}
+
+#[test]
+fn osds_that_do_not_answer() {
+    // A pool that has been full for a while is no different.
+    let parts = ["OSDs", "v1:10.0.0.1:6789", "ceph health detail"];
+    all_mean(
+        Reason::Stalled,
+        Kind::Timeout,
+        &parts,
+        &[
+            (110, NO_WATCH, "rbd: error opening image there: (110) Connection timed out\n"),
+            (110, "", "rbd: image creation failed\nrbd: import failed: (110) Connection timed out\n"),
+            (1, "", "error creating rbd/foo: (110) Connection timed out\n"),
+            (
+                1,
+                "",
+                "ERROR: failed locking: (110) Connection timed out\nerror 110: (110) Connection timed out\n",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_cluster_that_has_shut_us_out() {
     let shut_out = "rbd: error opening image i: (108) Cannot send after transport endpoint shutdown\n";
-    means(108, shut_out, Kind::Unavailable, &["ceph osd blocklist ls"]);
+    let answers = [(108, "", shut_out)];
+    all_mean(Reason::Blocklisted, Kind::Unavailable, &["ceph osd blocklist ls"], &answers);
 }
 
 #[test]
@@ -131,6 +207,7 @@ fn what_the_tool_was_asked_is_left_to_the_caller() {
         2,
         &format!("rbd: error opening image i: (2) No such file or directory\n{}", "2026-11-21T08:57 log\n"),
     );
+    assert_eq!(failure.reason(), None);
     assert_eq!(failure.status(), Some(2));
     assert!(failure.says("No such file") && !failure.says("namespace"));
     let error = failure.into_error("volume v");

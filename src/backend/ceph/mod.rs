@@ -5,7 +5,7 @@ mod failure;
 
 use std::sync::Arc;
 
-pub use failure::Failure;
+pub use failure::{Failure, Reason};
 
 use crate::call::Call;
 use crate::clusters::{Cluster, Credentials};

@@ -6,14 +6,11 @@
 //! directory" after it is another.
 
 use super::{Cli, pools};
-use crate::backend::ceph::{Access, Failure};
+use crate::backend::ceph::{Access, Failure, Reason};
 use crate::backend::rbd::tool::{Layout, Spot};
 use crate::call::Call;
 use crate::error::{Error, Kind};
 use crate::exec::{Cmd, Output};
-
-/// What librbd writes where a pool whose quota is used up refuses.
-const OVER_QUOTA: &str = "Disk quota exceeded";
 
 /// Whether the command ended with `status`.
 pub(super) fn is(failure: &Failure, status: i32) -> bool {
@@ -30,7 +27,8 @@ pub(super) fn says(failure: &Failure, what: &str, why: &str) -> bool {
 /// A full pool is the trap: `rbd rm` then cannot write its note in the trash, and ends with 2 and "delete
 /// error: (2)" while the image stays.
 pub(super) fn absent(failure: &Failure, pieces: &[&str]) -> bool {
-    is(failure, libc::ENOENT) && !failure.says(OVER_QUOTA) && pieces.iter().any(|piece| failure.says(piece))
+    let is_full = failure.reason() == Some(Reason::Full);
+    is(failure, libc::ENOENT) && !is_full && pieces.iter().any(|piece| failure.says(piece))
 }
 
 /// The data pool that is missing, if that is it. rbd says 2 then; only its log says of what.
@@ -74,19 +72,13 @@ impl Cli {
                 "{doing}: pool {pool:?} has no namespace {namespace:?}: `{make}` makes it"
             ));
         }
-        let waited = timed_out(&failure);
-        let refused = failure.says(OVER_QUOTA) || is(&failure, libc::EDQUOT) || is(&failure, libc::ENOSPC);
-        if refused || (waited && pools::room(self, call, access, pool).is_ok_and(|room| room.full)) {
-            return Error::no_space(format!("{doing}: {}", full(pool)));
+        let is_full = || pools::room(self, call, access, pool).is_ok_and(|room| room.full);
+        match failure.reason() {
+            Some(Reason::Full) => Error::no_space(format!("{doing}: {}", full(pool))),
+            Some(Reason::Stalled) if is_full() => Error::no_space(format!("{doing}: {}", full(pool))),
+            Some(Reason::Stalled) => failure.into_error(format!("{doing}: pool {pool:?}")),
+            _ => failure.into_error(doing),
         }
-        if waited {
-            let what = "its OSDs did not answer in time, look at `ceph -s` and `ceph health detail`";
-            return Error::timeout(format!(
-                "{doing}: pool {pool:?} of cluster {:?}: {what}",
-                access.cluster.name
-            ));
-        }
-        failure.into_error(doing)
     }
 
     /// The error that a failure to make an image is, whose pool and layout the request named.
@@ -101,7 +93,9 @@ impl Cli {
         if let Some(pool) = missing_data_pool(&failure, layout) {
             return Error::invalid(format!("{doing}: the data pool is missing: {}", no_pool(pool)));
         }
-        if is(&failure, libc::EINVAL) || failure.says("the argument for option") {
+        // 22 is also said of monitors that cannot be parsed, and of a key.
+        let is_about_layout = is(&failure, libc::EINVAL) && failure.reason().is_none();
+        if is_about_layout || failure.says("the argument for option") {
             let refused = "rbd refuses this layout (imageFeatures, objectSize, stripeUnit, stripeCount)";
             return failure.into_error(format!("{doing}: {refused}")).with_kind(Kind::InvalidArgument);
         }
@@ -109,14 +103,6 @@ impl Cli {
         let error = self.error(call, failure, spot, doing);
         if named { error.with_kind(Kind::InvalidArgument) } else { error }
     }
-}
-
-/// Whether an OSD let a change wait for as long as [`super::OSD_TIMEOUT`] says. `rados` tells it in words. A
-/// monitor that does not answer is told with the same number, while the tool connects.
-fn timed_out(failure: &Failure) -> bool {
-    let connecting = ["connect to", "connecting to", "authenticate timed out", "failed to fetch mon config"];
-    let waited = is(failure, libc::ETIMEDOUT) || failure.says("(110) Connection timed out");
-    waited && !connecting.iter().any(|piece| failure.says(piece))
 }
 
 pub(super) fn no_pool(pool: &str) -> String {

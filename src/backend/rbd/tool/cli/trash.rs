@@ -3,7 +3,7 @@
 use super::answer::{absent, is};
 use super::output::{TrashOutput, read};
 use super::{Cli, images, path, plain, rbd, rbd_image};
-use crate::backend::ceph::Failure;
+use crate::backend::ceph::{Failure, Reason};
 use crate::backend::rbd::tool::{Changed, Handed, Image, Removed, Renamed, Spot, Trashed};
 use crate::call::Call;
 use crate::error::{Kind, Result};
@@ -108,7 +108,7 @@ pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) ->
     match cli.run(call, &spot.access, cmd) {
         Ok(_) => Ok(Handed::Over),
         Err(failure) if failure.says("RBD image not found") => Ok(Handed::Absent),
-        Err(failure) if not_served(failure.status()) => Ok(Handed::NoManager),
+        Err(failure) if not_served(&failure) => Ok(Handed::NoManager),
         Err(failure) => {
             let error =
                 cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
@@ -117,10 +117,10 @@ pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) ->
     }
 }
 
-/// Whether the status says that the manager does not do this, or not for this user: EINVAL is an unknown
-/// command, EOPNOTSUPP a module that is not enabled.
-fn not_served(status: Option<i32>) -> bool {
-    [libc::EPERM, libc::EACCES, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS]
-        .into_iter()
-        .any(|it| status == Some(it))
+/// Whether the manager does not do this, or not for this user: EINVAL is an unknown command, EOPNOTSUPP a
+/// module that is not enabled. A cluster that is not reached ends with 1 as well.
+fn not_served(failure: &Failure) -> bool {
+    let answers = [libc::EPERM, libc::EACCES, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS];
+    let reached = matches!(failure.reason(), None | Some(Reason::Forbidden));
+    reached && answers.iter().any(|status| is(failure, *status))
 }

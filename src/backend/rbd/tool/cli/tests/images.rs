@@ -114,16 +114,22 @@ fn a_change_that_waits_for_an_osd_asks_whether_the_pool_is_full() {
 #[test]
 fn a_cluster_that_is_not_reached_is_asked_nothing_more() {
     let it = Fixture::new();
-    it.fails(
-        IMPORT,
-        110,
-        "monclient(hunting): authenticate timed out after 20\n\nrbd: couldn't connect to the cluster!\n",
-    );
-    assert_error(
-        it.create(&it.call, &it.spot, &web(&Layout::default())),
-        Kind::Unavailable,
-        &["was not reached"],
-    );
+    let failures = [
+        (
+            110,
+            "monclient(hunting): authenticate timed out after 20\n\nrbd: couldn't connect to the cluster!\n",
+        ),
+        // The same number as for a layout that rbd refuses.
+        (22, "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n"),
+    ];
+    for (status, said) in failures {
+        it.fails(IMPORT, status, said);
+        assert_error(
+            it.create(&it.call, &it.spot, &web(&Layout::default())),
+            Kind::Unavailable,
+            &["was not reached"],
+        );
+    }
 }
 
 #[test]

@@ -55,3 +55,15 @@ fn older_clusters_call_it_by_another_name() {
     it.prints("ceph osd blacklist ls --format=json", "[]");
     assert_eq!(it.blocklist(&it.call, &it.spot.access).unwrap(), Vec::<String>::new());
 }
+
+#[test]
+fn a_cluster_that_is_not_reached_is_told_as_such_whatever_was_asked() {
+    let it = Fixture::new();
+    let parts = ["cluster \"main\" was not reached", "check that they run"];
+    it.fails("ceph osd pool ls detail --format=json", 1, "timed out\n");
+    assert_error(it.pools(&it.call, &it.spot.access), Kind::Unavailable, &parts);
+    it.fails("ceph df detail --format=json", 1, "timed out\n");
+    assert_error(it.room(&it.call, &it.spot, "vms"), Kind::Unavailable, &parts);
+    it.fails("ceph osd blocklist ls --format=json", 1, "timed out\n");
+    assert_error(it.blocklist(&it.call, &it.spot.access), Kind::Unavailable, &parts);
+}

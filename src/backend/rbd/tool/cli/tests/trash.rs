@@ -100,4 +100,6 @@ fn the_manager_purges_where_it_takes_tasks() {
     assert_eq!(go().unwrap(), Handed::NoManager);
     it.fails(task, 2, "Error ENOENT: [errno 2] RADOS object not found (error opening pool 'vms')\n");
     assert_error(go(), Kind::Precondition, &["no pool \"vms\""]);
+    it.fails(task, 1, "timed out\n");
+    assert_error(go(), Kind::Unavailable, &["was not reached"]);
 }
