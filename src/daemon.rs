@@ -2,7 +2,7 @@
 //!
 //! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
 //! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
-//! reap what remains → journal synced → lock given back. Volumes stay mounted.
+//! reap what remains → journal synced → lock given back. Operations stay mounted.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::locks::Locks;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
-use crate::volume::{Lock, Volumes};
+use crate::volume::{Lock, Operations};
 use crate::workers::Pool;
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
@@ -88,16 +88,16 @@ impl Daemon {
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(Source::new(config)));
-        let volumes = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
+        let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
         let locks: Arc<Locks<Answer>> =
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
-        recover(config, &volumes, &locks)?;
+        recover(config, &operations, &locks)?;
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
-        let door = Door::open(&config.endpoint, services(config, &bridge, volumes))?;
+        let door = Door::open(&config.endpoint, services(config, &bridge, operations))?;
         Ok(Self {
             signals,
             notifier,
@@ -174,10 +174,15 @@ impl Daemon {
 }
 
 /// Both protocols, for what this copy serves.
-fn services(config: &Config, bridge: &Bridge, volumes: Arc<Volumes>) -> Vec<Service> {
+fn services(config: &Config, bridge: &Bridge, operations: Arc<Operations>) -> Vec<Service> {
     let Services { controller, node } = config.services;
-    let mut services = v0_services(bridge, &config.name, &volumes, controller, node);
-    services.extend(v1_services(bridge, Identity { name: config.name.clone(), volumes }, controller, node));
+    let mut services = v0_services(bridge, &config.name, &operations, controller, node);
+    services.extend(v1_services(
+        bridge,
+        Identity { name: config.name.clone(), operations },
+        controller,
+        node,
+    ));
     services
 }
 
@@ -225,10 +230,10 @@ fn assemble(
     journal: &Arc<Journal>,
     processes: &Arc<Processes>,
     clusters: &Arc<Clusters>,
-) -> Result<Volumes> {
+) -> Result<Operations> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
-    Ok(Volumes {
+    Ok(Operations {
         backends: backends(config, &layout, &kernel, processes, clusters)?,
         journal: Arc::clone(journal),
         kernel,
@@ -281,14 +286,14 @@ fn backends(
     Ok(Backends::new(backends))
 }
 
-fn recover(config: &Config, volumes: &Arc<Volumes>, locks: &Arc<Locks<Answer>>) -> Result<()> {
+fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<Locks<Answer>>) -> Result<()> {
     let locks = Arc::clone(locks);
     let lock: Lock = Arc::new(move |call, key| Ok(Box::new(locks.lock(call, key)?)));
     if config.services.controller {
-        volumes.recover_controller(&lock)?;
+        operations.recover_controller(&lock)?;
     }
     if config.services.node {
-        volumes.recover_node(&lock)?;
+        operations.recover_node(&lock)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Served};
 use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::Place;
@@ -44,21 +44,21 @@ impl Backends {
     }
 
     /// The node whose controller serves objects at `place`, if that is another than this.
-    pub fn home(&self, place: &Place) -> Option<String> {
-        self.0
-            .iter()
-            .filter(|backend| backend.name() == place.backend)
-            .find_map(|backend| backend.home(place))
+    pub fn owning_node(&self, place: &Place) -> Option<String> {
+        match self.by_kind(place)?.serves(place) {
+            Served::ByNode(node) => Some(node),
+            Served::Here | Served::Nowhere => None,
+        }
     }
 
     /// The backend for what is in use on this node: of the kind of `place`, be that place one of this set-up
     /// still or not.
-    pub fn of_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+    pub fn by_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
         self.0.iter().find(|backend| backend.name() == place.backend)
     }
 
     /// The backend that an object at `place` belongs to, if that place is one of this set-up.
-    pub fn at(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
-        self.0.iter().find(|backend| backend.name() == place.backend && backend.knows(place))
+    pub fn for_place(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
+        self.by_kind(place).filter(|backend| backend.serves(place) == Served::Here)
     }
 }

@@ -3,15 +3,59 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use crate::csi::{Capability, Map, SizeRange, Source};
+use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
+use crate::sys::block;
+use crate::sys::mountinfo::{Mount, Mounts};
 
-/// A volume that is to exist.
-#[derive(Clone, Debug)]
+/// What a kind of storage is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// It is reached through a network: it may not answer for a while, and other nodes reach its volumes.
+    pub is_remote: bool,
+    /// Lists of its volumes tell the nodes that they are published to.
+    pub lists_published_nodes: bool,
+}
+
+/// What a copy of the daemon can be asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Anything at all.
+    Any,
+    /// Make volumes and give them to nodes.
+    Controller,
+    /// Attach volumes to this node.
+    Node,
+}
+
+/// Who serves what lives at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// This set-up does.
+    Here,
+    /// Only the controller on this other node can reach it.
+    ByNode(String),
+    /// Nobody: no set-up like this one could have given an ID of it.
+    Nowhere,
+}
+
+/// What decides where a new volume goes.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacementRequest<'a> {
+    /// The parameters of the request.
+    pub parameters: &'a Map,
+    /// Those that may change later.
+    pub mutable_parameters: &'a Map,
+    /// From where the volume must be reachable.
+    pub topology: &'a TopologyRequirement,
+}
+
+/// A volume that is to exist, as far as it is known before anything is asked of the storage.
+#[derive(Clone, Debug, PartialEq)]
 pub struct NewVolume {
-    /// Where, as [`Backend::placement`](super::Backend::placement) said.
+    /// Where, as [`Backend::place`](super::Backend::place) said.
     pub place: Place,
     /// The object's name there.
     pub object: String,
@@ -32,7 +76,7 @@ pub struct NewVolume {
 }
 
 /// A content source whose ID was understood.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A snapshot.
     Snapshot(SnapshotId),
@@ -78,7 +122,7 @@ pub struct Snapshot {
 }
 
 /// A snapshot that is to exist.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NewSnapshot {
     /// The volume to copy.
     pub source: VolumeId,
@@ -99,12 +143,12 @@ pub enum SnapshotFilter {
     Of(VolumeId),
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug)]
-pub struct Part<T> {
+pub struct Page<T> {
     /// The entries, in the order of their keys.
     pub entries: Vec<T>,
-    /// The key after which the next part begins; None at the end. Entries that come and go meanwhile change
+    /// The key after which the next page begins; None at the end. Entries that come and go meanwhile change
     /// nothing else.
     pub next: Option<String>,
 }
@@ -135,14 +179,10 @@ pub struct Publication {
 /// changes nothing costs the journal nothing.
 pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
 
-/// The same for a volume that the caller may have named without its incarnation: gets the ID with it, where
-/// the volume has one. It may refuse, and then nothing is changed.
-pub type BeginWith<'a> = &'a dyn Fn(&VolumeId) -> Result<()>;
-
 /// A volume that is to go.
 #[derive(Clone, Copy, Debug)]
 pub struct Deletion<'a> {
-    /// The volume.
+    /// The volume, as [`Volumes::resolve`](super::Volumes::resolve) gave it.
     pub id: &'a VolumeId,
     /// Its snapshots may outlive it, and with them the storage that they share with it.
     pub snapshots_may_outlive: bool,
@@ -170,10 +210,43 @@ pub enum Unpublished {
     NoNode,
 }
 
-/// A volume attached to this node.
+/// Who published a volume to this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishedBy {
+    /// A controller, whose part it is to take it back.
+    Controller,
+    /// The node by itself, for an orchestrator that skips the controller; it takes it back by itself.
+    Node,
+}
+
+/// What a volume is attached to this node as. Formatting, checking, growing and use as a block volume are for
+/// block devices only; another kind of attachment is another variant, and brings a way to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// The block device.
+pub enum Attachment {
+    /// A block device.
+    Block(BlockDevice),
+}
+
+impl Attachment {
+    /// Whether nothing can be written through it.
+    pub fn is_read_only(&self) -> bool {
+        let Self::Block(device) = self;
+        device.read_only
+    }
+
+    /// The mounts that are of this attachment: its file system, and binds of its device's node. None if that
+    /// node is gone, so that nobody can tell.
+    pub fn mounts_in<'a>(&self, mounts: &'a Mounts) -> Option<Vec<&'a Mount>> {
+        let Self::Block(device) = self;
+        let device = block::Device::at(&device.path).ok()?;
+        Some(mounts.of_device(&device).collect())
+    }
+}
+
+/// A volume that is a block device of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Its node.
     pub path: PathBuf,
     /// Nothing can be written through it.
     pub read_only: bool,

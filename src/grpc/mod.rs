@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
 use crate::sys::crash;
 use crate::sys::socket::{self, Listener};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
 const SLOTS: usize = 128;
@@ -143,18 +143,19 @@ pub fn v1_services(
     node: bool,
 ) -> Vec<Service> {
     use proto::csi_v1 as wire;
-    let volumes = Arc::clone(&identity.volumes);
+    let operations = Arc::clone(&identity.operations);
     let mut services =
         vec![wire::register_identity(ServiceBuilder::new(), bridge, &Arc::new(identity)).build()];
     if controller {
-        let service = Arc::new(v1::controller::Controller { volumes: Arc::clone(&volumes) });
+        let service = Arc::new(v1::controller::Controller { operations: Arc::clone(&operations) });
         services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
         let groups = Arc::new(v1::group_controller::GroupController);
         services.push(wire::register_group_controller(ServiceBuilder::new(), bridge, &groups).build());
     }
     if node {
         services.push(
-            wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { volumes })).build(),
+            wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { operations }))
+                .build(),
         );
     }
     services
@@ -164,15 +165,15 @@ pub fn v1_services(
 pub fn v0_services(
     bridge: &Bridge,
     name: &str,
-    volumes: &Arc<Volumes>,
+    operations: &Arc<Operations>,
     controller: bool,
     node: bool,
 ) -> Vec<Service> {
     use proto::csi as wire;
     let identity = Arc::new(v0::identity::Identity { name: name.to_string() });
     let controller =
-        Arc::new(v0::controller::Controller { volumes: Arc::clone(volumes), served: controller });
-    let node = Arc::new(v0::node::Node { volumes: Arc::clone(volumes), served: node });
+        Arc::new(v0::controller::Controller { operations: Arc::clone(operations), served: controller });
+    let node = Arc::new(v0::node::Node { operations: Arc::clone(operations), served: node });
     vec![
         wire::register_identity(ServiceBuilder::new(), bridge, &identity).build(),
         wire::register_controller(ServiceBuilder::new(), bridge, &controller).build(),

@@ -6,26 +6,27 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::locks::Identical;
-use crate::volume::Volumes;
-use crate::volume::lock_keys::Hold;
+use crate::volume::Operations;
+use crate::volume::lock_keys::LockSet;
 
-/// A plan that holds what `hold` says, joins the same request, and hands it to `work`: once, and again after
+/// A plan that holds what `locks` says, joins the same request, and hands it to `work`: once, and again after
 /// each time that it had to wait.
 pub fn plan<Q, R>(
-    volumes: &Arc<Volumes>,
+    operations: &Arc<Operations>,
     subject: &str,
-    hold: Hold,
+    locks: LockSet,
     request: Q,
-    work: impl Fn(&Volumes, &Call, &Q) -> Result<R> + Send + 'static,
+    work: impl Fn(&Operations, &Call, &Q) -> Result<R> + Send + 'static,
 ) -> Plan<R>
 where
     Q: Identical + PartialEq + Sync,
     R: Send + 'static,
 {
-    let (volumes, request) = (Arc::clone(volumes), Arc::new(request));
+    let (operations, request) = (Arc::clone(operations), Arc::new(request));
     let same = Arc::clone(&request);
-    let plan = Plan::new(subject, move |call: &Call| work(&volumes, call, &request)).locking(hold.keys, same);
-    match hold.cluster {
+    let plan =
+        Plan::new(subject, move |call: &Call| work(&operations, call, &request)).locking(locks.keys, same);
+    match locks.cluster {
         Some(cluster) => plan.within(cluster.into()),
         None => plan,
     }

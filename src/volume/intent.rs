@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table, records};
 use crate::locks::Key;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 
 /// Writes the intent down, for this subject.
 pub(crate) type WriteIntentFor<'a> = &'a dyn Fn(&str) -> Result<()>;
@@ -111,7 +111,7 @@ impl fmt::Display for Intent {
     }
 }
 
-impl Volumes {
+impl Operations {
     /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An
     /// intent that a crash left behind is seen at the next start. Work that waits, to be repeated, has not
     /// ended.

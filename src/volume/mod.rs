@@ -13,7 +13,7 @@ pub mod request;
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Backends};
+use crate::backend::{Backend, Backends, Service};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::csi::ANOTHER_NODE;
@@ -30,7 +30,7 @@ pub use node::stats::{Amount, Usage};
 pub use recover::Lock;
 
 /// Everything the operations stand on.
-pub struct Volumes {
+pub struct Operations {
     /// The storage.
     pub backends: Backends,
     /// Intents and this node's state.
@@ -51,21 +51,21 @@ pub struct Volumes {
     pub single_node_targets: SingleNodeTargets,
 }
 
-impl std::fmt::Debug for Volumes {
+impl std::fmt::Debug for Operations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volumes")
+        f.debug_struct("Operations")
             .field("backends", &self.backends)
             .field("node_id", &self.node_id)
             .finish_non_exhaustive()
     }
 }
 
-impl Volumes {
+impl Operations {
     /// The volume an ID means and its backend; no such volume if this set-up could not have given the ID.
     pub fn volume(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
         let absent = || Error::not_found(format!("there is no volume {id:?}"));
         let parsed = VolumeId::parse(id).ok_or_else(absent)?;
-        let backend = self.backend(&parsed.place).ok_or_else(absent)?;
+        let backend = self.backends.for_place(&parsed.place).ok_or_else(absent)?;
         Ok((parsed, backend))
     }
 
@@ -75,8 +75,11 @@ impl Volumes {
         let in_use = |id: &VolumeId| matches!(self.node_record(id), Ok(Some(_)));
         self.volume(id).or_else(|absent| {
             let here = VolumeId::parse(id).filter(in_use).ok_or(absent.clone())?;
-            let backend =
-                self.backends.of_kind(&here.place).filter(|backend| backend.is_elsewhere()).ok_or(absent)?;
+            let backend = self
+                .backends
+                .by_kind(&here.place)
+                .filter(|backend| backend.traits().is_remote)
+                .ok_or(absent)?;
             Ok((here, backend))
         })
     }
@@ -84,7 +87,7 @@ impl Volumes {
     /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete
     /// it is not done by saying so. None is an ID that means nothing anywhere.
     fn refuse_another_nodes(&self, id: &str, place: Option<&Place>) -> Result<()> {
-        match place.and_then(|place| self.backends.home(place)) {
+        match place.and_then(|place| self.backends.owning_node(place)) {
             None => Ok(()),
             Some(home) => Err(Error::unavailable(format!(
                 "{ANOTHER_NODE}: {id} is on node {home:?} and this is {:?}: ask the plugin there",
@@ -97,28 +100,14 @@ impl Volumes {
     pub fn snapshot(&self, id: &str) -> Result<(SnapshotId, &Arc<dyn Backend>)> {
         let absent = || Error::not_found(format!("there is no snapshot {id:?}"));
         let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
-        let backend = self.backend(&parsed.place).ok_or_else(absent)?;
+        let backend = self.backends.for_place(&parsed.place).ok_or_else(absent)?;
         Ok((parsed, backend))
     }
 
-    /// Whether this copy can work: it can as long as one of its backends can.
-    pub fn ready(&self) -> Result<()> {
-        self.one_can(|backend| backend.ready())
-    }
-
-    /// Whether volumes can be made and given to nodes here.
-    pub fn can_manage(&self) -> Result<()> {
-        self.one_can(|backend| backend.can_manage())
-    }
-
-    /// Whether this node can use volumes.
-    pub fn can_attach(&self) -> Result<()> {
-        self.one_can(|backend| backend.can_attach())
-    }
-
-    fn one_can(&self, work: impl Fn(&dyn Backend) -> Result<()>) -> Result<()> {
-        let troubles: Vec<Error> =
-            self.backends.iter().filter_map(|backend| work(backend.as_ref()).err()).collect();
+    /// Why this copy cannot do this, if so: it can as long as one of its backends can.
+    pub fn health(&self, service: Service) -> Result<()> {
+        let ask = |backend: &Arc<dyn Backend>| backend.health(service).err();
+        let troubles: Vec<Error> = self.backends.iter().filter_map(ask).collect();
         let works = troubles.len() < self.backends.iter().count();
         match (works, self.journal.poisoned()) {
             (true, None) => Ok(()),
@@ -130,8 +119,11 @@ impl Volumes {
         }
     }
 
-    fn backend(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
-        self.backends.at(place)
+    /// The backend of an object that was placed before, also if its place was taken out of the set-up since:
+    /// then the backend says so.
+    fn backend_of(&self, place: &Place) -> Result<&Arc<dyn Backend>> {
+        let unknown = || Error::internal(format!("no backend {:?} is set up", place.backend));
+        self.backends.by_kind(place).ok_or_else(unknown)
     }
 
     /// The volume as its backend knows it now.
@@ -142,7 +134,7 @@ impl Volumes {
         secrets: &crate::secrets::Secrets,
     ) -> Result<(VolumeId, crate::backend::Volume)> {
         let (parsed, backend) = self.volume(id)?;
-        let volume = backend.find(call, &parsed, secrets)?;
+        let volume = backend.volumes().find(call, &parsed, secrets)?;
         volume
             .map(|volume| (parsed, volume))
             .ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::backend::PublishedBy;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::locks::Key;
 use crate::secrets::Secrets;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::intent::{Intent, Operation};
 use crate::volume::node::mounts;
 use crate::volume::node::record::{NodeRecord, Target};
@@ -50,8 +51,8 @@ impl Refusal {
     }
 }
 
-impl Volumes {
-    /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every
+impl Operations {
+    /// Brings the node's records in line with this boot. Operations that are still mounted need nothing: every
     /// operation asks the kernel.
     pub fn recover_node(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         let mounts = mounts::read()?;
@@ -93,14 +94,17 @@ impl Volumes {
         }
         let mut changes = vec![Change::remove(Table::Node, key)];
         let place = VolumeId::parse(&record.volume_id).map(|id| id.place);
-        if place.and_then(|place| self.backends.of_kind(&place)).is_some_and(|backend| backend.is_elsewhere())
+        if place
+            .and_then(|place| self.backends.by_kind(&place))
+            .is_some_and(|backend| backend.traits().is_remote)
         {
             // Others may have written to it since. What was begun on it is looked for again, but a formatting
             // that was broken off.
             changes.push(Change::remove(Table::Formats, key));
         }
         self.journal.write(&changes)?;
-        if let (true, Some(id)) = (record.alone, VolumeId::parse(&record.volume_id)) {
+        if let (true, Some(id)) = (record.published == PublishedBy::Node, VolumeId::parse(&record.volume_id))
+        {
             let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
             thread::spawn(move || volumes.give_back(&id, &lock));
         }
@@ -110,10 +114,10 @@ impl Volumes {
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
     /// wait for it; what cannot be given back, or is staged here again by now, is taken over by that stage.
     fn give_back(&self, id: &VolumeId, lock: &Lock) {
-        let Some(backend) = self.backends.at(&id.place) else { return };
+        let Some(backend) = self.backends.for_place(&id.place) else { return };
         let call = Call::internal("recovery");
         let outcome = lock(&call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
-            None => backend.detach(&call, id, true, &Secrets::default()),
+            None => backend.node().detach(&call, id, PublishedBy::Node, &Secrets::default()),
             Some(_) => Ok(()),
         });
         if let Err(error) = outcome {
@@ -152,8 +156,8 @@ impl Volumes {
 
     /// Whether an intent is about storage that is reached through a network.
     fn is_elsewhere(&self, intent: &Intent) -> bool {
-        let backend = intent.object().and_then(|(place, _)| self.backends.at(&place));
-        backend.is_some_and(|backend| backend.is_elsewhere())
+        let backend = intent.object().and_then(|(place, _)| self.backends.for_place(&place));
+        backend.is_some_and(|backend| backend.traits().is_remote)
     }
 
     /// Tries until all is done.
@@ -215,7 +219,7 @@ impl Volumes {
             Operation::DeleteSnapshot => {
                 let request =
                     SnapshotById { snapshot_id: intent.subject.clone(), secrets: Default::default() };
-                self.delete_snapshot_begun(call, &request, &|_| Ok(())).map(drop)
+                self.delete_snapshot_with(call, &request, &|_| Ok(())).map(drop)
             }
             Operation::CreateVolume | Operation::CreateSnapshot | Operation::ExpandVolume => {
                 log::warn!(
@@ -230,7 +234,7 @@ impl Volumes {
     fn repeat_deletion(&self, call: &Call, id: &str, snapshots_may_outlive: bool) -> Result<()> {
         let request =
             DeleteVolume { volume_id: id.into(), snapshots_may_outlive, secrets: Default::default() };
-        self.delete_begun(call, &request, &|_| Ok(())).map(drop)
+        self.delete_with(call, &request, &|_| Ok(())).map(drop)
     }
 
     fn end(&self, intent: &Intent) -> Result<bool> {

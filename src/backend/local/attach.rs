@@ -8,19 +8,15 @@ use super::Local;
 use super::publish::READ_ONLY;
 use super::store::is_name;
 use super::volumes::Found;
-use crate::backend::{Device, NodeContext};
+use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, PublishedBy};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 use crate::sys::loopdev::LoopDevice;
 
-impl Local {
-    pub(super) fn attach_volume(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        context: &NodeContext<'_>,
-    ) -> Result<Device> {
+impl NodeDriver for Local {
+    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment> {
         let found = self.existing(id)?;
         if found.image.is_none() {
             return Err(Error::precondition(format!("volume {id} cannot be attached: its image is missing")));
@@ -35,29 +31,17 @@ impl Local {
         // The same incarnation before and after: it was there all the time.
         let incarnation = |found: &Found| found.record.as_ref().ok().map(|record| record.incarnation.clone());
         if self.look_up(id)?.is_some_and(|now| incarnation(&now) == incarnation(&found)) {
-            return Ok(self.to_device(&id.object, device));
+            return Ok(self.to_attachment(&id.object, device));
         }
         self.loops.detach(call, &device)?;
         Err(Error::not_found(format!("volume {id} was deleted while it was attached")))
     }
 
-    pub(super) fn to_device(&self, object: &str, device: LoopDevice) -> Device {
-        let LoopDevice { path, read_only, .. } = device;
-        Device { path, read_only, sparse_file: Some(self.volumes.image_path(object)) }
+    fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
+        Ok(self.device_of(id)?.map(|device| self.to_attachment(&id.object, device)))
     }
 
-    /// The device of the volume that an ID means. That of a newer volume of the same name is not it.
-    pub(super) fn device_of(&self, id: &VolumeId) -> Result<Option<LoopDevice>> {
-        if id.place != self.place() || !is_name(&id.object) {
-            return Ok(None);
-        }
-        let other = self
-            .look(&id.object)?
-            .is_some_and(|found| found.record.is_ok_and(|record| !id.means(&record.incarnation)));
-        if other { Ok(None) } else { self.loops.find(&self.volumes.image_path(&id.object)) }
-    }
-
-    pub(super) fn detach_volume(&self, call: &Call, id: &VolumeId) -> Result<()> {
+    fn detach(&self, call: &Call, id: &VolumeId, _by: PublishedBy, _secrets: &Secrets) -> Result<()> {
         let Some(device) = self.device_of(id)? else { return Ok(()) };
         let detached = self
             .loops
@@ -71,6 +55,29 @@ impl Local {
              it, try again",
             self.users_of(&device)?
         )))
+    }
+
+    fn grow(&self, call: &Call, _id: &VolumeId, attachment: &Attachment, _least: u64) -> Result<()> {
+        let Attachment::Block(device) = attachment;
+        self.loops.grow(call, &device.path)
+    }
+}
+
+impl Local {
+    fn to_attachment(&self, object: &str, device: LoopDevice) -> Attachment {
+        let LoopDevice { path, read_only, .. } = device;
+        Attachment::Block(BlockDevice { path, read_only, sparse_file: Some(self.volumes.image_path(object)) })
+    }
+
+    /// The device of the volume that an ID means. That of a newer volume of the same name is not it.
+    fn device_of(&self, id: &VolumeId) -> Result<Option<LoopDevice>> {
+        if id.place != self.own_place() || !is_name(&id.object) {
+            return Ok(None);
+        }
+        let other = self
+            .look(&id.object)?
+            .is_some_and(|found| found.record.is_ok_and(|record| !id.means(&record.incarnation)));
+        if other { Ok(None) } else { self.loops.find(&self.volumes.image_path(&id.object)) }
     }
 
     /// "attached as /dev/loop3 and mounted at /a, /b"

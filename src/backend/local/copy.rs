@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rustix::fs::{self, FlockOperation, OFlags};
 
 use super::Local;
-use super::image::{Room, allocated, length, look};
+use super::image::{FreeSpace, allocated, length, look};
 use super::store::{Draft, Locked, Pending, Shelf, failed};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -192,7 +192,7 @@ impl Local {
 
     /// Copies what is data; holes stay holes.
     fn copy_data(&self, call: &Call, source: &SourceImage, image: &File) -> Result<()> {
-        Room::of(self.pending.directory())?.check(source.allocated, 0)?;
+        FreeSpace::of(self.pending.directory())?.check(source.allocated, 0)?;
         let show = |copied: u64| {
             call.step(format!("copying {}: {} of {} MiB", source.what, copied >> 20, source.allocated >> 20));
             Ok(())

@@ -13,14 +13,14 @@ use crate::sys::crash;
 
 /// How full the file system below is, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     /// Free for files. What ext4 keeps for root is not counted.
     pub free: u64,
     /// Everything.
     pub total: u64,
 }
 
-impl Room {
+impl FreeSpace {
     pub fn of(directory: &Directory) -> Result<Self> {
         let found = fs::fstatvfs(directory.fd())
             .map_err(|errno| failed(format_args!("ask how full {} is", directory.path().display()), errno))?;
@@ -73,7 +73,7 @@ pub(super) fn finish(
 ) -> Result<()> {
     let present = allocated(&look(image, path)?);
     lengthen(image, path, size)?;
-    Room::of(directory)?.check(size, present)?;
+    FreeSpace::of(directory)?.check(size, present)?;
     if preallocate { fill(image, path, size) } else { Ok(()) }
 }
 
@@ -87,7 +87,7 @@ pub(super) fn grow(
     directory: &Directory,
 ) -> Result<()> {
     let stat = look(image, path)?;
-    Room::of(directory)?.check(size, allocated(&stat))?;
+    FreeSpace::of(directory)?.check(size, allocated(&stat))?;
     if preallocate && let Err(error) = fill(image, path, size) {
         // The same length again: gives back the blocks behind the end (ftruncate(2)).
         if let Err(errno) = fs::ftruncate(image, length(&stat)) {

@@ -1,7 +1,7 @@
 //! The local backend: volumes that are files on this node, attached as loop devices.
-
+//!
 //! Everything lies in one directory:
-
+//!
 //! | path | what |
 //! |---|---|
 //! | `volumes/csi-vol-<32 hex>/image` | the content, sparse unless preallocated |
@@ -10,9 +10,9 @@
 //! | `snapshots/csi-snap-<16 hex>/{image,record}` | a full copy, by reflink where the file system can |
 //! | `pending/` | half-made and half-removed things under random names, and notes of freezes |
 //! | `lock` | flock held by the one daemon that serves the controller here |
-
+//!
 //! Volumes and snapshots do not depend on each other: either can be deleted first.
-
+//!
 //! An operator may put a directory with an `image` and no `record` into `volumes/`: it is used by its ID
 //! without incarnation.
 
@@ -38,20 +38,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
-use self::image::Room;
 pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Locked, Pending, Shelf};
-use super::{
-    Backend, Begin, BeginWith, Capacity, Deleted, Deletion, Device, NewSnapshot, NewVolume, NodeContext,
-    Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
-};
+use super::{Backend, NodeDriver, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes};
 use crate::backend::parameters::check_file_system;
 use crate::call::Call;
-use crate::csi::{ANOTHER_NODE, Capability, Map, SizeRange, TopologyRequirement};
+use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
 use crate::error::{Error, Result};
-use crate::ids::{Place, SnapshotId, VolumeId};
-use crate::secrets::Secrets;
+use crate::ids::Place;
 
 /// The first field of IDs.
 const NAME: &str = "local";
@@ -106,7 +101,7 @@ impl Local {
         })
     }
 
-    fn place(&self) -> Place {
+    fn own_place(&self) -> Place {
         Place {
             backend: NAME.into(),
             cluster: self.node.clone(),
@@ -150,6 +145,20 @@ impl Local {
         Ok(())
     }
 
+    /// A controller can make volumes also where none can be attached.
+    fn ready(&self) -> Result<()> {
+        if let (false, Some(trouble)) = (self.controller, &self.node_trouble) {
+            return Err(trouble.clone());
+        }
+        if self.controller && self.lock.lock().is_none() {
+            return Err(Error::precondition(format!(
+                "the lock of {} is not held: see the log of the start",
+                self.root.display()
+            )));
+        }
+        Ok(())
+    }
+
     fn refuse_other_topologies(&self, topology: &TopologyRequirement) -> Result<()> {
         let here = |segments: &Map| segments.get(&self.topology_key) == Some(&self.node);
         if topology.requisite.is_empty() || topology.requisite.iter().any(here) {
@@ -169,41 +178,34 @@ impl Backend for Local {
         NAME
     }
 
-    /// A controller can make volumes also where none can be attached.
-    fn ready(&self) -> Result<()> {
-        if let (false, Some(trouble)) = (self.controller, &self.node_trouble) {
-            return Err(trouble.clone());
-        }
-        if self.controller && self.lock.lock().is_none() {
-            return Err(Error::precondition(format!(
-                "the lock of {} is not held: see the log of the start",
-                self.root.display()
-            )));
-        }
-        Ok(())
+    fn traits(&self) -> Traits {
+        Traits { is_remote: false, lists_published_nodes: true }
     }
 
-    fn can_attach(&self) -> Result<()> {
-        self.loops.usable()
+    fn health(&self, service: Service) -> Result<()> {
+        match service {
+            Service::Any | Service::Controller => self.ready(),
+            Service::Node => self.loops.usable(),
+        }
     }
 
     fn topology(&self) -> Option<Map> {
         Some(self.segment())
     }
 
-    fn placement(&self, parameters: &Map, mutable: &Map, topology: &TopologyRequirement) -> Result<Place> {
-        Settings::parse(parameters, mutable)?;
-        self.refuse_other_topologies(topology)?;
-        Ok(self.place())
+    fn place(&self, request: &PlacementRequest<'_>) -> Result<Place> {
+        Settings::parse(request.parameters, request.mutable_parameters)?;
+        self.refuse_other_topologies(request.topology)?;
+        Ok(self.own_place())
     }
 
-    fn knows(&self, place: &Place) -> bool {
-        *place == self.place()
-    }
-
-    fn home(&self, place: &Place) -> Option<String> {
-        let alike = Place { cluster: self.node.clone(), ..place.clone() } == self.place();
-        (alike && place.cluster != self.node).then(|| place.cluster.clone())
+    fn serves(&self, place: &Place) -> Served {
+        let own = self.own_place();
+        match *place == (Place { cluster: place.cluster.clone(), ..own }) {
+            true if place.cluster == self.node => Served::Here,
+            true => Served::ByNode(place.cluster.clone()),
+            false => Served::Nowhere,
+        }
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {
@@ -217,107 +219,27 @@ impl Backend for Local {
         check_file_system(capability)
     }
 
-    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
-        self.create_volume(call, new, begin)
-    }
-
-    /// Snapshots are copies of their own: they keep nothing of the volume.
-    fn delete(&self, _call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
-        self.delete_volume(deletion.id, begin)
-    }
-
-    fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {
-        let Some(found) = self.look_up(id)? else { return Ok(None) };
-        Ok(Some(self.describe(&id.object, &found, Room::of(self.volumes.directory())?)))
-    }
-
-    fn list(&self, _call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
-        self.list_volumes(after, limit)
-    }
-
-    fn capacity(&self, _call: &Call, parameters: &Map) -> Result<Capacity> {
-        Settings::parse(parameters, &Map::new())?;
-        let room = Room::of(self.volumes.directory())?;
-        let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);
-        Ok(Capacity {
-            available: room.free.saturating_sub(promised),
-            largest: room.largest(),
-            smallest: size::SMALLEST,
-        })
-    }
-
-    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, _secrets: &Secrets) -> Result<u64> {
-        self.expand_volume(call, id, size)
-    }
-
-    fn modify(&self, _call: &Call, id: &VolumeId, parameters: &Map, _secrets: &Secrets) -> Result<()> {
-        self.existing(id)?;
-        parameters::refuse_mutable(parameters)
-    }
-
-    fn publish(
-        &self,
-        _call: &Call,
-        id: &VolumeId,
-        publication: &Publication,
-        _secrets: &Secrets,
-    ) -> Result<Map> {
-        self.publish_volume(id, publication)
-    }
-
-    fn unpublish(
-        &self,
-        _call: &Call,
-        id: &VolumeId,
-        node: Option<&str>,
-        _secrets: &Secrets,
-    ) -> Result<Unpublished> {
-        self.unpublish_volume(id, node)
-    }
-
-    fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
-        self.take_snapshot(call, new, begin)
-    }
-
-    fn delete_snapshot(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Deleted> {
-        self.drop_snapshot(id)
-    }
-
-    fn find_snapshot(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {
-        self.look_up_snapshot(id)
-    }
-
-    fn list_snapshots(
-        &self,
-        _call: &Call,
-        filter: &SnapshotFilter,
-        after: &str,
-        limit: usize,
-    ) -> Result<Part<Snapshot>> {
-        self.snapshots_after(filter, after, limit)
-    }
-
-    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
-        self.attach_volume(call, id, context)
-    }
-
-    fn attached(&self, id: &VolumeId) -> Result<Option<Device>> {
-        Ok(self.device_of(id)?.map(|device| self.to_device(&id.object, device)))
-    }
-
-    fn detach(&self, call: &Call, id: &VolumeId, _alone: bool, _secrets: &Secrets) -> Result<()> {
-        self.detach_volume(call, id)
-    }
-
-    fn refresh(&self, call: &Call, _id: &VolumeId, device: &Device, _least: u64) -> Result<()> {
-        self.loops.grow(call, &device.path)
-    }
-
     fn recover(&self) -> Result<()> {
         self.take_lock()?;
         // A crash may have come between a rename and its sync: from here on what is seen is durable.
         self.volumes.directory().sync()?;
         self.snapshots.directory().sync()?;
         self.sweep()
+    }
+
+    fn volumes(&self) -> &dyn Volumes {
+        self
+    }
+
+    fn snapshots(&self) -> &dyn Snapshots {
+        self
+    }
+
+    fn publisher(&self) -> &dyn Publisher {
+        self
+    }
+
+    fn node(&self) -> &dyn NodeDriver {
+        self
     }
 }

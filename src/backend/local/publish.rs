@@ -4,18 +4,26 @@
 use super::Local;
 use super::record::PublishRecord;
 use crate::backend::creation_record::{from_bytes, to_bytes};
-use crate::backend::{Publication, Unpublished};
+use crate::backend::{Publication, Publisher, Unpublished};
+use crate::call::Call;
 use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 
 /// The file that is there while the volume is published.
 pub(super) const PUBLISHED: &str = "published";
 /// In the publish context: the device is attached read-only.
 pub(super) const READ_ONLY: &str = "readOnly";
 
-impl Local {
-    pub(super) fn publish_volume(&self, id: &VolumeId, publication: &Publication) -> Result<Map> {
+impl Publisher for Local {
+    fn publish(
+        &self,
+        _call: &Call,
+        id: &VolumeId,
+        publication: &Publication,
+        _secrets: &Secrets,
+    ) -> Result<Map> {
         let found = self.existing(id)?;
         if publication.node != self.node {
             return Err(Error::not_found(format!(
@@ -40,8 +48,14 @@ impl Local {
         Ok(context_of(publication))
     }
 
-    /// Takes the volume back. Not published, or published to another node than `node`: nothing to do.
-    pub(super) fn unpublish_volume(&self, id: &VolumeId, node: Option<&str>) -> Result<Unpublished> {
+    /// Not published, or published to another node than `node`: nothing to do.
+    fn unpublish(
+        &self,
+        _call: &Call,
+        id: &VolumeId,
+        node: Option<&str>,
+        _secrets: &Secrets,
+    ) -> Result<Unpublished> {
         if self.look_up(id)?.is_none() {
             return Ok(Unpublished::NoVolume);
         }

@@ -4,10 +4,11 @@ use super::Local;
 use super::record::{SnapshotRecord, Time};
 use super::store::RECORD;
 use crate::backend::creation_record::{VERSION, from_bytes, to_bytes};
-use crate::backend::{Begin, Deleted, NewSnapshot, Part, Snapshot, SnapshotFilter};
+use crate::backend::{Begin, Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
+use crate::secrets::Secrets;
 
 const PREFIX: &str = "csi-snap-";
 
@@ -16,8 +17,8 @@ pub(super) fn object_of(digits: &str) -> String {
     format!("{PREFIX}{digits}")
 }
 
-impl Local {
-    pub(super) fn take_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
+impl Snapshots for Local {
+    fn create(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
         let object = object_of(&new.digits);
         if let Some(record) = self.snapshot_record(&object)? {
             return self.same_snapshot(new, &record);
@@ -58,6 +59,54 @@ impl Local {
         self.same_snapshot(new, &winner.ok_or_else(gone)?)
     }
 
+    fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
+        if self.find(call, id, secrets)?.is_none() {
+            return Ok(Deleted::Absent);
+        }
+        let object = object_of(&id.snapshot);
+        let lock = self.lock_for_deletion(&self.snapshots, &object, &format!("snapshot {id}"))?;
+        self.snapshots.retire(&object)?;
+        drop(lock);
+        Ok(Deleted::Gone)
+    }
+
+    fn find(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {
+        let describe = |record| self.describe_snapshot(&object_of(&id.snapshot), &record);
+        self.record_of_snapshot(id)?.map(describe).transpose()
+    }
+
+    /// With a filter the records decide, so they are read until the page is full.
+    fn list(
+        &self,
+        _call: &Call,
+        filter: &SnapshotFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<Page<Snapshot>> {
+        let names = self.snapshots.page(after, 0, |name| name.starts_with(PREFIX))?.0;
+        let mut entries = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            // One that cannot be read must not hide the others; one that has vanished is left out.
+            let snapshot = match self
+                .snapshot_record(name)
+                .and_then(|record| record.map(|it| self.describe_snapshot(name, &it)).transpose())
+            {
+                Ok(snapshot) => snapshot,
+                Err(error) => {
+                    log::warn!("left out of the list of snapshots: {error}");
+                    None
+                }
+            };
+            entries.extend(snapshot.filter(|snapshot| selects(filter, snapshot)));
+            if limit != 0 && entries.len() == limit && at + 1 < names.len() {
+                return Ok(Page { entries, next: Some(name.clone()) });
+            }
+        }
+        Ok(Page { entries, next: None })
+    }
+}
+
+impl Local {
     /// Answers a request whose snapshot is there already.
     fn same_snapshot(&self, new: &NewSnapshot, record: &SnapshotRecord) -> Result<Snapshot> {
         let snapshot = self.describe_snapshot(&object_of(&new.digits), record)?;
@@ -90,7 +139,7 @@ impl Local {
         let digits = object.strip_prefix(PREFIX).ok_or_else(damaged)?;
         Ok(Snapshot {
             id: SnapshotId {
-                place: self.place(),
+                place: self.own_place(),
                 source: record.source_incarnation.clone(),
                 snapshot: digits.to_string(),
             },
@@ -121,56 +170,11 @@ impl Local {
 
     /// How the snapshot that an ID means was asked for; None if there is none.
     pub(super) fn record_of_snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
-        if id.place != self.place() {
+        if id.place != self.own_place() {
             return Ok(None);
         }
         let record = self.snapshot_record(&object_of(&id.snapshot))?;
         Ok(record.filter(|record| record.source_incarnation == id.source))
-    }
-
-    pub(super) fn look_up_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
-        let describe = |record| self.describe_snapshot(&object_of(&id.snapshot), &record);
-        self.record_of_snapshot(id)?.map(describe).transpose()
-    }
-
-    pub(super) fn drop_snapshot(&self, id: &SnapshotId) -> Result<Deleted> {
-        if self.look_up_snapshot(id)?.is_none() {
-            return Ok(Deleted::Absent);
-        }
-        let object = object_of(&id.snapshot);
-        let lock = self.lock_for_deletion(&self.snapshots, &object, &format!("snapshot {id}"))?;
-        self.snapshots.retire(&object)?;
-        drop(lock);
-        Ok(Deleted::Gone)
-    }
-
-    /// A page of snapshots. With a filter the records decide, so they are read until the page is full.
-    pub(super) fn snapshots_after(
-        &self,
-        filter: &SnapshotFilter,
-        after: &str,
-        limit: usize,
-    ) -> Result<Part<Snapshot>> {
-        let names = self.snapshots.page(after, 0, |name| name.starts_with(PREFIX))?.0;
-        let mut entries = Vec::new();
-        for (at, name) in names.iter().enumerate() {
-            // One that cannot be read must not hide the others; one that has vanished is left out.
-            let snapshot = match self
-                .snapshot_record(name)
-                .and_then(|record| record.map(|it| self.describe_snapshot(name, &it)).transpose())
-            {
-                Ok(snapshot) => snapshot,
-                Err(error) => {
-                    log::warn!("left out of the list of snapshots: {error}");
-                    None
-                }
-            };
-            entries.extend(snapshot.filter(|snapshot| selects(filter, snapshot)));
-            if limit != 0 && entries.len() == limit && at + 1 < names.len() {
-                return Ok(Part { entries, next: Some(name.clone()) });
-            }
-        }
-        Ok(Part { entries, next: None })
     }
 }
 

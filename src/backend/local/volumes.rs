@@ -4,18 +4,21 @@ use rustix::fs::{FlockOperation, OFlags, Stat};
 
 use super::Local;
 use super::copy::SourceImage;
-use super::image::{self, Room, allocated, length, look};
-use super::parameters::Settings;
+use super::image::{self, FreeSpace, allocated, length, look};
+use super::parameters::{self, Settings};
 use super::publish::PUBLISHED;
 use super::record::{PublishRecord, VolumeRecord};
 use super::size;
 use super::store::{Locked, RECORD, Shelf, is_name};
 use crate::backend::creation_record::{from_bytes, to_bytes};
-use crate::backend::{Begin, BeginWith, Condition, Deleted, NewVolume, Origin, Part, Volume};
+use crate::backend::{
+    Begin, Capacity, Condition, Deleted, Deletion, NewVolume, Origin, Page, Volume, Volumes,
+};
 use crate::call::Call;
 use crate::csi::{Map, SizeRange};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 
 /// What lies under a volume's name. What cannot be read is kept as the text that says so.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ impl Found {
         self.record.as_ref().ok().and_then(settings).is_some_and(|settings| settings.preallocate)
     }
 
-    fn trouble(&self, room: Room) -> Condition {
+    fn trouble(&self, space: FreeSpace) -> Condition {
         let Some(stat) = &self.image else {
             return Some("its image is missing: restore it from a backup, or delete it".into());
         };
@@ -51,12 +54,12 @@ impl Found {
             return Some(format!("its image was cut off: it has {} of {} bytes", length(stat), record.size));
         }
         let promised = length(stat).saturating_sub(allocated(stat));
-        (room.free < promised.min(room.total / 20)).then(|| {
+        (space.free < promised.min(space.total / 20)).then(|| {
             format!(
                 "the file system of local volumes is nearly full: {} bytes are free, {promised} more are \
                  promised to this volume; \
                  free space there, or its next write may fail",
-                room.free
+                space.free
             )
         })
     }
@@ -66,7 +69,7 @@ impl Local {
     /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with
     /// a record that cannot be read: that is an error, not an absence.
     pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
-        if id.place != self.place() || !is_name(&id.object) {
+        if id.place != self.own_place() || !is_name(&id.object) {
             return Ok(None);
         }
         let Some(found) = self.look(&id.object)? else { return Ok(None) };
@@ -109,7 +112,7 @@ impl Local {
     }
 
     /// The volume as the orchestrator is told of it.
-    pub(super) fn describe(&self, object: &str, found: &Found, room: Room) -> Volume {
+    pub(super) fn describe(&self, object: &str, found: &Found, space: FreeSpace) -> Volume {
         let record = found.record.as_ref().ok();
         let context = record.map(|record| record.asked.context());
         let published = found.published.as_ref().ok().and_then(Option::as_ref);
@@ -121,34 +124,12 @@ impl Local {
             source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
-            condition: Some(found.trouble(room)),
+            condition: Some(found.trouble(space)),
         }
     }
 
     fn volume_id(&self, object: &str, incarnation: Option<String>) -> VolumeId {
-        VolumeId { place: self.place(), object: object.to_string(), incarnation }
-    }
-
-    pub(super) fn create_volume(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
-        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
-        if let Some(found) = self.look(&new.object)? {
-            return self.same_volume(new, &found);
-        }
-        if let Some(made) = self
-            .make_volume(call, new, &settings, begin)
-            .map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
-        {
-            return Ok(self.describe(&new.object, &made, Room::of(self.volumes.directory())?));
-        }
-        // Made by another process meanwhile, and perhaps not synced yet.
-        self.volumes.directory().sync()?;
-        match self.look(&new.object)? {
-            Some(found) => self.same_volume(new, &found),
-            None => Err(Error::unavailable(format!(
-                "volume {:?} was deleted while it was created: try again",
-                new.name
-            ))),
-        }
+        VolumeId { place: self.own_place(), object: object.to_string(), incarnation }
     }
 
     /// Makes the volume under its final name; None if somebody else has just done so.
@@ -195,7 +176,7 @@ impl Local {
                 self.volume_id(&new.object, Some(record.incarnation.clone()))
             )));
         }
-        Ok(self.describe(&new.object, found, Room::of(self.volumes.directory())?))
+        Ok(self.describe(&new.object, found, FreeSpace::of(self.volumes.directory())?))
     }
 
     fn source_of(&self, origin: &Origin) -> Result<SourceImage> {
@@ -214,18 +195,6 @@ impl Local {
                 Ok(self.open_source(&self.volumes, &id.object, format!("volume {id}"))?.made_for(fs_type))
             }
         }
-    }
-
-    pub(super) fn delete_volume(&self, id: &VolumeId, begin: BeginWith<'_>) -> Result<Deleted> {
-        let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
-        let incarnation = found.record.as_ref().ok().map(|record| record.incarnation.clone());
-        begin(&self.volume_id(&id.object, incarnation))?;
-        self.refuse_published(id, &found)?;
-        self.refuse_attached(id)?;
-        let lock = self.lock_for_deletion(&self.volumes, &id.object, &format!("volume {id}"))?;
-        self.volumes.retire(&id.object)?;
-        drop(lock);
-        Ok(Deleted::Gone)
     }
 
     fn refuse_published(&self, id: &VolumeId, found: &Found) -> Result<()> {
@@ -270,24 +239,6 @@ impl Local {
         locked.ok_or_else(in_use).map(Some)
     }
 
-    /// Expands a volume. The image comes first: after a crash before the record follows, the image is longer
-    /// than recorded, which is well, and the repeat finds the size and writes the record.
-    pub(super) fn expand_volume(&self, call: &Call, id: &VolumeId, range: &SizeRange) -> Result<u64> {
-        let found = self.existing(id)?;
-        let size = self
-            .grow_image(call, id, range, &found)
-            .map_err(|error| error.context(format_args!("expand volume {id}")))?;
-        if let Ok(record) = found.record
-            && record.size < size
-        {
-            let record = to_bytes(&VolumeRecord { size, ..record })?;
-            self.volumes
-                .replace(&id.object, RECORD, &record)
-                .map_err(|error| error.context(format_args!("expand volume {id}")))?;
-        }
-        Ok(size)
-    }
-
     fn grow_image(&self, call: &Call, id: &VolumeId, range: &SizeRange, found: &Found) -> Result<u64> {
         let missing =
             || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
@@ -307,24 +258,6 @@ impl Local {
         Ok(size)
     }
 
-    pub(super) fn list_volumes(&self, after: &str, limit: usize) -> Result<Part<Volume>> {
-        // A directory put here by hand may have a name that fits no ID: nobody could use such a volume.
-        let fits = |name: &str| self.volume_id(name, None).fits().is_ok();
-        let (names, more) = self.volumes.page(after, limit, fits)?;
-        let next = names.last().filter(|_| more).cloned();
-        let room = Room::of(self.volumes.directory())?;
-        let mut entries = Vec::with_capacity(names.len());
-        for name in &names {
-            // One that has vanished since is left out; one that cannot be read must not hide the others.
-            match self.look(name) {
-                Ok(None) => {}
-                Ok(Some(found)) => entries.push(self.describe(name, &found, room)),
-                Err(error) => entries.push(self.describe(name, &Found::unreadable(&error), room)),
-            }
-        }
-        Ok(Part { entries, next })
-    }
-
     /// Bytes that the objects of a shelf may still take.
     pub(super) fn promised(&self, shelf: &Shelf) -> Result<u64> {
         let mut promised: u64 = 0;
@@ -334,6 +267,108 @@ impl Local {
             }
         }
         Ok(promised)
+    }
+}
+
+impl Volumes for Local {
+    fn resolve(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<VolumeId>> {
+        if id.incarnation.is_some() {
+            return Ok(Some(id.clone()));
+        }
+        let incarnation = |found: Found| found.record.ok().map(|record| record.incarnation);
+        Ok(self.look_up(id)?.map(|found| self.volume_id(&id.object, incarnation(found))))
+    }
+
+    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        if let Some(found) = self.look(&new.object)? {
+            return self.same_volume(new, &found);
+        }
+        if let Some(made) = self
+            .make_volume(call, new, &settings, begin)
+            .map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
+        {
+            return Ok(self.describe(&new.object, &made, FreeSpace::of(self.volumes.directory())?));
+        }
+        // Made by another process meanwhile, and perhaps not synced yet.
+        self.volumes.directory().sync()?;
+        match self.look(&new.object)? {
+            Some(found) => self.same_volume(new, &found),
+            None => Err(Error::unavailable(format!(
+                "volume {:?} was deleted while it was created: try again",
+                new.name
+            ))),
+        }
+    }
+
+    /// Snapshots are copies of their own: they keep nothing of the volume.
+    fn delete(&self, _call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
+        let id = deletion.id;
+        let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
+        begin()?;
+        self.refuse_published(id, &found)?;
+        self.refuse_attached(id)?;
+        let lock = self.lock_for_deletion(&self.volumes, &id.object, &format!("volume {id}"))?;
+        self.volumes.retire(&id.object)?;
+        drop(lock);
+        Ok(Deleted::Gone)
+    }
+
+    fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {
+        let Some(found) = self.look_up(id)? else { return Ok(None) };
+        Ok(Some(self.describe(&id.object, &found, FreeSpace::of(self.volumes.directory())?)))
+    }
+
+    fn list(&self, _call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
+        // A directory put here by hand may have a name that fits no ID: nobody could use such a volume.
+        let fits = |name: &str| self.volume_id(name, None).fits().is_ok();
+        let (names, more) = self.volumes.page(after, limit, fits)?;
+        let next = names.last().filter(|_| more).cloned();
+        let space = FreeSpace::of(self.volumes.directory())?;
+        let mut entries = Vec::with_capacity(names.len());
+        for name in &names {
+            // One that has vanished since is left out; one that cannot be read must not hide the others.
+            match self.look(name) {
+                Ok(None) => {}
+                Ok(Some(found)) => entries.push(self.describe(name, &found, space)),
+                Err(error) => entries.push(self.describe(name, &Found::unreadable(&error), space)),
+            }
+        }
+        Ok(Page { entries, next })
+    }
+
+    fn capacity(&self, _call: &Call, parameters: &Map) -> Result<Capacity> {
+        Settings::parse(parameters, &Map::new())?;
+        let space = FreeSpace::of(self.volumes.directory())?;
+        let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);
+        Ok(Capacity {
+            available: space.free.saturating_sub(promised),
+            largest: space.largest(),
+            smallest: size::SMALLEST,
+        })
+    }
+
+    /// The image comes first: after a crash before the record follows, the image is longer
+    /// than recorded, which is well, and the repeat finds the size and writes the record.
+    fn expand(&self, call: &Call, id: &VolumeId, range: &SizeRange, _secrets: &Secrets) -> Result<u64> {
+        let found = self.existing(id)?;
+        let size = self
+            .grow_image(call, id, range, &found)
+            .map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        if let Ok(record) = found.record
+            && record.size < size
+        {
+            let record = to_bytes(&VolumeRecord { size, ..record })?;
+            self.volumes
+                .replace(&id.object, RECORD, &record)
+                .map_err(|error| error.context(format_args!("expand volume {id}")))?;
+        }
+        Ok(size)
+    }
+
+    fn modify(&self, _call: &Call, id: &VolumeId, parameters: &Map, _secrets: &Secrets) -> Result<()> {
+        self.existing(id)?;
+        parameters::refuse_mutable(parameters)
     }
 }
 

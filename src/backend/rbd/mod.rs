@@ -44,13 +44,14 @@ use self::node::Mapper;
 use self::snapshot::Shots;
 use self::tool::RbdTool;
 use super::{
-    Backend, Begin, BeginWith, Capacity, Condition, Deleted, Deletion, Device, NewSnapshot, NewVolume,
-    NodeContext, Part, Publication, Snapshot, SnapshotFilter, Unpublished, Volume,
+    Attachment, Backend, Begin, Capacity, Condition, Deleted, Deletion, NewSnapshot, NewVolume, NodeContext,
+    NodeDriver, Page, PlacementRequest, Publication, PublishedBy, Publisher, Served, Service, Snapshot,
+    SnapshotFilter, Snapshots, Traits, Unpublished, Volume, Volumes,
 };
 use crate::backend::parameters::check_file_system;
 use crate::call::Call;
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map, SizeRange, TopologyRequirement};
+use crate::csi::{Access, Capability, Map, SizeRange};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
@@ -133,39 +134,44 @@ impl Rbd {
     }
 }
 
+impl Rbd {
+    fn ready(&self) -> Result<()> {
+        self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
+    }
+}
+
 impl Backend for Rbd {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn ready(&self) -> Result<()> {
-        self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
+    /// The nodes of a publication are locks on every single image: two processes each.
+    fn traits(&self) -> Traits {
+        Traits { is_remote: true, lists_published_nodes: false }
     }
 
-    fn can_manage(&self) -> Result<()> {
+    fn health(&self, service: Service) -> Result<()> {
         self.ready()?;
-        self.tool.usable()
-    }
-
-    fn can_attach(&self) -> Result<()> {
-        self.ready()?;
-        self.mapper.usable()
+        match service {
+            Service::Any => Ok(()),
+            Service::Controller => self.tool.usable(),
+            Service::Node => self.mapper.usable(),
+        }
     }
 
     fn topology(&self) -> Option<Map> {
         None
     }
 
-    fn placement(&self, parameters: &Map, mutable: &Map, _topology: &TopologyRequirement) -> Result<Place> {
-        self.place_for(parameters, mutable)
+    fn place(&self, request: &PlacementRequest<'_>) -> Result<Place> {
+        self.place_for(request.parameters, request.mutable_parameters)
     }
 
-    fn knows(&self, place: &Place) -> bool {
-        !matches!(self.clusters.find(&place.cluster), Ok(None))
-    }
-
-    fn is_elsewhere(&self) -> bool {
-        true
+    fn serves(&self, place: &Place) -> Served {
+        match self.clusters.find(&place.cluster) {
+            Ok(None) => Served::Nowhere,
+            Ok(Some(_)) | Err(_) => Served::Here,
+        }
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {
@@ -183,11 +189,38 @@ impl Backend for Rbd {
         }
     }
 
+    fn recover(&self) -> Result<()> {
+        self.sweep();
+        Ok(())
+    }
+
+    fn volumes(&self) -> &dyn Volumes {
+        self
+    }
+
+    fn snapshots(&self) -> &dyn Snapshots {
+        self
+    }
+
+    fn publisher(&self) -> &dyn Publisher {
+        self
+    }
+
+    fn node(&self) -> &dyn NodeDriver {
+        self
+    }
+}
+
+impl Volumes for Rbd {
+    fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
+        self.resolve_volume(call, id, secrets)
+    }
+
     fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
         self.create_volume(call, new, begin)
     }
 
-    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: BeginWith<'_>) -> Result<Deleted> {
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
         self.delete_volume(call, deletion, begin)
     }
 
@@ -199,12 +232,7 @@ impl Backend for Rbd {
         self.inspect_volume(call, id, secrets)
     }
 
-    /// Those are locks on every single image: two processes each.
-    fn lists_nodes(&self) -> bool {
-        false
-    }
-
-    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
+    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
         self.list_volumes(call, after, limit)
     }
 
@@ -219,7 +247,33 @@ impl Backend for Rbd {
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
         self.modify_volume(call, id, parameters, secrets)
     }
+}
 
+impl Snapshots for Rbd {
+    fn create(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
+        self.take_snapshot(call, new, begin)
+    }
+
+    fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
+        self.drop_snapshot(call, id, secrets)
+    }
+
+    fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
+        self.look_up_snapshot(call, id, secrets)
+    }
+
+    fn list(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<Page<Snapshot>> {
+        self.snapshots_after(call, filter, after, limit)
+    }
+}
+
+impl Publisher for Rbd {
     fn publish(
         &self,
         call: &Call,
@@ -239,51 +293,26 @@ impl Backend for Rbd {
     ) -> Result<Unpublished> {
         self.unpublish_volume(call, id, node, secrets)
     }
+}
 
-    fn create_snapshot(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
-        self.take_snapshot(call, new, begin)
+impl NodeDriver for Rbd {
+    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment> {
+        self.attach_volume(call, id, context).map(Attachment::Block)
     }
 
-    fn delete_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-        self.drop_snapshot(call, id, secrets)
+    fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
+        Ok(self.device_of(id)?.map(Attachment::Block))
     }
 
-    fn find_snapshot(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
-        self.look_up_snapshot(call, id, secrets)
+    fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
+        self.detach_volume(call, id, published, secrets)
     }
 
-    fn list_snapshots(
-        &self,
-        call: &Call,
-        filter: &SnapshotFilter,
-        after: &str,
-        limit: usize,
-    ) -> Result<Part<Snapshot>> {
-        self.snapshots_after(call, filter, after, limit)
-    }
-
-    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Device> {
-        self.attach_volume(call, id, context)
-    }
-
-    fn attached(&self, id: &VolumeId) -> Result<Option<Device>> {
-        self.device_of(id)
-    }
-
-    fn detach(&self, call: &Call, id: &VolumeId, alone: bool, secrets: &Secrets) -> Result<()> {
-        self.detach_volume(call, id, alone, secrets)
-    }
-
-    fn refresh(&self, call: &Call, id: &VolumeId, _device: &Device, least: u64) -> Result<()> {
+    fn grow(&self, call: &Call, id: &VolumeId, _attachment: &Attachment, least: u64) -> Result<()> {
         self.refresh_device(call, id, least)
     }
 
-    fn device_condition(&self, id: &VolumeId) -> Result<Condition> {
+    fn condition(&self, id: &VolumeId) -> Result<Condition> {
         self.condition_of_device(id)
-    }
-
-    fn recover(&self) -> Result<()> {
-        self.sweep();
-        Ok(())
     }
 }

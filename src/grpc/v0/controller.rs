@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::backend::{Unpublished, Volume};
+use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode, not_served, plan};
-use crate::volume::lock_keys::Hold;
+use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
-    CreateVolume, DeleteVolume, GetCapacity, Map, Page, PublishToNode, TopologyRequirement,
+    CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest, PublishToNode, TopologyRequirement,
     UnpublishFromNode, Validate,
 };
-use crate::volume::{Listed, Verdict, Volumes, has_file_system};
+use crate::volume::{Listed, Operations, Verdict, has_file_system};
 
 /// Makes, gives, looks at and deletes volumes.
 #[derive(Debug)]
 pub struct Controller {
     /// The operations.
-    pub volumes: Arc<Volumes>,
+    pub operations: Arc<Operations>,
     /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
     pub served: bool,
 }
@@ -55,12 +55,13 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
-        let (subject, hold) = (request.name.clone(), self.volumes.hold_creation(&request)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let volume = volumes.create(call, request)?;
+        let new = self.operations.plan_creation(request)?;
+        let (subject, locks) = (new.name.clone(), self.operations.lock_creation(&new));
+        Ok(plan(&self.operations, &subject, locks, new, |operations, call, new| {
+            let volume = operations.create(call, new)?;
             // One that was there before may have been made for something else.
             let fits =
-                request.capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
+                new.capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
             fits.map_err(Error::already_exists)?;
             Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
         }))
@@ -72,10 +73,11 @@ impl wire::Controller for Controller {
         // The storage has to be released.
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             // A volume that is not there is deleted.
-            volumes.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+            operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         }))
     }
 
@@ -93,9 +95,10 @@ impl wire::Controller for Controller {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let publish_volume_info = volumes.publish_to_node(call, request)?.into_iter().collect();
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let publish_volume_info = operations.publish_to_node(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
         }))
     }
@@ -108,9 +111,10 @@ impl wire::Controller for Controller {
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            match volumes.unpublish_from_node(call, request)? {
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            match operations.unpublish_from_node(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => {
                     Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)))
@@ -138,9 +142,10 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let (supported, message) = match volumes.validate(call, request)? {
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let (supported, message) = match operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
                 Verdict::OtherContext(key) => {
@@ -153,11 +158,13 @@ impl wire::Controller for Controller {
 
     fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
         self.admit(&request.version)?;
-        let page =
-            Page { max_entries: decode::max_entries(request.max_entries), token: request.starting_token }
-                .checked()?;
-        Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
-            let Listed { entries, next_token } = volumes.list(call, page)?;
+        let page = PageRequest {
+            max_entries: decode::max_entries(request.max_entries),
+            token: request.starting_token,
+        }
+        .checked()?;
+        Ok(plan(&self.operations, "", LockSet::everything(), page, |operations, call, page| {
+            let Listed { entries, next_token } = operations.list(call, page)?;
             let entries = entries.into_iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
         }))
@@ -172,8 +179,8 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
-        Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
-            let available_capacity = volumes.capacity(call, request)?.available;
+        Ok(plan(&self.operations, "", LockSet::everything(), request, |operations, call, request| {
+            let available_capacity = operations.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
         }))
     }
@@ -183,7 +190,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerProbeRequest,
     ) -> Result<Plan<wire::ControllerProbeResponse>> {
         self.admit(&request.version)?;
-        self.volumes.can_manage()?;
+        self.operations.health(Service::Controller)?;
         Ok(Plan::now(wire::ControllerProbeResponse::default()))
     }
 

@@ -27,8 +27,8 @@ use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation;
 use crate::locks::Identical;
-use crate::volume::Volumes;
-use crate::volume::lock_keys::Hold;
+use crate::volume::Operations;
+use crate::volume::lock_keys::LockSet;
 
 /// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
 /// through v1 is another.
@@ -41,20 +41,20 @@ fn not_served(service: &str) -> Error {
     ))
 }
 
-/// A plan that holds what `hold` says, joins the same request of this protocol, and hands it to `work`.
+/// A plan that holds what `locks` says, joins the same request of this protocol, and hands it to `work`.
 fn plan<Q, R>(
-    volumes: &Arc<Volumes>,
+    operations: &Arc<Operations>,
     subject: &str,
-    hold: Hold,
+    locks: LockSet,
     request: Q,
-    work: impl Fn(&Volumes, &Call, &Q) -> Result<R> + Send + 'static,
+    work: impl Fn(&Operations, &Call, &Q) -> Result<R> + Send + 'static,
 ) -> Plan<R>
 where
     Q: Identical + PartialEq + Sync,
     R: Send + 'static,
 {
-    operation::plan(volumes, subject, hold, Asked(request), move |volumes, call, Asked(request)| {
-        work(volumes, call, request)
+    operation::plan(operations, subject, locks, Asked(request), move |operations, call, Asked(request)| {
+        work(operations, call, request)
     })
 }
 

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use protobuf::MessageField;
 
+use crate::backend::Service;
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation::path;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, not_served, plan};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::{PublishUnstaged, Unpublish};
 
 /// Gives volumes to consumers on this node.
 #[derive(Debug)]
 pub struct Node {
     /// The operations.
-    pub volumes: Arc<Volumes>,
+    pub operations: Arc<Operations>,
     /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
     pub served: bool,
 }
@@ -46,9 +47,9 @@ impl wire::Node for Node {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.publish_unstaged(call, request).map(|()| wire::NodePublishVolumeResponse::default())
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.publish_unstaged(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         }))
     }
 
@@ -60,21 +61,24 @@ impl wire::Node for Node {
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.refuse_absent(call, &request.volume_id, &request.secrets)?;
-            volumes.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.refuse_absent(call, &request.volume_id, &request.secrets)?;
+            operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         }))
     }
 
     fn get_node_id(&self, request: wire::GetNodeIDRequest) -> Result<Plan<wire::GetNodeIDResponse>> {
         self.admit(&request.version)?;
-        Ok(Plan::now(wire::GetNodeIDResponse { node_id: self.volumes.node_id.clone(), ..Default::default() }))
+        Ok(Plan::now(wire::GetNodeIDResponse {
+            node_id: self.operations.node_id.clone(),
+            ..Default::default()
+        }))
     }
 
     fn node_probe(&self, request: wire::NodeProbeRequest) -> Result<Plan<wire::NodeProbeResponse>> {
         self.admit(&request.version)?;
-        self.volumes.can_attach()?;
+        self.operations.health(Service::Node)?;
         Ok(Plan::now(wire::NodeProbeResponse::default()))
     }
 

@@ -11,18 +11,18 @@ use crate::grpc::bridge::Plan;
 use crate::grpc::operation::plan;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
-use crate::volume::lock_keys::Hold;
+use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
-    CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify, Page,
-    PublishToNode, SnapshotById, UnpublishFromNode, Validate,
+    CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify,
+    PageRequest, PublishToNode, SnapshotById, UnpublishFromNode, Validate,
 };
-use crate::volume::{Listed, Verdict, Volumes};
+use crate::volume::{Listed, Operations, Verdict};
 
 /// Makes, gives, looks at and deletes volumes and snapshots.
 #[derive(Debug)]
 pub struct Controller {
     /// The operations.
-    pub volumes: Arc<Volumes>,
+    pub operations: Arc<Operations>,
 }
 
 /// The rpcs that the controller's capabilities speak of. A list that is without nodes for some volumes would
@@ -64,9 +64,10 @@ impl wire::Controller for Controller {
             topology: decode::topology(request.accessibility_requirements),
         }
         .checked()?;
-        let (subject, hold) = (request.name.clone(), self.volumes.hold_creation(&request)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let volume = MessageField::some(encode::volume(volumes.create(call, request)?));
+        let new = self.operations.plan_creation(request)?;
+        let (subject, locks) = (new.name.clone(), self.operations.lock_creation(&new));
+        Ok(plan(&self.operations, &subject, locks, new, |operations, call, new| {
+            let volume = MessageField::some(encode::volume(operations.create(call, new)?));
             Ok(wire::CreateVolumeResponse { volume, ..Default::default() })
         }))
     }
@@ -75,10 +76,11 @@ impl wire::Controller for Controller {
         let secrets = decode::secrets(request.secrets);
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             // In v1 a volume that is not there is deleted.
-            volumes.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+            operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         }))
     }
 
@@ -95,9 +97,10 @@ impl wire::Controller for Controller {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let context = volumes.publish_to_node(call, request)?;
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let context = operations.publish_to_node(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
                 publish_context: context.into_iter().collect(),
                 ..Default::default()
@@ -112,10 +115,11 @@ impl wire::Controller for Controller {
         let secrets = decode::secrets(request.secrets);
         let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }
             .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             // In v1 a volume or node that is not there has nothing to take back.
-            volumes
+            operations
                 .unpublish_from_node(call, request)
                 .map(|_| wire::ControllerUnpublishVolumeResponse::default())
         }))
@@ -134,17 +138,18 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            Ok(verdict(volumes.validate(call, request)?, request))
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            Ok(verdict(operations.validate(call, request)?, request))
         }))
     }
 
     fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
         let max_entries = decode::max_entries(request.max_entries)?;
-        let page = Page { max_entries, token: request.starting_token }.checked()?;
-        Ok(plan(&self.volumes, "", Hold::everything(), page, |volumes, call, page| {
-            let Listed { entries, next_token } = volumes.list(call, page)?;
+        let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
+        Ok(plan(&self.operations, "", LockSet::everything(), page, |operations, call, page| {
+            let Listed { entries, next_token } = operations.list(call, page)?;
             let entries = entries.into_iter().map(volume_entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
         }))
@@ -160,8 +165,8 @@ impl wire::Controller for Controller {
                 .map(|topology| decode::map(topology.segments)),
         }
         .checked()?;
-        Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
-            let capacity = volumes.capacity(call, request)?;
+        Ok(plan(&self.operations, "", LockSet::everything(), request, |operations, call, request| {
+            let capacity = operations.capacity(call, request)?;
             let size =
                 |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
             Ok(wire::GetCapacityResponse {
@@ -182,7 +187,8 @@ impl wire::Controller for Controller {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
-        let lists_nodes = self.volumes.backends.iter().all(|backend| backend.lists_nodes());
+        let lists_nodes =
+            self.operations.backends.iter().all(|backend| backend.traits().lists_published_nodes);
         let capabilities = offered(lists_nodes).into_iter().map(capability).collect();
         Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
     }
@@ -198,9 +204,10 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.name.clone(), self.volumes.hold_snapshot_creation(&request)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let snapshot = MessageField::some(encode::snapshot(volumes.create_snapshot(call, request)?));
+        let new = self.operations.plan_snapshot(request)?;
+        let (subject, locks) = (new.name.clone(), self.operations.lock_snapshot_creation(&new));
+        Ok(plan(&self.operations, &subject, locks, new, |operations, call, new| {
+            let snapshot = MessageField::some(encode::snapshot(operations.create_snapshot(call, new)?));
             Ok(wire::CreateSnapshotResponse { snapshot, ..Default::default() })
         }))
     }
@@ -212,11 +219,11 @@ impl wire::Controller for Controller {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
-        let (subject, hold) =
-            (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
+        let (subject, locks) =
+            (request.snapshot_id.clone(), self.operations.lock_controller_snapshot(&request.snapshot_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             // In v1 a snapshot that is not there is deleted.
-            volumes.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
+            operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
         }))
     }
 
@@ -224,9 +231,11 @@ impl wire::Controller for Controller {
         &self,
         request: wire::ListSnapshotsRequest,
     ) -> Result<Plan<wire::ListSnapshotsResponse>> {
-        let page =
-            Page { max_entries: decode::max_entries(request.max_entries)?, token: request.starting_token }
-                .checked()?;
+        let page = PageRequest {
+            max_entries: decode::max_entries(request.max_entries)?,
+            token: request.starting_token,
+        }
+        .checked()?;
         let request = ListSnapshots {
             page,
             source_volume_id: request.source_volume_id,
@@ -234,8 +243,8 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        Ok(plan(&self.volumes, "", Hold::everything(), request, |volumes, call, request| {
-            let Listed { entries, next_token } = volumes.list_snapshots(call, request)?;
+        Ok(plan(&self.operations, "", LockSet::everything(), request, |operations, call, request| {
+            let Listed { entries, next_token } = operations.list_snapshots(call, request)?;
             let entries = entries.into_iter().map(snapshot_entry).collect();
             Ok(wire::ListSnapshotsResponse { entries, next_token, ..Default::default() })
         }))
@@ -245,10 +254,10 @@ impl wire::Controller for Controller {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
-        let (subject, hold) =
-            (request.snapshot_id.clone(), self.volumes.hold_own_snapshot(&request.snapshot_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let snapshot = MessageField::some(encode::snapshot(volumes.get_snapshot(call, request)?));
+        let (subject, locks) =
+            (request.snapshot_id.clone(), self.operations.lock_controller_snapshot(&request.snapshot_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let snapshot = MessageField::some(encode::snapshot(operations.get_snapshot(call, request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
         }))
     }
@@ -264,9 +273,10 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let capacity_bytes = encode::bytes(volumes.expand(call, request)?);
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let capacity_bytes = encode::bytes(operations.expand(call, request)?);
             Ok(wire::ControllerExpandVolumeResponse {
                 capacity_bytes,
                 node_expansion_required: true,
@@ -280,9 +290,10 @@ impl wire::Controller for Controller {
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            Ok(volume_with_status(volumes.get(call, request)?))
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            Ok(volume_with_status(operations.get(call, request)?))
         }))
     }
 
@@ -296,9 +307,10 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_own_volume(&request.volume_id)?);
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
+        let (subject, locks) =
+            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
         }))
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
+use crate::backend::Service;
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::grpc::proto::csi_v1 as wire;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 
 /// Says who the plugin is and whether it can work.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub struct Identity {
     /// The plugin's name.
     pub name: String,
     /// What can work or not.
-    pub volumes: Arc<Volumes>,
+    pub operations: Arc<Operations>,
 }
 
 impl wire::Identity for Identity {
@@ -36,7 +37,7 @@ impl wire::Identity for Identity {
     ) -> Result<Plan<wire::GetPluginCapabilitiesResponse>> {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;
-        let topology = self.volumes.backends.iter().any(|backend| backend.topology().is_some());
+        let topology = self.operations.backends.iter().any(|backend| backend.topology().is_some());
         let services =
             [(Service::CONTROLLER_SERVICE, true), (Service::VOLUME_ACCESSIBILITY_CONSTRAINTS, topology)];
         let mut capabilities: Vec<_> =
@@ -46,7 +47,7 @@ impl wire::Identity for Identity {
     }
 
     fn probe(&self, _: wire::ProbeRequest) -> Result<Plan<wire::ProbeResponse>> {
-        self.volumes.ready()?;
+        self.operations.health(Service::Any)?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
         Ok(Plan::now(wire::ProbeResponse { ready, ..Default::default() }))
     }

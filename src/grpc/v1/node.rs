@@ -9,14 +9,14 @@ use crate::grpc::bridge::Plan;
 use crate::grpc::operation::{path, plan};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::{NodeExpand, Publish, Stage, Stats, Unpublish, Unstage};
 
 /// Makes volumes ready on this node and gives them to consumers.
 #[derive(Debug)]
 pub struct Node {
     /// The operations.
-    pub volumes: Arc<Volumes>,
+    pub operations: Arc<Operations>,
 }
 
 /// The rpcs that the node's capabilities speak of.
@@ -45,9 +45,9 @@ impl wire::Node for Node {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
         }))
     }
 
@@ -58,9 +58,9 @@ impl wire::Node for Node {
         let request =
             Unstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
                 .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
         }))
     }
 
@@ -79,9 +79,9 @@ impl wire::Node for Node {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         }))
     }
 
@@ -91,9 +91,9 @@ impl wire::Node for Node {
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
         let (target_path, secrets) = (path(request.target_path), Default::default());
         let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            volumes.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         }))
     }
 
@@ -103,9 +103,9 @@ impl wire::Node for Node {
     ) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
         let request =
             Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let usage = volumes.stats(call, request)?;
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let usage = operations.stats(call, request)?;
             let volume_condition = encode::condition(usage.condition.clone());
             Ok(wire::NodeGetVolumeStatsResponse {
                 usage: encode::usage(&usage),
@@ -126,9 +126,9 @@ impl wire::Node for Node {
             capability: decode::optional_capability("volume_capability", request.volume_capability)?,
         }
         .checked()?;
-        let (subject, hold) = (request.volume_id.clone(), self.volumes.hold_volume(&request.volume_id));
-        Ok(plan(&self.volumes, &subject, hold, request, |volumes, call, request| {
-            let capacity_bytes = encode::bytes(volumes.node_expand(call, request)?);
+        let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
+        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+            let capacity_bytes = encode::bytes(operations.node_expand(call, request)?);
             Ok(wire::NodeExpandVolumeResponse { capacity_bytes, ..Default::default() })
         }))
     }
@@ -148,7 +148,7 @@ impl wire::Node for Node {
 
     fn node_get_info(&self, _: wire::NodeGetInfoRequest) -> Result<Plan<wire::NodeGetInfoResponse>> {
         let segments = self
-            .volumes
+            .operations
             .backends
             .iter()
             .filter_map(|backend| backend.topology())
@@ -159,7 +159,7 @@ impl wire::Node for Node {
             false => MessageField::some(encode::topology(segments)),
         };
         Ok(Plan::now(wire::NodeGetInfoResponse {
-            node_id: self.volumes.node_id.clone(),
+            node_id: self.operations.node_id.clone(),
             accessible_topology,
             ..Default::default()
         }))

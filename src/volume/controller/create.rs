@@ -1,33 +1,43 @@
 //! Making a volume.
 
-use crate::backend::{NewVolume, Origin, Volume};
+use crate::backend::{NewVolume, Origin, PlacementRequest, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids;
-use crate::volume::Volumes;
+use crate::ids::{self, SnapshotId, VolumeId};
+use crate::volume::Operations;
 use crate::volume::intent::Operation;
 use crate::volume::request::{CreateVolume, Source};
 
-impl Volumes {
-    /// Makes the volume, or answers with the one that the same request made before.
-    pub fn create(&self, call: &Call, request: &CreateVolume) -> Result<Volume> {
+impl Operations {
+    /// The volume that a request asks for: where it will live and what it is a copy of. That is decided once,
+    /// so that what is made is what was locked, whatever is reloaded meanwhile.
+    pub fn plan_creation(&self, request: CreateVolume) -> Result<NewVolume> {
         let backend = self.backends.for_parameters(&request.parameters)?;
+        let place = backend.place(&PlacementRequest {
+            parameters: &request.parameters,
+            mutable_parameters: &request.mutable_parameters,
+            topology: &request.topology,
+        })?;
         request.capabilities.iter().try_for_each(|capability| backend.supports(capability))?;
-        let place = backend.placement(&request.parameters, &request.mutable_parameters, &request.topology)?;
-        let source = request.source.as_ref().map(|source| self.origin(source)).transpose()?;
-        let new = NewVolume {
+        Ok(NewVolume {
             object: ids::volume_object(&self.instance, &request.name),
             place,
-            name: request.name.clone(),
+            name: request.name,
             size: request.size,
-            parameters: request.parameters.clone(),
-            mutable_parameters: request.mutable_parameters.clone(),
-            capabilities: request.capabilities.clone(),
-            source,
-            secrets: request.secrets.clone(),
-        };
-        let volume = self
-            .with_intent(Operation::CreateVolume, |begin| backend.create(call, &new, &|| begin(&new.name)))?;
+            parameters: request.parameters,
+            mutable_parameters: request.mutable_parameters,
+            capabilities: request.capabilities,
+            source: request.source.map(|source| self.origin(source)).transpose()?,
+            secrets: request.secrets,
+        })
+    }
+
+    /// Makes the volume, or answers with the one that the same request made before.
+    pub fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
+        let backend = self.backend_of(&new.place)?;
+        let volume = self.with_intent(Operation::CreateVolume, |write| {
+            backend.volumes().create(call, new, &|| write(&new.name))
+        })?;
         for deletion in [Operation::DeleteVolume, Operation::DeleteVolumeStrict] {
             self.clear_intent(deletion, &volume.id.to_string())?;
         }
@@ -35,12 +45,18 @@ impl Volumes {
     }
 
     /// What a content source means. One that means nothing here does not exist.
-    fn origin(&self, source: &Source) -> Result<(Source, Origin)> {
-        let origin = match source {
-            Source::Volume(id) => self.volume(id).map(|(id, _)| Origin::Volume(id)),
-            Source::Snapshot(id) => self.snapshot(id).map(|(id, _)| Origin::Snapshot(id)),
+    fn origin(&self, source: Source) -> Result<(Source, Origin)> {
+        let origin = match &source {
+            Source::Volume(id) => {
+                self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
+                self.volume(id).map(|(id, _)| Origin::Volume(id))
+            }
+            Source::Snapshot(id) => {
+                self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
+                self.snapshot(id).map(|(id, _)| Origin::Snapshot(id))
+            }
         };
         let explain = |error: Error| error.with_kind(Kind::NotFound).context("the content source");
-        Ok((source.clone(), origin.map_err(explain)?))
+        Ok((source, origin.map_err(explain)?))
     }
 }

@@ -4,7 +4,7 @@ use crate::backend::Volume;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::{Access, Capability, GetVolume, Modify, Validate};
 
 /// Whether a volume can be used as described.
@@ -18,11 +18,11 @@ pub enum Verdict {
     OtherContext(String),
 }
 
-impl Volumes {
+impl Operations {
     /// One volume with its state.
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        let volume = backend.inspect(call, &id, &Secrets::default())?;
+        let volume = backend.volumes().inspect(call, &id, &Secrets::default())?;
         volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))
     }
 
@@ -47,7 +47,7 @@ impl Volumes {
     /// Changes settings of a volume; without any, only says whether it is there.
     pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        backend.modify(call, &id, &request.mutable_parameters, &request.secrets)
+        backend.volumes().modify(call, &id, &request.mutable_parameters, &request.secrets)
     }
 }
 

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Capacity, Part, Snapshot, SnapshotFilter, Volume};
+use crate::backend::{Backend, Capacity, Page, Snapshot, SnapshotFilter, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
-use crate::volume::Volumes;
-use crate::volume::request::{GetCapacity, ListSnapshots, Page};
+use crate::volume::Operations;
+use crate::volume::request::{GetCapacity, ListSnapshots, PageRequest};
 
 /// One page of a list, with the token of the next.
 #[derive(Debug)]
@@ -25,10 +25,10 @@ pub struct Listed<T> {
 /// by gRPC's clients.
 const LARGEST_PAGE: usize = 5000;
 
-impl Volumes {
+impl Operations {
     /// One page of all volumes.
-    pub fn list(&self, call: &Call, page: &Page) -> Result<Listed<Volume>> {
-        self.pages(page, |backend, after, limit| backend.list(call, after, limit))
+    pub fn list(&self, call: &Call, page: &PageRequest) -> Result<Listed<Volume>> {
+        self.pages(page, |backend, after, limit| backend.volumes().list(call, after, limit))
     }
 
     /// One page of snapshots: all, those of one volume, or one.
@@ -43,14 +43,16 @@ impl Volumes {
                 None => return Ok(Listed { entries: Vec::new(), next_token: String::new() }),
             },
         };
-        self.pages(&request.page, |backend, after, limit| backend.list_snapshots(call, &filter, after, limit))
+        self.pages(&request.page, |backend, after, limit| {
+            backend.snapshots().list(call, &filter, after, limit)
+        })
     }
 
     fn list_one(&self, call: &Call, request: &ListSnapshots) -> Result<Listed<Snapshot>> {
         let found = match SnapshotId::parse(&request.snapshot_id)
-            .and_then(|id| Some((self.backends.at(&id.place)?, id)))
+            .and_then(|id| Some((self.backends.for_place(&id.place)?, id)))
         {
-            Some((backend, id)) => backend.find_snapshot(call, &id, &request.secrets)?,
+            Some((backend, id)) => backend.snapshots().find(call, &id, &request.secrets)?,
             None => None,
         };
         let wanted = |snapshot: &Snapshot| {
@@ -62,8 +64,8 @@ impl Volumes {
     /// Fills a page from the backends in their order, beginning where the token says.
     fn pages<T>(
         &self,
-        page: &Page,
-        part: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Part<T>>,
+        page: &PageRequest,
+        ask: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Page<T>>,
     ) -> Result<Listed<T>> {
         let (first, mut after) = self.position(&page.token)?;
         let most = if page.max_entries == 0 { LARGEST_PAGE } else { page.max_entries.min(LARGEST_PAGE) };
@@ -72,7 +74,7 @@ impl Volumes {
             if entries.len() == most {
                 return Ok(Listed { entries, next_token: format!("{}/", backend.name()) });
             }
-            let found = part(backend, &after, most - entries.len())?;
+            let found = ask(backend, &after, most - entries.len())?;
             entries.extend(found.entries);
             if let Some(last) = found.next {
                 return Ok(Listed {
@@ -115,6 +117,6 @@ impl Volumes {
             }
             _ => true,
         };
-        if usable && reachable { backend.capacity(call, &request.parameters) } else { Ok(none) }
+        if usable && reachable { backend.volumes().capacity(call, &request.parameters) } else { Ok(none) }
     }
 }

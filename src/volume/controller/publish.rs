@@ -3,10 +3,10 @@
 use crate::backend::{Publication, Unpublished};
 use crate::call::Call;
 use crate::error::{Kind, Result};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::{Map, PublishToNode, UnpublishFromNode};
 
-impl Volumes {
+impl Operations {
     /// Lets a node use a volume; gives what the node needs to know.
     pub fn publish_to_node(&self, call: &Call, request: &PublishToNode) -> Result<Map> {
         let (id, backend) = self.volume(&request.volume_id)?;
@@ -16,14 +16,14 @@ impl Volumes {
             capability: request.capability.clone(),
             read_only: request.read_only,
         };
-        backend.publish(call, &id, &publication, &request.secrets)
+        backend.publisher().publish(call, &id, &publication, &request.secrets)
     }
 
     /// Takes a volume back from a node, or from all.
     pub fn unpublish_from_node(&self, call: &Call, request: &UnpublishFromNode) -> Result<Unpublished> {
         let Ok((id, backend)) = self.volume(&request.volume_id) else { return Ok(Unpublished::NoVolume) };
         let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());
-        match backend.unpublish(call, &id, node, &request.secrets) {
+        match backend.publisher().unpublish(call, &id, node, &request.secrets) {
             Err(error) if error.kind() == Kind::NotFound => Ok(Unpublished::NoVolume),
             outcome => outcome,
         }

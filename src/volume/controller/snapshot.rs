@@ -4,15 +4,17 @@ use crate::backend::{Deleted, NewSnapshot, Snapshot};
 use crate::call::Call;
 use crate::csi::METADATA;
 use crate::error::{Error, Result};
-use crate::ids;
-use crate::volume::Volumes;
+use crate::ids::{self, VolumeId};
+use crate::volume::Operations;
 use crate::volume::intent::{Operation, WriteIntentFor};
 use crate::volume::request::{CreateSnapshot, SnapshotById};
 
-impl Volumes {
-    /// Takes the snapshot, or answers with the one that the same request took before.
-    pub fn create_snapshot(&self, call: &Call, request: &CreateSnapshot) -> Result<Snapshot> {
-        let (source, backend) = self.volume(&request.source_volume_id)?;
+impl Operations {
+    /// The snapshot that a request asks for.
+    pub fn plan_snapshot(&self, request: CreateSnapshot) -> Result<NewSnapshot> {
+        let id = &request.source_volume_id;
+        self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
+        let (source, backend) = self.volume(id)?;
         if let Some(unknown) = request.parameters.keys().find(|key| !key.starts_with(METADATA)) {
             return Err(Error::invalid(format!(
                 "snapshots of {} volumes know no parameter {unknown:?}",
@@ -20,10 +22,14 @@ impl Volumes {
             )));
         }
         let digits = ids::snapshot_digits(&self.instance, &request.name);
-        let new =
-            NewSnapshot { source, digits, name: request.name.clone(), secrets: request.secrets.clone() };
-        let snapshot = self.with_intent(Operation::CreateSnapshot, |begin| {
-            backend.create_snapshot(call, &new, &|| begin(&new.name))
+        Ok(NewSnapshot { source, digits, name: request.name, secrets: request.secrets })
+    }
+
+    /// Takes the snapshot, or answers with the one that the same request took before.
+    pub fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
+        let backend = self.backend_of(&new.source.place)?;
+        let snapshot = self.with_intent(Operation::CreateSnapshot, |write| {
+            backend.snapshots().create(call, new, &|| write(&new.name))
         })?;
         self.clear_intent(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
         Ok(snapshot)
@@ -31,25 +37,25 @@ impl Volumes {
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
-        self.with_intent(Operation::DeleteSnapshot, |begin| self.delete_snapshot_begun(call, request, begin))
+        self.with_intent(Operation::DeleteSnapshot, |write| self.delete_snapshot_with(call, request, write))
     }
 
-    /// The same for one whose intent is written by `begin`.
-    pub(crate) fn delete_snapshot_begun(
+    /// The same for one whose intent is written by `write`.
+    pub(crate) fn delete_snapshot_with(
         &self,
         call: &Call,
         request: &SnapshotById,
-        begin: WriteIntentFor<'_>,
+        write: WriteIntentFor<'_>,
     ) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        begin(&request.snapshot_id)?;
-        backend.delete_snapshot(call, &id, &request.secrets)
+        write(&request.snapshot_id)?;
+        backend.snapshots().delete(call, &id, &request.secrets)
     }
 
     /// One snapshot.
     pub fn get_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Snapshot> {
         let (id, backend) = self.snapshot(&request.snapshot_id)?;
-        let snapshot = backend.find_snapshot(call, &id, &request.secrets)?;
+        let snapshot = backend.snapshots().find(call, &id, &request.secrets)?;
         snapshot.ok_or_else(|| Error::not_found(format!("there is no snapshot {:?}", request.snapshot_id)))
     }
 }

@@ -1,12 +1,13 @@
 //! Letting the device and the file system of an expanded volume follow.
 
+use crate::backend::Attachment;
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::node::mounts::Mounted;
 use crate::volume::request::{Access, NodeExpand};
 
-impl Volumes {
+impl Operations {
     /// Lets device and file system on this node follow; gives the device's size in bytes.
     pub fn node_expand(&self, call: &Call, request: &NodeExpand) -> Result<u64> {
         let (id, backend) = self.volume(&request.volume_id)?;
@@ -17,8 +18,10 @@ impl Volumes {
         })?;
         let lost =
             || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
-        let device = backend.attached(&id)?.ok_or_else(lost)?;
-        backend.refresh(call, &id, &device, request.size.required)?;
+        let volume = self.look_on_node(call, &id)?;
+        let attachment = volume.attachment.as_ref().ok_or_else(lost)?;
+        backend.node().grow(call, &id, attachment, request.size.required)?;
+        let Attachment::Block(device) = attachment;
         let size = self.kernel.device_size(call, &device.path)?;
         if size < request.size.required {
             return Err(Error::out_of_range(format!(
@@ -37,7 +40,7 @@ impl Volumes {
                 let mount_point = self.real_mount(&id)?;
                 // Told to grow what lies at an unmounted directory, btrfs would grow the file system of the
                 // host.
-                if !matches!(self.mounted_at(&id, &mount_point)?, Mounted::Ours { .. }) {
+                if !matches!(self.mounted_at(&volume, &mount_point)?, Mounted::Ours { .. }) {
                     return Err(Error::precondition(format!(
                         "volume {id} is no longer mounted on this node: stage it again"
                     )));

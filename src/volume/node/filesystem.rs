@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use crate::backend::{Backend, Device};
+use crate::backend::{Attachment, Backend, BlockDevice};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::sys::superblock::Content;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::{Access, Capability};
 
 /// What a device gets when nobody says otherwise.
@@ -28,14 +28,14 @@ const SMALLEST_BTRFS: u64 = 256 << 20;
 /// is written down with the volume's ID: a later volume of the same name may hold data, and nothing was begun
 /// on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum PendingFsWork {
     /// The device was blank and is being formatted.
     Formatting,
     /// The file system is smaller than its device and grows once it is mounted.
     Growing,
 }
 
-impl Mark {
+impl PendingFsWork {
     fn text(self, id: &VolumeId) -> String {
         match self {
             Self::Formatting => format!("formatting {id}"),
@@ -57,7 +57,7 @@ pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
         .to_string()
 }
 
-impl Volumes {
+impl Operations {
     /// Makes sure that `device` holds a sound file system of this type. Not for mounted devices.
     ///
     /// A mark in the journal stands from before the formatting until after it. A device found half formatted
@@ -68,13 +68,13 @@ impl Volumes {
         &self,
         call: &Call,
         id: &VolumeId,
-        device: &Device,
+        device: &BlockDevice,
         fs_type: &str,
     ) -> Result<()> {
         let found = self.kernel.identify(call, &device.path, device.sparse_file.as_deref())?;
         match found.content {
             Content::Blank => self.format(call, id, device, fs_type),
-            Content::Foreign(_) if self.mark(id) == Some(Mark::Formatting) => {
+            Content::Foreign(_) if self.pending(id) == Some(PendingFsWork::Formatting) => {
                 self.format(call, id, device, fs_type)
             }
             Content::FileSystem(present) if present.fs_type.name() != fs_type => {
@@ -86,10 +86,10 @@ impl Volumes {
             }
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
-                self.forbid_formatting(id)?;
+                self.clear_format_mark(id)?;
                 let growable = fs_type != "btrfs" || found.device_bytes >= SMALLEST_BTRFS;
                 let too_small = growable && found.device_bytes.saturating_sub(present.bytes) >= SLACK;
-                self.mend(call, id, device, fs_type, present.needs_check, too_small)
+                self.check_and_grow(call, id, device, fs_type, present.needs_check, too_small)
             }
             Content::Foreign(what) => Err(Error::precondition(format!(
                 "volume {id} holds {what}, not a file system cephlet knows: it is not formatted over; \
@@ -99,7 +99,7 @@ impl Volumes {
         }
     }
 
-    fn format(&self, call: &Call, id: &VolumeId, device: &Device, fs_type: &str) -> Result<()> {
+    fn format(&self, call: &Call, id: &VolumeId, device: &BlockDevice, fs_type: &str) -> Result<()> {
         if device.read_only {
             return Err(Error::precondition(format!(
                 "volume {id} is blank and was attached read-only: stage it for writing once"
@@ -116,25 +116,25 @@ impl Volumes {
                 )));
             }
         };
-        self.set_mark(id, Mark::Formatting)?;
+        self.write_pending(id, PendingFsWork::Formatting)?;
         let made = self
             .runner
             .run(call, &Cmd::new(tool, Class::Unbounded).args(options.iter().copied()).arg(&device.path));
         made.map_err(|error| self.explain_format(call, id, device, Error::from(error)))?;
         // Before the first mount: from then on there may be data.
-        self.clear_mark(id)
+        self.clear_pending(id)
     }
 
     /// A formatter that failed before it wrote anything leaves no right to format over what is put there
     /// later, by hand perhaps.
-    fn explain_format(&self, call: &Call, id: &VolumeId, device: &Device, error: Error) -> Error {
+    fn explain_format(&self, call: &Call, id: &VolumeId, device: &BlockDevice, error: Error) -> Error {
         let error = ended_badly(error).context(format!("volume {id} cannot be formatted"));
         if error.kind() == Kind::Precondition
             && self
                 .kernel
                 .identify(call, &device.path, device.sparse_file.as_deref())
                 .is_ok_and(|it| it.content == Content::Blank)
-            && let Err(error) = self.clear_mark(id)
+            && let Err(error) = self.clear_pending(id)
         {
             log::warn!(
                 "volume {id}: its mark of a formatting that was never begun stays in the journal: {error}"
@@ -145,11 +145,11 @@ impl Volumes {
 
     /// Repairs a file system that asks for it, and has it grow to its device: ext4 now, the others once they
     /// are mounted.
-    fn mend(
+    fn check_and_grow(
         &self,
         call: &Call,
         id: &VolumeId,
-        device: &Device,
+        device: &BlockDevice,
         fs_type: &str,
         needs_check: bool,
         too_small: bool,
@@ -161,12 +161,12 @@ impl Volumes {
                 let resize = Cmd::new(Tool::Resize2fs, Class::Unbounded).arg(&device.path);
                 if too_small { self.runner.run(call, &resize).map(drop).map_err(Error::from) } else { Ok(()) }
             }
-            (_, true) => self.set_mark(id, Mark::Growing),
+            (_, true) => self.write_pending(id, PendingFsWork::Growing),
         }
     }
 
     /// A full check, which resize2fs insists on before it grows an unmounted file system.
-    fn check_ext4(&self, call: &Call, id: &VolumeId, device: &Device) -> Result<()> {
+    fn check_ext4(&self, call: &Call, id: &VolumeId, device: &BlockDevice) -> Result<()> {
         let check = Cmd::new(Tool::E2fsck, Class::Unbounded).args(["-p", "-f"]).arg(&device.path);
         match self.runner.run(call, &check).map_err(Error::from) {
             // 1: errors were corrected (e2fsck(8), EXIT CODE).
@@ -188,16 +188,16 @@ impl Volumes {
         mount_point: &Path,
         fs_type: &str,
     ) -> Result<()> {
-        if self.mark(id) != Some(Mark::Growing) {
+        if self.pending(id) != Some(PendingFsWork::Growing) {
             return Ok(());
         }
         self.grow(call, id, device, mount_point, fs_type)?;
-        self.clear_mark(id)
+        self.clear_pending(id)
     }
 
-    /// Ends the right to format over what is found. It must be gone before anybody can write data of his own.
-    pub(crate) fn forbid_formatting(&self, id: &VolumeId) -> Result<()> {
-        if self.mark(id) == Some(Mark::Formatting) { self.clear_mark(id) } else { Ok(()) }
+    /// Ends the right to format over what is found. It must be gone before anybody can write data there.
+    pub(crate) fn clear_format_mark(&self, id: &VolumeId) -> Result<()> {
+        if self.pending(id) == Some(PendingFsWork::Formatting) { self.clear_pending(id) } else { Ok(()) }
     }
 
     /// Ends the right to format over what is found, because the volume leaves this node: from now on others
@@ -209,12 +209,12 @@ impl Volumes {
     /// # Errors
     /// Those after which asking again helps: somebody is still at it.
     pub(crate) fn undo_formatting(&self, call: &Call, id: &VolumeId, backend: &dyn Backend) -> Result<()> {
-        if self.mark(id) != Some(Mark::Formatting) {
+        if self.pending(id) != Some(PendingFsWork::Formatting) {
             return Ok(());
         }
-        let undone = match backend.attached(id)? {
+        let undone = match backend.node().attached(id)? {
             None => Err(Error::internal("its device is gone")),
-            Some(device) => self.remove_half_made(call, &device),
+            Some(Attachment::Block(device)) => self.remove_half_made(call, &device),
         };
         match undone {
             Err(error) if matches!(error.kind(), Kind::Internal | Kind::NotFound) => {
@@ -224,10 +224,10 @@ impl Volumes {
             }
             undone => undone.map_err(|error| error.context(format!("volume {id} was being formatted")))?,
         }
-        self.clear_mark(id)
+        self.clear_pending(id)
     }
 
-    fn remove_half_made(&self, call: &Call, device: &Device) -> Result<()> {
+    fn remove_half_made(&self, call: &Call, device: &BlockDevice) -> Result<()> {
         let sparse_file = device.sparse_file.as_deref();
         match self.kernel.identify(call, &device.path, sparse_file)?.content {
             Content::Foreign(_) => self.kernel.blank(call, &device.path, sparse_file),
@@ -235,24 +235,26 @@ impl Volumes {
         }
     }
 
-    fn mark(&self, id: &VolumeId) -> Option<Mark> {
+    fn pending(&self, id: &VolumeId) -> Option<PendingFsWork> {
         let found = self.journal.get(Table::Formats, &id.key())?;
-        [Mark::Formatting, Mark::Growing].into_iter().find(|mark| mark.text(id).as_bytes() == found)
+        [PendingFsWork::Formatting, PendingFsWork::Growing]
+            .into_iter()
+            .find(|work| work.text(id).as_bytes() == found)
     }
 
-    fn set_mark(&self, id: &VolumeId, mark: Mark) -> Result<()> {
-        self.journal.write(&[Change::put(Table::Formats, id.key(), mark.text(id).into_bytes())])
+    fn write_pending(&self, id: &VolumeId, work: PendingFsWork) -> Result<()> {
+        self.journal.write(&[Change::put(Table::Formats, id.key(), work.text(id).into_bytes())])
     }
 
     /// Forgets what was begun on a volume that is gone.
-    pub(crate) fn forget_mark(&self, id: &VolumeId) -> Result<()> {
-        if self.mark(id).is_none() {
+    pub(crate) fn forget_pending(&self, id: &VolumeId) -> Result<()> {
+        if self.pending(id).is_none() {
             return Ok(());
         }
         self.journal.write_unsynced(&[Change::remove(Table::Formats, id.key())])
     }
 
-    fn clear_mark(&self, id: &VolumeId) -> Result<()> {
+    fn clear_pending(&self, id: &VolumeId) -> Result<()> {
         self.journal.write(&[Change::remove(Table::Formats, id.key())])
     }
 

@@ -3,17 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::backend::Attachment;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::sys::block;
 use crate::sys::file;
 use crate::sys::mountinfo::{Mount, Mounts};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::Access;
 
 /// How often a path is unmounted before it counts as mounted again and again by somebody else.
-const MOST_LAYERS: usize = 8;
+const MAX_LAYERS: usize = 8;
 
 /// What is mounted at a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +32,25 @@ pub(crate) enum Mounted {
         /// The volume is mounted below it.
         covers_ours: bool,
     },
+}
+
+/// A volume on this node, as one call found it.
+#[derive(Debug)]
+pub(crate) struct OnNode<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) id: &'a VolumeId,
+    /// What it is attached as, if it is.
+    pub(crate) attachment: Option<Attachment>,
+}
+
+/// A bind mount that is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bind<'a> {
+    pub(crate) source: &'a Path,
+    pub(crate) target: &'a Path,
+    /// A file is bound for a block device, a directory for a file system.
+    pub(crate) access: &'a Access,
+    pub(crate) read_only: bool,
 }
 
 /// The kernel's table of mounts.
@@ -76,25 +95,27 @@ fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
     mounts.at(real).any(same) || mounts.find_at(Path::new("/dev")).is_some_and(is_node)
 }
 
-impl Volumes {
+impl Operations {
     /// Where the volume's device is mounted for real, as the table of mounts names it.
     pub(crate) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
         resolved(self.layout.mount_point(&id.key()))
     }
 
-    /// The volume's device on this node, if it is attached and its node is there.
-    fn device(&self, id: &VolumeId) -> Result<Option<block::Device>> {
-        let attached = self.backends.of_kind(&id.place).map_or(Ok(None), |backend| backend.attached(id))?;
-        Ok(attached.and_then(|device| block::Device::at(&device.path).ok()))
+    /// The volume as it is on this node now.
+    pub(crate) fn look_on_node<'a>(&self, call: &'a Call, id: &'a VolumeId) -> Result<OnNode<'a>> {
+        let backend = self.backends.by_kind(&id.place);
+        let attachment = backend.map_or(Ok(None), |backend| backend.node().attached(id))?;
+        Ok(OnNode { call, id, attachment })
     }
 
     /// What is mounted at `target`.
-    pub(crate) fn mounted_at(&self, id: &VolumeId, target: &Path) -> Result<Mounted> {
+    pub(crate) fn mounted_at(&self, volume: &OnNode<'_>, target: &Path) -> Result<Mounted> {
         let mounts = read()?;
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
-        let (device, real) = (self.device(id)?, self.real_mount(id)?);
-        let ours = |mount: &Mount| match &device {
-            Some(device) => mounts.of_device(device).any(|it| it.id == mount.id),
+        let real = self.real_mount(volume.id)?;
+        let own = volume.attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
+        let ours = |mount: &Mount| match &own {
+            Some(own) => own.iter().any(|it| it.id == mount.id),
             None => is_left_over(&mounts, &real, mount),
         };
         Ok(match (ours(present), mounts.at(target).any(ours)) {
@@ -105,22 +126,16 @@ impl Volumes {
         })
     }
 
-    /// Makes sure that `path` is a bind of `source`, and that there is something to bind over. Whatever else
-    /// is mounted there is left alone.
-    pub(crate) fn ensure_bound(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        source: &Path,
-        path: &Path,
-        access: &Access,
-        read_only: bool,
-    ) -> Result<()> {
+    /// Makes sure that the bind is there, and something to bind over. Whatever else is mounted there is left
+    /// alone.
+    pub(crate) fn ensure_bound(&self, volume: &OnNode<'_>, bind: &Bind<'_>) -> Result<()> {
+        let OnNode { call, id, .. } = *volume;
+        let Bind { source, target: path, access, read_only } = *bind;
         let explain = |error: Error| error.context(format!("volume {id}"));
-        match self.mounted_at(id, &resolved(path)?)? {
+        match self.mounted_at(volume, &resolved(path)?)? {
             // A crash came before it was made read-only, so nobody was given it.
             Mounted::Ours { read_only: false } if read_only => {
-                self.ensure_unbound(call, id, &resolved(path)?)?
+                self.ensure_unbound(volume, &resolved(path)?)?
             }
             Mounted::Ours { .. } => return Ok(()),
             Mounted::Nothing => {
@@ -138,9 +153,10 @@ impl Volumes {
 
     /// Takes the volume off `path`; a bind that a crash made twice lies there twice. What is not the volume's
     /// stays.
-    pub(crate) fn ensure_unbound(&self, call: &Call, id: &VolumeId, path: &Path) -> Result<()> {
-        for _ in 0..MOST_LAYERS {
-            match self.mounted_at(id, path)? {
+    pub(crate) fn ensure_unbound(&self, volume: &OnNode<'_>, path: &Path) -> Result<()> {
+        let OnNode { call, id, .. } = *volume;
+        for _ in 0..MAX_LAYERS {
+            match self.mounted_at(volume, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),
                 Mounted::Ours { .. } => self
                     .kernel
@@ -156,7 +172,7 @@ impl Volumes {
             }
         }
         Err(Error::internal(format!(
-            "{} was unmounted {MOST_LAYERS} times and is still a mount point",
+            "{} was unmounted {MAX_LAYERS} times and is still a mount point",
             path.display()
         )))
     }

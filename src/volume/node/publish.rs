@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::Backend;
+use crate::backend::{Attachment, Backend};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-use crate::volume::Volumes;
-use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::Operations;
+use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Target};
 use crate::volume::request::{Access, Mode, Publish};
 
-impl Volumes {
+impl Operations {
     /// Binds the staged volume, or its device, to the target path.
     pub fn publish(&self, call: &Call, request: &Publish) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
@@ -21,10 +21,11 @@ impl Volumes {
         let Some(mut record) = self.node_record(&id)? else {
             return Err(self.not_staged(call, backend.as_ref(), &id, request));
         };
-        self.check_staging(&id, &record, request)?;
+        let volume = self.look_on_node(call, &id)?;
+        self.check_staging(&volume, &record, request)?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
-        let source = self.bind_source(&id, &record, backend.as_ref(), read_only)?;
+        let source = self.bind_source(&volume, &record, read_only)?;
         let mode = request.capability.mode;
         let wanted =
             Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
@@ -32,7 +33,8 @@ impl Volumes {
         if is_new {
             self.remember(&id, &record)?;
         }
-        let bound = self.ensure_bound(call, &id, &source, path, &record.access, read_only);
+        let bind = Bind { source: &source, target: path, access: &record.access, read_only };
+        let bound = self.ensure_bound(&volume, &bind);
         // What was published before this call may be in use, however this call failed.
         bound.inspect_err(|error| {
             if is_new {
@@ -43,7 +45,7 @@ impl Volumes {
 
     /// Why a volume without a record cannot be published.
     fn not_staged(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Publish) -> Error {
-        match backend.find(call, id, &request.secrets) {
+        match backend.volumes().find(call, id, &request.secrets) {
             Ok(None) => Error::not_found(format!("there is no volume {:?}", request.volume_id)),
             Ok(Some(_)) => {
                 Error::precondition(format!("volume {id} is not staged on this node: stage it first"))
@@ -53,7 +55,8 @@ impl Volumes {
     }
 
     /// The volume must be staged where the request says, in a way that allows what it asks.
-    fn check_staging(&self, id: &VolumeId, record: &NodeRecord, request: &Publish) -> Result<()> {
+    fn check_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, request: &Publish) -> Result<()> {
+        let id = volume.id;
         let path = &request.staging_path;
         let staging = record.stagings.iter().find(|staging| staging.path == *path);
         let staging = staging.ok_or_else(|| {
@@ -77,7 +80,7 @@ impl Volumes {
             )));
         }
         let unmounted = !block(&record.access)
-            && !matches!(self.mounted_at(id, &mounts::resolved(&staging.path)?)?, Mounted::Ours { .. });
+            && !matches!(self.mounted_at(volume, &mounts::resolved(&staging.path)?)?, Mounted::Ours { .. });
         match unmounted {
             true => Err(Error::precondition(format!(
                 "volume {id} is no longer mounted at its staging path {}: stage it again",
@@ -94,17 +97,17 @@ impl Volumes {
     /// What targets are binds of: the real mount, or the device node.
     pub(crate) fn bind_source(
         &self,
-        id: &VolumeId,
+        volume: &OnNode<'_>,
         record: &NodeRecord,
-        backend: &dyn Backend,
         read_only: bool,
     ) -> Result<PathBuf> {
+        let id = volume.id;
         if record.access != Access::Block {
             return self.real_mount(id);
         }
         let gone =
             || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
-        let device = backend.attached(id)?.ok_or_else(gone)?;
+        let Attachment::Block(device) = volume.attachment.as_ref().ok_or_else(gone)?;
         if read_only && !device.read_only {
             // A read-only bind of a device's node keeps nobody from writing to the device.
             return Err(Error::precondition(format!(
@@ -113,7 +116,7 @@ impl Volumes {
                  reader-only access mode, or have the controller publish it read-only first"
             )));
         }
-        Ok(device.path)
+        Ok(device.path.clone())
     }
 
     /// Takes back what a failed publish left, as far as possible; what stays is in the record for an

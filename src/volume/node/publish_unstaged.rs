@@ -3,26 +3,27 @@
 //!
 //! The device is attached and mounted once, below the runtime directory, however many targets there are, as
 //! for a stage; only nobody is given a staging path. So there is nothing else to take back: whoever gives up
-//! the last path of a volume, in whichever way he was given it, has the device taken from the node.
+//! the last path of a volume, in whichever way it was given, has the device taken from the node.
 //!
 //! An orchestrator that does not hear how a publishing ended may ask again or unpublish, but need not: what
 //! was broken off before anything was mounted at its target counts for nobody else.
 
 use std::path::Path;
 
-use crate::backend::{Backend, NodeContext};
+use crate::backend::NodeContext;
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-use crate::volume::Volumes;
+use crate::volume::Operations;
+use crate::volume::node::mounts::{Bind, OnNode};
 use crate::volume::node::publish::add_target;
 use crate::volume::node::record::{self, NodeRecord, Target};
 use crate::volume::node::stage::admit;
 use crate::volume::request::{Access, PublishUnstaged};
 
-impl Volumes {
+impl Operations {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
     pub fn publish_unstaged(&self, call: &Call, request: &PublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
@@ -37,12 +38,12 @@ impl Volumes {
             self.remember(&id, &record)?;
         }
         if record.access == Access::Block {
-            self.forbid_formatting(&id)?;
+            self.clear_format_mark(&id)?;
         }
         let published = self
-            .device_for(call, backend.as_ref(), &id, &context)
-            .and_then(|device| self.mount_device(call, &id, &device, &record))
-            .and_then(|()| self.bind_target(call, backend.as_ref(), &id, &record, &request.target_path));
+            .ensure_attached(call, backend.as_ref(), &id, &context)
+            .and_then(|volume| self.mount_attached(&volume, &record).map(|()| volume))
+            .and_then(|volume| self.bind_target(&volume, &record, &request.target_path));
         // What was published before this call may be in use, however this call failed.
         published.inspect_err(|error| {
             if is_new {
@@ -63,24 +64,19 @@ impl Volumes {
         let Some(record) = self.node_record(id)? else { return Ok(None) };
         let wanted = target_of(request);
         let same_access = record.access == record::shared_access(&request.capability, fs_type);
-        self.still_in_use(call, id, record, &request.secrets, |target| {
+        let volume = self.look_on_node(call, id)?;
+        self.still_in_use(&volume, record, &request.secrets, |target| {
             let Target { path, mode, read_only, .. } = target;
             same_access && (path, mode, read_only) == (&wanted.path, &wanted.mode, &wanted.read_only)
         })
     }
 
-    fn bind_target(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-        record: &NodeRecord,
-        path: &str,
-    ) -> Result<()> {
+    fn bind_target(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {
         let Some(target) = record.targets.iter().find(|target| target.path == path) else { return Ok(()) };
         let read_only = target.read_only || record.read_only;
-        let source = self.bind_source(id, record, backend, read_only)?;
-        self.ensure_bound(call, id, &source, Path::new(path), &record.access, read_only)
+        let source = self.bind_source(volume, record, read_only)?;
+        let bind = Bind { source: &source, target: Path::new(path), access: &record.access, read_only };
+        self.ensure_bound(volume, &bind)
     }
 
     /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster
@@ -90,7 +86,7 @@ impl Volumes {
         if self.node_record(&id)?.is_some() {
             return Ok(());
         }
-        match backend.find(call, &id, secrets) {
+        match backend.volumes().find(call, &id, secrets) {
             Ok(None) => Err(Error::not_found(format!("there is no volume {volume_id:?}"))),
             Ok(Some(_)) => Ok(()),
             Err(error) if error.kind() == Kind::NotFound => Err(error),
@@ -139,6 +135,7 @@ fn context_of(request: &PublishUnstaged) -> NodeContext<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::PublishedBy;
     use crate::volume::request::{Capability, Map, Mode};
 
     fn capability(mode: Mode, flags: &[&str]) -> Capability {
@@ -165,8 +162,15 @@ mod tests {
         let (volume_id, boot_id) = (id.to_string(), "b".into());
         let access = record::shared_access(&first.capability, "ext4");
         let (stagings, targets) = (Vec::new(), Vec::new());
-        let mut record =
-            NodeRecord { volume_id, boot_id, access, read_only: false, stagings, targets, alone: true };
+        let mut record = NodeRecord {
+            volume_id,
+            boot_id,
+            access,
+            read_only: false,
+            stagings,
+            targets,
+            published: PublishedBy::Node,
+        };
         let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
         enter(first).expect("the first one");
         enter(second).map_err(|error| error.kind())

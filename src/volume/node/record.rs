@@ -5,10 +5,11 @@
 
 use protobuf::Message;
 
+use crate::backend::PublishedBy;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table, records};
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::request::{Access, Capability, Mode};
 
 /// A volume on this node.
@@ -26,8 +27,8 @@ pub struct NodeRecord {
     pub stagings: Vec<Staging>,
     /// Where it is published.
     pub targets: Vec<Target>,
-    /// No controller published it to this node, so the node did so by itself, and takes it back by itself.
-    pub alone: bool,
+    /// Who published it to this node, and has to take it back.
+    pub published: PublishedBy,
 }
 
 /// A path a volume is staged at.
@@ -88,7 +89,7 @@ impl NodeRecord {
             read_only: self.read_only,
             stagings: self.stagings.iter().map(encode_staging).collect(),
             targets: self.targets.iter().map(encode_target).collect(),
-            alone: self.alone,
+            alone: self.published == PublishedBy::Node,
             ..Default::default()
         };
         record
@@ -109,7 +110,10 @@ impl NodeRecord {
             read_only: record.read_only,
             stagings: record.stagings.into_iter().map(decode_staging).collect::<Option<_>>()?,
             targets: record.targets.into_iter().map(decode_target).collect::<Option<_>>()?,
-            alone: record.alone,
+            published: match record.alone {
+                true => PublishedBy::Node,
+                false => PublishedBy::Controller,
+            },
         })
     }
 }
@@ -163,7 +167,7 @@ pub fn is_read_only(capability: &Capability) -> bool {
     capability.mode.is_read_only() || by_flag
 }
 
-impl Volumes {
+impl Operations {
     /// What is remembered of a volume on this node, if it is in use here. A late call for an earlier volume
     /// of the same name finds nothing.
     pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
@@ -224,7 +228,7 @@ mod tests {
                 read_only: true,
                 stagings: vec![staging.clone()],
                 targets: vec![target.clone()],
-                alone: true,
+                published: PublishedBy::Node,
             };
             let bytes = record.encode().expect("encodes");
             assert_eq!(NodeRecord::decode(&bytes), Some(record));

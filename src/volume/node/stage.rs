@@ -5,20 +5,20 @@
 
 use std::path::Path;
 
-use crate::backend::{Backend, Device, NodeContext};
+use crate::backend::{Attachment, Backend, NodeContext, PublishedBy};
 use crate::call::Call;
 use crate::csi::CONTEXT_KEY;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::kernel::MountSpec;
 use crate::secrets::Secrets;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::node::filesystem;
-use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Staging};
 use crate::volume::request::{Access, Capability, Mode, Stage};
 
-impl Volumes {
+impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
     pub fn stage(&self, call: &Call, request: &Stage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
@@ -33,12 +33,12 @@ impl Volumes {
             self.remember(&id, &record)?;
         }
         if record.access == Access::Block {
-            self.forbid_formatting(&id)?;
+            self.clear_format_mark(&id)?;
         }
         let staged = self
-            .device_for(call, backend.as_ref(), &id, &context)
-            .and_then(|device| self.mount_device(call, &id, &device, &record))
-            .and_then(|()| self.bind_staging(call, &id, &record, &request.staging_path));
+            .ensure_attached(call, backend.as_ref(), &id, &context)
+            .and_then(|volume| self.mount_attached(&volume, &record).map(|()| volume))
+            .and_then(|volume| self.bind_staging(&volume, &record, &request.staging_path));
         // What was staged before this call may be in use, however this call failed.
         staged.inspect_err(|error| {
             if is_new {
@@ -63,27 +63,25 @@ impl Volumes {
             )));
         }
         let Some(earlier) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
-        self.release(
-            call,
-            &earlier,
-            NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record },
-            secrets,
-        )
+        let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record };
+        self.release(&self.look_on_node(call, &earlier)?, unused, secrets)
     }
 
-    /// The device of the volume, which may be attached already.
-    pub(crate) fn device_for(
+    /// The volume, attached as the request needs it. It may be attached already.
+    pub(crate) fn ensure_attached<'a>(
         &self,
-        call: &Call,
+        call: &'a Call,
         backend: &dyn Backend,
-        id: &VolumeId,
+        id: &'a VolumeId,
         context: &NodeContext<'_>,
-    ) -> Result<Device> {
+    ) -> Result<OnNode<'a>> {
         let writes = !(context.read_only || record::is_read_only(context.capability));
-        match backend.attached(id)? {
-            Some(device) if !(device.read_only && writes) => Ok(device),
-            _ => backend.attach(call, id, context),
-        }
+        let present = backend.node().attached(id)?.filter(|present| !(present.is_read_only() && writes));
+        let attachment = match present {
+            Some(present) => present,
+            None => backend.node().attach(call, id, context)?,
+        };
+        Ok(OnNode { call, id, attachment: Some(attachment) })
     }
 
     /// The file system to use: as the request says, else as the volume was made for. An orchestrator that
@@ -99,7 +97,7 @@ impl Volumes {
         let given = [publish, volume].into_iter().find_map(|context| context.get(CONTEXT_KEY).cloned());
         let made_for = match (&capability.access, given) {
             (Access::Mount { fs_type, .. }, None) if fs_type.is_empty() && publish.is_empty() => {
-                backend.find(call, id, secrets)?.and_then(|volume| volume.fs_type)
+                backend.volumes().find(call, id, secrets)?.and_then(|volume| volume.fs_type)
             }
             (_, given) => given,
         };
@@ -148,42 +146,33 @@ impl Volumes {
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             stagings: Vec::new(),
             targets: Vec::new(),
-            alone: context.publish.is_empty(),
+            published: match context.publish.is_empty() {
+                true => PublishedBy::Node,
+                false => PublishedBy::Controller,
+            },
         }
     }
 
-    /// Mounts the device once, below the runtime directory. A block volume needs no mount.
-    pub(crate) fn mount_device(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        device: &Device,
-        record: &NodeRecord,
-    ) -> Result<()> {
-        let Access::Mount { fs_type, flags } = &record.access else { return Ok(()) };
+    /// Mounts what is attached once, below the runtime directory. A block volume needs no mount.
+    pub(crate) fn mount_attached(&self, volume: &OnNode<'_>, record: &NodeRecord) -> Result<()> {
+        let OnNode { call, id, attachment } = volume;
+        let (Access::Mount { fs_type, flags }, Some(Attachment::Block(device))) =
+            (&record.access, attachment)
+        else {
+            return Ok(());
+        };
         let mount_point = self.real_mount(id)?;
         let read_only = record.read_only || device.read_only;
-        match self.mounted_at(id, &mount_point)? {
+        match self.mounted_at(volume, &mount_point)? {
             Mounted::Ours { .. } => {}
             Mounted::Nothing => {
                 self.ensure_file_system(call, id, device, fs_type)?;
                 mounts::ensure_place(&mount_point, true)?;
                 let options = mount_options(fs_type, flags, read_only);
-                let spec = MountSpec {
-                    source: &device.path,
-                    target: &mount_point,
-                    fs_type,
-                    options: &options,
-                    read_only,
-                };
-                // The file system is sound, so what the kernel does not like are the flags.
-                let flags_refused = |error: &Error| error.errno() == Some(libc::EINVAL) && !flags.is_empty();
-                let explain = |error: Error| {
-                    if flags_refused(&error) { error.with_kind(Kind::InvalidArgument) } else { error }
-                };
-                self.kernel
-                    .mount(call, &spec)
-                    .map_err(|error| explain(error).context(format!("volume {id}")))?;
+                let (source, target) = (&device.path, &mount_point);
+                let spec = MountSpec { source, target, fs_type, options: &options, read_only };
+                let mounted = self.kernel.mount(call, &spec);
+                mounted.map_err(|error| explain_mount(error, flags).context(format!("volume {id}")))?;
             }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
@@ -196,17 +185,18 @@ impl Volumes {
         if read_only { Ok(()) } else { self.finish_growing(call, id, &device.path, &mount_point, fs_type) }
     }
 
-    fn bind_staging(&self, call: &Call, id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
+    fn bind_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {
         let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else {
             return Ok(());
         };
-        let place = Path::new(path);
-        match record.access {
-            Access::Block => {
-                mounts::ensure_place(place, true).map_err(|error| error.context(format!("volume {id}")))
-            }
+        let target = Path::new(path);
+        let access = &record.access;
+        match access {
+            Access::Block => mounts::ensure_place(target, true)
+                .map_err(|error| error.context(format!("volume {}", volume.id))),
             Access::Mount { .. } => {
-                self.ensure_bound(call, id, &self.real_mount(id)?, place, &record.access, staging.read_only)
+                let source = &self.real_mount(volume.id)?;
+                self.ensure_bound(volume, &Bind { source, target, access, read_only: staging.read_only })
             }
         }
     }
@@ -273,6 +263,14 @@ fn mount_options(fs_type: &str, flags: &[String], read_only: bool) -> Vec<String
     };
     let fresh = own.iter().map(ToString::to_string).filter(|option| !flags.contains(option));
     flags.iter().cloned().chain(fresh).collect()
+}
+
+/// The file system is sound, so what the kernel does not like are the flags.
+fn explain_mount(error: Error, flags: &[String]) -> Error {
+    match error.errno() == Some(libc::EINVAL) && !flags.is_empty() {
+        true => error.with_kind(Kind::InvalidArgument),
+        false => error,
+    }
 }
 
 /// Unstaged, a target would be taken from its consumer.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::backend::Condition;
+use crate::backend::{Attachment, Condition};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::volume::Volumes;
+use crate::volume::Operations;
 use crate::volume::node::mounts;
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, Stats};
@@ -33,7 +33,7 @@ pub struct Usage {
     pub condition: Condition,
 }
 
-impl Volumes {
+impl Operations {
     /// How full the volume at `volume_path` is. A path where it is not staged or published is not found.
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = self.volume(&request.volume_id)?;
@@ -44,20 +44,20 @@ impl Volumes {
         })?;
         match &record.access {
             Access::Block => {
-                let device = backend.attached(&id)?;
-                let Some(device) = device else {
+                let attached = backend.node().attached(&id)?;
+                let Some(Attachment::Block(device)) = attached else {
                     return Ok(Usage::lost(
                         "its device is gone from this node: unpublish and stage it again",
                     ));
                 };
                 let total = self.kernel.device_size(call, &device.path)?;
-                let condition = backend.device_condition(&id)?;
+                let condition = backend.node().condition(&id)?;
                 Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition })
             }
             Access::Mount { .. } => {
                 let usage = self.file_system_usage(call, &id, &record, &mounts::resolved(path)?)?;
                 let condition =
-                    usage.condition.map_or_else(|| backend.device_condition(&id), |found| Ok(Some(found)))?;
+                    usage.condition.map_or_else(|| backend.node().condition(&id), |found| Ok(Some(found)))?;
                 Ok(Usage { condition, ..usage })
             }
         }

@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::file;
-use crate::volume::Volumes;
-use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::Operations;
+use crate::volume::node::mounts::{self, Mounted, OnNode};
 use crate::volume::node::record::{NodeRecord, Target};
 use crate::volume::request::{Access, Unpublish, Unstage};
 
-impl Volumes {
+impl Operations {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
     pub fn unstage(&self, call: &Call, request: &Unstage) -> Result<()> {
         let (id, _) = self.volume_here(&request.volume_id)?;
@@ -37,13 +37,14 @@ impl Volumes {
         secrets: &Secrets,
     ) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+        let volume = self.look_on_node(call, id)?;
         if record.stagings.iter().any(|staging| staging.path == path) {
             if record.access != Access::Block {
-                self.ensure_unbound(call, id, &mounts::resolved(path)?)?;
+                self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
             }
             record.stagings.retain(|staging| staging.path != path);
         }
-        self.release(call, id, record, secrets)
+        self.release(&volume, record, secrets)
     }
 
     pub(crate) fn remove_target(
@@ -54,34 +55,35 @@ impl Volumes {
         secrets: &Secrets,
     ) -> Result<()> {
         let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+        let volume = self.look_on_node(call, id)?;
         if let Some(target) = record.targets.iter().find(|target| target.path == path) {
-            self.ensure_unbound(call, id, &mounts::resolved(path)?)?;
+            self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
             remove_made(target, &record.access)?;
             record.targets.retain(|target| target.path != path);
         }
-        self.release(call, id, record, secrets)
+        self.release(&volume, record, secrets)
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
     pub(crate) fn release(
         &self,
-        call: &Call,
-        id: &VolumeId,
+        volume: &OnNode<'_>,
         mut record: NodeRecord,
         secrets: &Secrets,
     ) -> Result<()> {
-        self.drop_broken_off(id, &mut record, |_| false);
+        let OnNode { call, id, .. } = *volume;
+        self.drop_broken_off(volume, &mut record, |_| false);
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
-            self.ensure_unbound(call, id, &mount_point)?;
+            self.ensure_unbound(volume, &mount_point)?;
             file::remove_dir(&mount_point)
                 .map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
-            if let Some(backend) = self.backends.of_kind(&id.place) {
+            if let Some(backend) = self.backends.by_kind(&id.place) {
                 // It may have been staged by another form of its ID.
                 for id in [Some(id.clone()), VolumeId::parse(&record.volume_id)].iter().flatten() {
                     self.undo_formatting(call, id, backend.as_ref())?;
                 }
-                backend.detach(call, id, record.alone, secrets)?;
+                backend.node().detach(call, id, record.published, secrets)?;
             }
         }
         self.remember(id, &record)
@@ -91,24 +93,29 @@ impl Volumes {
     /// that `is_asked_again`; None if nobody is left, and then the device is taken from the node.
     pub(crate) fn still_in_use(
         &self,
-        call: &Call,
-        id: &VolumeId,
+        volume: &OnNode<'_>,
         mut record: NodeRecord,
         secrets: &Secrets,
         is_asked_again: impl Fn(&Target) -> bool,
     ) -> Result<Option<NodeRecord>> {
-        self.drop_broken_off(id, &mut record, is_asked_again);
+        self.drop_broken_off(volume, &mut record, is_asked_again);
         match record.is_unused() {
-            true => self.release(call, id, record, secrets).map(|()| None),
+            true => self.release(volume, record, secrets).map(|()| None),
             false => Ok(Some(record)),
         }
     }
 
     /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its
     /// publishing ended may unpublish there, but need not. A target that cannot be looked at stays.
-    fn drop_broken_off(&self, id: &VolumeId, record: &mut NodeRecord, is_kept: impl Fn(&Target) -> bool) {
+    fn drop_broken_off(
+        &self,
+        volume: &OnNode<'_>,
+        record: &mut NodeRecord,
+        is_kept: impl Fn(&Target) -> bool,
+    ) {
+        let id = volume.id;
         let is_mounted = |target: &Target| {
-            let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(id, &path));
+            let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(volume, &path));
             !matches!(mounted, Ok(Mounted::Nothing))
         };
         let (targets, broken_off): (Vec<_>, Vec<_>) = std::mem::take(&mut record.targets)

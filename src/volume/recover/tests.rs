@@ -28,7 +28,7 @@ const MIB: u64 = 1 << 20;
 /// A daemon that has just started.
 struct Scene {
     cluster: FakeCluster,
-    volumes: Arc<Volumes>,
+    operations: Arc<Operations>,
     /// What was locked.
     locked: Arc<Mutex<Vec<Key>>>,
 }
@@ -39,7 +39,7 @@ impl Scene {
         let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
         let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
         let runner = Arc::new(FakeRunner::default());
-        let volumes = Volumes {
+        let operations = Operations {
             backends: Backends::new(vec![Arc::new(controller(&cluster, ONE))]),
             journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
             kernel: Kernel::new(Arc::new(FakeHelper::default())),
@@ -50,7 +50,7 @@ impl Scene {
             boot_id: "boot".into(),
             single_node_targets: config.single_node_targets,
         };
-        Self { cluster, volumes: Arc::new(volumes), locked: Arc::default() }
+        Self { cluster, operations: Arc::new(operations), locked: Arc::default() }
     }
 
     fn lock(&self) -> Lock {
@@ -58,10 +58,10 @@ impl Scene {
     }
 
     /// A lock that is free once somebody else, who had it before, has done this.
-    fn lock_after(&self, others: impl Fn(&Volumes) -> Result<()> + Send + Sync + 'static) -> Lock {
-        let (volumes, locked) = (Arc::clone(&self.volumes), Arc::clone(&self.locked));
+    fn lock_after(&self, others: impl Fn(&Operations) -> Result<()> + Send + Sync + 'static) -> Lock {
+        let (operations, locked) = (Arc::clone(&self.operations), Arc::clone(&self.locked));
         Arc::new(move |_, key| {
-            others(&volumes)?;
+            others(&operations)?;
             locked.lock().push(key);
             Ok(Box::new(()))
         })
@@ -79,7 +79,8 @@ impl Scene {
             source: None,
             topology: TopologyRequirement::default(),
         };
-        self.volumes.create(&Call::internal("test"), &request).unwrap().id
+        let new = self.operations.plan_creation(request).unwrap();
+        self.operations.create(&Call::internal("test"), &new).unwrap().id
     }
 
     fn snapshot(&self, id: &VolumeId) -> SnapshotId {
@@ -89,32 +90,34 @@ impl Scene {
             secrets: Secrets::default(),
             parameters: Map::new(),
         };
-        self.volumes.create_snapshot(&Call::internal("test"), &request).unwrap().id
+        let new = self.operations.plan_snapshot(request).unwrap();
+        self.operations.create_snapshot(&Call::internal("test"), &new).unwrap().id
     }
 
     fn publish(&self, id: &VolumeId) {
         let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
         let publication = Publication { node: "node1".into(), capability, read_only: false };
-        let backend = self.volumes.backends.at(&id.place).unwrap();
-        backend.publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap();
+        let backend = self.operations.backends.for_place(&id.place).unwrap();
+        backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap();
     }
 
     /// An intent that a daemon left when it died.
     fn interrupted(&self, operation: &str, subject: impl ToString) -> Intent {
         let key = format!("{operation} {}", subject.to_string());
-        self.volumes.journal.write(&[Change::put(Table::Intents, key.clone(), Vec::new())]).unwrap();
+        self.operations.journal.write(&[Change::put(Table::Intents, key.clone(), Vec::new())]).unwrap();
         Intent::parse(&key, &[]).unwrap()
     }
 
     fn is_open(&self, intent: &Intent) -> bool {
-        self.volumes.journal.get(Table::Intents, &intent.key()).is_some()
+        self.operations.journal.get(Table::Intents, &intent.key()).is_some()
     }
 
     fn exists(&self, id: &VolumeId) -> bool {
-        self.volumes
+        self.operations
             .backends
-            .at(&id.place)
+            .for_place(&id.place)
             .unwrap()
+            .volumes()
             .find(&Call::internal("test"), id, &Secrets::default())
             .unwrap()
             .is_some()
@@ -126,7 +129,7 @@ fn a_deletion_is_finished_under_the_lock_of_its_volume() {
     let scene = Scene::new();
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
-    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
+    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
     assert!(!scene.exists(&id) && !scene.is_open(&intent));
 }
@@ -137,9 +140,10 @@ fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
     let ended = intent.key();
-    let lock = scene
-        .lock_after(move |volumes| volumes.journal.write(&[Change::remove(Table::Intents, ended.clone())]));
-    assert!(scene.volumes.finish_locked(&intent, &lock, Refusal::MayPass));
+    let lock = scene.lock_after(move |operations| {
+        operations.journal.write(&[Change::remove(Table::Intents, ended.clone())])
+    });
+    assert!(scene.operations.finish_locked(&intent, &lock, Refusal::MayPass));
     assert!(scene.exists(&id));
 }
 
@@ -149,7 +153,7 @@ fn a_lock_that_cannot_be_had_is_waited_for() {
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
     let lock = scene.lock_after(|_| Err(Error::new(Kind::Busy, "another call has it")));
-    assert!(!scene.volumes.finish_locked(&intent, &lock, Refusal::Ends));
+    assert!(!scene.operations.finish_locked(&intent, &lock, Refusal::Ends));
     assert!(scene.exists(&id) && scene.is_open(&intent));
 }
 
@@ -160,7 +164,7 @@ fn a_volume_that_was_acknowledged_since_stays() {
     let intent = scene.interrupted("DeleteVolume", &id);
     assert_eq!(scene.create(), id);
     assert!(!scene.is_open(&intent));
-    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::Ends));
     assert!(scene.exists(&id));
 }
 
@@ -171,9 +175,9 @@ fn a_snapshot_that_was_acknowledged_since_stays() {
     let snapshot = scene.snapshot(&id);
     let intent = scene.interrupted("DeleteSnapshot", &snapshot);
     assert_eq!(scene.snapshot(&id), snapshot);
-    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::Ends));
     let request = SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() };
-    scene.volumes.get_snapshot(&Call::internal("test"), &request).unwrap();
+    scene.operations.get_snapshot(&Call::internal("test"), &request).unwrap();
 }
 
 #[test]
@@ -182,9 +186,9 @@ fn a_second_refusal_ends_a_deletion() {
     let id = scene.create();
     scene.publish(&id);
     let intent = scene.interrupted("DeleteVolume", &id);
-    assert!(!scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
+    assert!(!scene.operations.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
     assert!(scene.is_open(&intent), "a dead client may have been in the way");
-    assert!(scene.volumes.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::Ends));
     assert!(scene.exists(&id) && !scene.is_open(&intent));
 }
 
@@ -193,7 +197,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     let scene = Scene::new();
     let id = scene.create();
     let staged = id.clone();
-    let lock = scene.lock_after(move |volumes| {
+    let lock = scene.lock_after(move |operations| {
         let staging = Staging { path: "/staging".into(), mode: Mode::SingleNodeWriter, read_only: false };
         let record = NodeRecord {
             volume_id: staged.to_string(),
@@ -202,22 +206,22 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
             read_only: false,
             stagings: vec![staging],
             targets: Vec::new(),
-            alone: true,
+            published: PublishedBy::Node,
         };
-        volumes.remember(&staged, &record)
+        operations.remember(&staged, &record)
     });
     scene.cluster.forget_steps();
-    scene.volumes.give_back(&id, &lock);
+    scene.operations.give_back(&id, &lock);
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
     assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
     scene
-        .volumes
+        .operations
         .remember(
             &id,
-            &NodeRecord { stagings: Vec::new(), ..scene.volumes.node_record(&id).unwrap().unwrap() },
+            &NodeRecord { stagings: Vec::new(), ..scene.operations.node_record(&id).unwrap().unwrap() },
         )
         .unwrap();
-    scene.volumes.give_back(&id, &scene.lock());
+    scene.operations.give_back(&id, &scene.lock());
     assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
 }
 
@@ -232,11 +236,11 @@ fn what_the_first_version_left_is_finished() {
     value.extend_from_slice(&[0x18, 0xc0, 0xb8, 0x84, 0xc9, 0x06]);
     let left = Change::put(Table::Intents, format!("DeleteVolume {subject}"), value);
     let later = Change::put(Table::Intents, "MoveVolume to the moon", Vec::new());
-    scene.volumes.journal.write(&[left, later]).unwrap();
-    let intents = scene.volumes.intents();
+    scene.operations.journal.write(&[left, later]).unwrap();
+    let intents = scene.operations.intents();
     assert_eq!(intents.len(), 1, "{intents:?}");
-    assert!(scene.volumes.finish_locked(&intents[0], &scene.lock(), Refusal::MayPass));
+    assert!(scene.operations.finish_locked(&intents[0], &scene.lock(), Refusal::MayPass));
     assert!(!scene.exists(&id) && !scene.is_open(&intents[0]));
-    let kept = scene.volumes.journal.get(Table::Intents, "MoveVolume to the moon");
+    let kept = scene.operations.journal.get(Table::Intents, "MoveVolume to the moon");
     assert!(kept.is_some(), "what a newer version wrote is left to it");
 }

@@ -142,7 +142,7 @@ request! {
 
 request! {
     /// One page of a list.
-    Page {
+    PageRequest {
         /// At most so many entries; zero is no limit.
         max_entries: usize,
         /// Where the page before ended; empty for the first.
@@ -156,7 +156,7 @@ request! {
     /// One page of the snapshots, of all or of one volume, or one snapshot.
     ListSnapshots {
         /// Which page.
-        page: Page,
+        page: PageRequest,
         /// Only snapshots of this volume; empty for all.
         source_volume_id: String,
         /// Only this snapshot; empty for all.
@@ -173,11 +173,11 @@ request! {
 request! {
     /// How much room is left for new volumes.
     GetCapacity {
-        /// Volumes used in these ways.
+        /// Operations used in these ways.
         capabilities: Vec<Capability>,
-        /// Volumes with these settings.
+        /// Operations with these settings.
         parameters: Map,
-        /// Volumes reachable from here; None for anywhere.
+        /// Operations reachable from here; None for anywhere.
         topology: Option<Map>,
     } check |it| {
         it.capabilities.iter().try_for_each(validate::capability)?;

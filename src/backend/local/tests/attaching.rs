@@ -1,11 +1,11 @@
 //! Loop devices: finding, attaching, detaching.
 
 use super::*;
-use crate::backend::{Deleted, Device, NodeContext};
+use crate::backend::{Attachment, BlockDevice, Deleted, NodeContext, PublishedBy};
 use crate::ids::VolumeId;
 
-fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<Device> {
-    it.local.attach(
+fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<BlockDevice> {
+    let attached = it.local.attach(
         &it.call,
         id,
         &NodeContext {
@@ -15,7 +15,8 @@ fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<Device> {
             capability: &block(),
             read_only: false,
         },
-    )
+    );
+    attached.map(|Attachment::Block(device)| device)
 }
 
 #[test]
@@ -26,10 +27,10 @@ fn attaching_is_repeatable_and_detaching_too() {
     let device = attach(&it, &volume.id, &Map::new()).unwrap();
     assert_eq!(device.sparse_file, Some(it.image(&volume)));
     assert_eq!(attach(&it, &volume.id, &Map::new()).unwrap(), device);
-    assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device.clone()));
-    it.local.refresh(&it.call, &volume.id, &device, 0).unwrap();
+    assert_eq!(it.local.attached(&volume.id).unwrap(), Some(Attachment::Block(device.clone())));
+    it.local.grow(&it.call, &volume.id, &Attachment::Block(device.clone()), 0).unwrap();
     for _ in 0..2 {
-        it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
+        it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none).unwrap();
         assert_eq!(it.local.attached(&volume.id).unwrap(), None);
     }
     assert_eq!(*it.loops.done.lock(), ["grow /dev/loop700", "detach /dev/loop700"]);
@@ -52,9 +53,13 @@ fn an_attached_volume_is_not_deleted() {
     it.loops.mounted_at(&it.image(&volume), &["/mnt/x", "/mnt/y"]);
     let parts = [&volume.id.to_string(), "/dev/loop700", "/mnt/x, /mnt/y"];
     refused(it.delete(&volume.id), Kind::Precondition, &parts);
-    refused(it.local.detach(&it.call, &volume.id, false, &it.none), Kind::Precondition, &parts);
+    refused(
+        it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none),
+        Kind::Precondition,
+        &parts,
+    );
     it.loops.mounted_at(&it.image(&volume), &[]);
-    it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
+    it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none).unwrap();
     assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
 }
 
@@ -74,9 +79,9 @@ fn the_device_of_a_newer_volume_is_not_that_of_an_older() {
     let device = attach(&it, &volume.id, &Map::new()).unwrap();
     let older = VolumeId { incarnation: Some("0123456789abcdef".into()), ..volume.id.clone() };
     assert_eq!(it.local.attached(&older).unwrap(), None);
-    it.local.detach(&it.call, &older, false, &it.none).unwrap();
+    it.local.detach(&it.call, &older, PublishedBy::Controller, &it.none).unwrap();
     refused(attach(&it, &older, &Map::new()), Kind::NotFound, &[&older.to_string()]);
-    assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device));
+    assert_eq!(it.local.attached(&volume.id).unwrap(), Some(Attachment::Block(device)));
 }
 
 #[test]

@@ -50,8 +50,8 @@ fn copies_are_independent(it: &Fixture) {
     let larger = NewVolume { size: SizeRange { required: 9 * MIB, limit: 0 }, ..it.restored("d", &snapshot) };
     let larger = it.create(&larger).unwrap();
     assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone, "snapshots do not hold it");
-    assert_eq!(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Gone);
-    assert_eq!(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Absent);
+    assert_eq!(it.local.snapshots().delete(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.local.snapshots().delete(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Absent);
     assert_eq!((restored.size, copy.size, larger.size, snapshot.size), (8 * MIB, 8 * MIB, 9 * MIB, 8 * MIB));
     assert_eq!(read(it, &restored, 5 * MIB, 5), "first");
     assert_eq!(read(it, &larger, 5 * MIB, 5), "first");
@@ -90,18 +90,22 @@ fn the_same_request_gives_the_same_snapshot() {
         name: "t".into(),
         secrets: it.none.clone(),
     };
-    refused(it.local.create_snapshot(&it.call, &new, &|| Ok(())), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
+    refused(
+        it.local.snapshots().create(&it.call, &new, &|| Ok(())),
+        Kind::AlreadyExists,
+        &["\"s\"", "\"t\""],
+    );
 }
 
 #[test]
 fn a_snapshot_is_found_by_its_own_id_only() {
     let it = fixture();
     let snapshot = it.snapshot("s", &it.volume("a", MIB)).unwrap();
-    let find = |id: &SnapshotId| it.local.find_snapshot(&it.call, id, &it.none).unwrap();
+    let find = |id: &SnapshotId| it.local.snapshots().find(&it.call, id, &it.none).unwrap();
     assert_eq!(find(&snapshot.id).unwrap().size, MIB);
     let of_another = SnapshotId { source: "0123456789abcdef".into(), ..snapshot.id.clone() };
     assert!(find(&of_another).is_none());
-    assert_eq!(it.local.delete_snapshot(&it.call, &of_another, &it.none).unwrap(), Deleted::Absent);
+    assert_eq!(it.local.snapshots().delete(&it.call, &of_another, &it.none).unwrap(), Deleted::Absent);
     assert!(find(&snapshot.id).is_some());
 }
 
@@ -111,7 +115,7 @@ fn a_missing_source_is_not_found() {
     let volume = it.volume("a", MIB);
     let snapshot = it.snapshot("s", &volume).unwrap();
     it.delete(&volume.id).unwrap();
-    it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap();
+    it.local.snapshots().delete(&it.call, &snapshot.id, &it.none).unwrap();
     refused(it.create(&it.copy_of("b", &volume)), Kind::NotFound, &[&volume.id.to_string()]);
     refused(it.create(&it.restored("b", &snapshot)), Kind::NotFound, &[&snapshot.id.to_string()]);
     refused(it.snapshot("t", &volume), Kind::NotFound, &[&volume.id.to_string()]);
@@ -193,10 +197,10 @@ fn a_snapshot_that_is_being_copied_is_not_deleted() {
     let copying = it.local.open_source(&it.local.snapshots, &object, "snapshot s".into()).unwrap();
     it.create(&it.restored("b", &snapshot)).unwrap();
     refused(
-        it.local.delete_snapshot(&it.call, &snapshot.id, &it.none),
+        it.local.snapshots().delete(&it.call, &snapshot.id, &it.none),
         Kind::Precondition,
         &["being copied"],
     );
     drop(copying);
-    assert_eq!(it.local.delete_snapshot(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Gone);
+    assert_eq!(it.local.snapshots().delete(&it.call, &snapshot.id, &it.none).unwrap(), Deleted::Gone);
 }

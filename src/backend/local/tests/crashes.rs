@@ -109,7 +109,7 @@ fn a_second_controller_on_the_same_directory_is_refused() {
         Kind::Precondition,
         &["another daemon", "CEPHLET_LOCAL_DIR", it.root.to_str().unwrap()],
     );
-    refused(second.ready(), Kind::Precondition, &["lock"]);
-    it.local.ready().unwrap();
-    open(false).ready().unwrap();
+    refused(second.health(Service::Any), Kind::Precondition, &["lock"]);
+    it.local.health(Service::Any).unwrap();
+    open(false).health(Service::Any).unwrap();
 }

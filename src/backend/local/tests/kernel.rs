@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use super::*;
-use crate::backend::{Deleted, Device, NodeContext, Publication};
+use crate::backend::{Attachment, BlockDevice, Deleted, NodeContext, Publication, PublishedBy};
 use crate::exec::{Class, CommandError, Helper};
 use crate::kernel::{Kernel, handle};
 use crate::sys::mount::{self, Options};
@@ -27,13 +27,13 @@ fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
     let it = Fixture { local, root, ..fixture() };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&it)));
     for volume in it.local.list(&it.call, "", 0).unwrap().entries {
-        let _ = it.local.detach(&it.call, &volume.id, false, &it.none);
+        let _ = it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none);
     }
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<Device> {
-    it.local.attach(
+fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<BlockDevice> {
+    let attached = it.local.attach(
         &it.call,
         &volume.id,
         &NodeContext {
@@ -43,10 +43,11 @@ fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<Device> {
             capability: &block(),
             read_only: false,
         },
-    )
+    );
+    attached.map(|Attachment::Block(device)| device)
 }
 
-fn device_size(device: &Device) -> u64 {
+fn device_size(device: &BlockDevice) -> u64 {
     let open = crate::sys::block::open(&device.path).unwrap();
     crate::sys::block::size(&open).unwrap()
 }
@@ -59,14 +60,14 @@ fn a_volume_is_attached_grown_and_detached() {
             let device = attach(it, &volume, &Map::new()).unwrap();
             assert_eq!(device_size(&device), volume.size, "the device is as large as the image");
             assert_eq!(attach(it, &volume, &Map::new()).unwrap(), device);
-            assert_eq!(it.local.attached(&volume.id).unwrap(), Some(device.clone()));
+            assert_eq!(it.local.attached(&volume.id).unwrap(), Some(Attachment::Block(device.clone())));
             let range = SizeRange { required: 5 * MIB, limit: 0 };
             let size = it.local.expand(&it.call, &volume.id, &range, &it.none).unwrap();
-            it.local.refresh(&it.call, &volume.id, &device, 0).unwrap();
+            it.local.grow(&it.call, &volume.id, &Attachment::Block(device.clone()), 0).unwrap();
             assert_eq!((device_size(&device), size), (5 * MIB, 5 * MIB));
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap()];
             refused(it.delete(&volume.id), Kind::Precondition, &parts);
-            it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
+            it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none).unwrap();
             assert_eq!(it.local.attached(&volume.id).unwrap(), None);
             assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
         });
@@ -102,9 +103,13 @@ fn a_mounted_volume_keeps_its_device_and_says_where() {
             mount::mount(&device.path, &target, "ext4", &Options::parse::<&str>(&[])).unwrap();
             let parts = [&volume.id.to_string(), device.path.to_str().unwrap(), target.to_str().unwrap()];
             refused(it.delete(&volume.id), Kind::Precondition, &parts);
-            refused(it.local.detach(&it.call, &volume.id, false, &it.none), Kind::Precondition, &parts);
+            refused(
+                it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none),
+                Kind::Precondition,
+                &parts,
+            );
             mount::ensure_unmounted(&target).unwrap();
-            it.local.detach(&it.call, &volume.id, false, &it.none).unwrap();
+            it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none).unwrap();
         });
     });
 }

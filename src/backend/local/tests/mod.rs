@@ -24,7 +24,10 @@ use tempfile::TempDir;
 use super::Local;
 use super::loops::Loops;
 use super::store::Locked;
-use crate::backend::{Backend, Deleted, Deletion, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::backend::{
+    Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
+    Served, Service, Snapshot, Volume, Volumes,
+};
 use crate::call::Call;
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Kind, Result};
@@ -164,12 +167,12 @@ impl Fixture {
     /// Deletes a volume of which nobody has anything to say.
     pub fn delete(&self, id: &VolumeId) -> Result<Deleted> {
         let deletion = Deletion { id, snapshots_may_outlive: true, secrets: &self.none };
-        self.local.delete(&self.call, &deletion, &|_| Ok(()))
+        self.local.delete(&self.call, &deletion, &|| Ok(()))
     }
 
     pub fn new_volume(&self, name: &str, size: u64) -> NewVolume {
         NewVolume {
-            place: self.local.place(),
+            place: self.local.own_place(),
             object: volume_object("test", name),
             name: name.into(),
             size: SizeRange { required: size, limit: 0 },
@@ -202,7 +205,7 @@ impl Fixture {
     pub fn snapshot(&self, name: &str, volume: &Volume) -> Result<Snapshot> {
         let (source, digits) = (volume.id.clone(), snapshot_digits("test", name));
         let new = NewSnapshot { source, digits, name: name.into(), secrets: Secrets::default() };
-        self.local.create_snapshot(&self.call, &new, &|| Ok(()))
+        self.local.snapshots().create(&self.call, &new, &|| Ok(()))
     }
 
     pub fn path(&self, volume: &Volume, file: &str) -> PathBuf {

@@ -111,15 +111,18 @@ fn the_file_system_of_the_parameters_reaches_the_nodes() {
 fn placement_refuses_what_cannot_be() {
     let it = fixture();
     let placement = |parameters: &Map, requisite: Vec<Map>| {
-        it.local.placement(parameters, &Map::new(), &TopologyRequirement { requisite, preferred: Vec::new() })
+        let topology = &TopologyRequirement { requisite, preferred: Vec::new() };
+        it.local.place(&PlacementRequest { parameters, mutable_parameters: &Map::new(), topology })
     };
     let segment = |node: &str| Map::from([("org.test/node".to_string(), node.to_string())]);
     let place = placement(&Map::new(), vec![segment("other"), segment(NODE)]).unwrap();
-    assert!(it.local.knows(&place));
+    assert_eq!(it.local.serves(&place), Served::Here);
     assert_eq!((place.backend.as_str(), place.cluster.as_str()), ("local", NODE));
     refused(placement(&Map::new(), vec![segment("other")]), Kind::NoSpace, &["org.test/node", NODE]);
     refused(placement(&Map::from([("size".into(), "1".into())]), vec![]), Kind::InvalidArgument, &["size"]);
-    assert!(!it.local.knows(&Place { cluster: "other".into(), ..place }));
+    let elsewhere = Place { cluster: "other".into(), ..place.clone() };
+    assert_eq!(it.local.serves(&elsewhere), Served::ByNode("other".into()));
+    assert_eq!(it.local.serves(&Place { pool: "p".into(), ..place }), Served::Nowhere);
 }
 
 #[test]

@@ -16,20 +16,36 @@ use crate::backend::rbd::image::deletion_lock::{Asked, Right};
 use crate::backend::rbd::image::outlived::needed_by;
 use crate::backend::rbd::image::temporaries::held_id;
 use crate::backend::rbd::tool::{Holder, Image, Info, Lockable, Removed, Spot, Watcher};
-use crate::backend::{BeginWith, Deleted, Deletion};
+use crate::backend::{Begin, Deleted, Deletion};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 
 /// How often an image is looked at again that changes meanwhile.
 const ATTEMPTS: usize = 4;
 
 impl Rbd {
+    pub(crate) fn resolve_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        secrets: &Secrets,
+    ) -> Result<Option<VolumeId>> {
+        if id.incarnation.is_some() {
+            return Ok(Some(id.clone()));
+        }
+        let spot = self.spot(&id.place, secrets)?;
+        let found = self.look_up(call, &spot, id);
+        let found = found.map_err(|error| error.context(format_args!("look for volume {id}")))?;
+        Ok(found.map(|info| VolumeId { incarnation: Some(info.id), ..id.clone() }))
+    }
+
     pub(crate) fn delete_volume(
         &self,
         call: &Call,
         deletion: &Deletion<'_>,
-        begin: BeginWith<'_>,
+        begin: Begin<'_>,
     ) -> Result<Deleted> {
         let id = deletion.id;
         let spot = self.spot(&id.place, deletion.secrets)?;
@@ -45,7 +61,7 @@ impl Rbd {
         call: &Call,
         spot: &Spot,
         deletion: &Deletion<'_>,
-        begin: BeginWith<'_>,
+        begin: Begin<'_>,
     ) -> Result<Deleted> {
         let Deletion { id, snapshots_may_outlive, .. } = *deletion;
         let mut image = match &id.incarnation {
@@ -56,8 +72,7 @@ impl Rbd {
                 None => return Ok(Deleted::Absent),
             },
         };
-        let incarnation = id.incarnation.clone().or_else(|| Some(image.clone()));
-        begin(&VolumeId { incarnation, ..id.clone() })?;
+        begin()?;
         for _ in 0..ATTEMPTS {
             let right = match self.take_right(call, spot, &image, snapshots_may_outlive)? {
                 Asked::Ours(right) => right,

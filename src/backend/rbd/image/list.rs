@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use crate::backend::rbd::image::create::Found;
 use crate::backend::rbd::tool::{Entry, Info, Parent, Spot};
 use crate::backend::rbd::{Rbd, locations as pools, names};
-use crate::backend::{Part, Volume};
+use crate::backend::{Page, Volume};
 use crate::call::Call;
 use crate::csi::Source;
 use crate::error::{Error, Kind, Result};
@@ -27,7 +27,7 @@ fn digits<'a>(name: &'a str, (prefix, length): (&str, usize)) -> Option<&'a str>
 impl Rbd {
     /// Up to `limit` volumes (0: all) whose keys follow `after`. What cannot be asked for its volumes fails
     /// the list: one that lacks them would say that they are gone.
-    pub(crate) fn list_volumes(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Volume>> {
+    pub(crate) fn list_volumes(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
         let most = if limit == 0 { usize::MAX } else { limit };
         let mut entries: Vec<Volume> = Vec::new();
         for spot in self.spots_after(call, after)? {
@@ -92,9 +92,9 @@ fn not_listed(error: Error, place: &Place) -> Error {
     error.context(format_args!("list pool {pool:?} with namespace {namespace:?} of cluster {cluster:?}"))
 }
 
-fn page(entries: Vec<Volume>, is_more: bool) -> Part<Volume> {
+fn page(entries: Vec<Volume>, is_more: bool) -> Page<Volume> {
     let next = entries.last().filter(|_| is_more).map(|volume| volume.id.key());
-    Part { entries, next }
+    Page { entries, next }
 }
 
 /// What an image says of itself, as far as a list tells it.

@@ -6,7 +6,7 @@ use crate::backend::rbd::Rbd;
 use crate::backend::rbd::node::{self, MapOptions};
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::tool::Image;
-use crate::backend::{Backend, Condition, Device, NodeContext};
+use crate::backend::{Backend, BlockDevice, Condition, NodeContext, PublishedBy, Served};
 use crate::call::Call;
 use crate::clusters::Cluster;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ impl Rbd {
         call: &Call,
         id: &VolumeId,
         context: &NodeContext<'_>,
-    ) -> Result<Device> {
+    ) -> Result<BlockDevice> {
         let spot = self.spot(&id.place, context.secrets)?;
         let published = PublishContext::from_map(context.publish)?;
         let alone = published.is_none();
@@ -71,7 +71,7 @@ impl Rbd {
 
     /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of
     /// the set-up.
-    pub(crate) fn device_of(&self, id: &VolumeId) -> Result<Option<Device>> {
+    pub(crate) fn device_of(&self, id: &VolumeId) -> Result<Option<BlockDevice>> {
         Ok(self.mapping_of(id)?.map(|mapping| mapping.device))
     }
 
@@ -91,15 +91,15 @@ impl Rbd {
         &self,
         call: &Call,
         id: &VolumeId,
-        alone: bool,
+        published: PublishedBy,
         secrets: &Secrets,
     ) -> Result<()> {
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        match (alone, self.knows(&id.place)) {
-            (false, _) => Ok(()),
-            (true, true) => self.unpublish_here(call, id, secrets),
-            (true, false) => {
+        match (published, self.serves(&id.place)) {
+            (PublishedBy::Controller, _) => Ok(()),
+            (PublishedBy::Node, Served::Here) => self.unpublish_here(call, id, secrets),
+            (PublishedBy::Node, _) => {
                 let rest = "ControllerUnpublishVolume ends that where the cluster is set up";
                 log::warn!(
                     "volume {id} is detached; in its cluster, which is not set up here any more, it stays \

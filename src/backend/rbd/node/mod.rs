@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use log::warn;
 
-use crate::backend::Device;
+use crate::backend::BlockDevice;
 use crate::backend::ceph::Access;
 use crate::call::Call;
 use crate::clusters::Cluster;
@@ -123,7 +123,7 @@ pub struct MapOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Its device.
-    pub device: Device,
+    pub device: BlockDevice,
     by: MappedBy,
 }
 
@@ -135,12 +135,13 @@ enum MappedBy {
 
 impl Mapping {
     fn kernel(image: MappedImage) -> Self {
-        let device = Device { path: image.path(), read_only: image.read_only, sparse_file: None };
+        let device = BlockDevice { path: image.path(), read_only: image.read_only, sparse_file: None };
         Self { device, by: MappedBy::Kernel(image) }
     }
 
     fn nbd(connected: ConnectedDevice) -> Self {
-        let device = Device { path: connected.path(), read_only: connected.read_only, sparse_file: None };
+        let device =
+            BlockDevice { path: connected.path(), read_only: connected.read_only, sparse_file: None };
         Self { device, by: MappedBy::Nbd(connected) }
     }
 

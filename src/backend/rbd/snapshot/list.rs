@@ -4,7 +4,7 @@
 use crate::backend::rbd::locations::place_of;
 use crate::backend::rbd::tool::{Image, Snap, Spot};
 use crate::backend::rbd::{NAME, Rbd, names};
-use crate::backend::{Part, Snapshot, SnapshotFilter};
+use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::Result;
 use crate::ids::{SnapshotId, VolumeId};
@@ -30,28 +30,28 @@ impl Rbd {
         filter: &SnapshotFilter,
         after: &str,
         limit: usize,
-    ) -> Result<Part<Snapshot>> {
+    ) -> Result<Page<Snapshot>> {
         match filter {
             SnapshotFilter::All => self.all_snapshots(call, after, limit),
             SnapshotFilter::Of(volume) => Ok(page(self.snapshots_of(call, volume)?, after, limit)),
         }
     }
 
-    fn all_snapshots(&self, call: &Call, after: &str, limit: usize) -> Result<Part<Snapshot>> {
+    fn all_snapshots(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Snapshot>> {
         let mut seen = self.seen(call)?;
         seen.sort_by_cached_key(|it| it.id.to_string());
         let mut entries = Vec::new();
         let (mut looked, mut last) = (0, None);
         for it in seen.iter().filter(|it| it.id.to_string().as_str() > after) {
             if (limit != 0 && entries.len() == limit) || looked == IMAGES {
-                return Ok(Part { entries, next: last });
+                return Ok(Page { entries, next: last });
             }
             let known = self.shots.of(&it.id.source, &it.id.snapshot).is_some();
             looked += usize::from(!known);
             entries.extend(self.tell(call, it)?);
             last = Some(it.id.to_string());
         }
-        Ok(Part { entries, next: None })
+        Ok(Page { entries, next: None })
     }
 
     /// The snapshots of all pools.
@@ -145,12 +145,12 @@ fn ours(snaps: &[Snap]) -> impl Iterator<Item = (&str, &Snap)> {
 }
 
 /// The part of a sorted list that follows `after`.
-fn page(mut sorted: Vec<Snapshot>, after: &str, limit: usize) -> Part<Snapshot> {
+fn page(mut sorted: Vec<Snapshot>, after: &str, limit: usize) -> Page<Snapshot> {
     sorted.retain(|it| it.id.to_string().as_str() > after);
     if limit == 0 || sorted.len() <= limit {
-        return Part { entries: sorted, next: None };
+        return Page { entries: sorted, next: None };
     }
     sorted.truncate(limit);
     let next = sorted.last().map(|it| it.id.to_string());
-    Part { entries: sorted, next }
+    Page { entries: sorted, next }
 }

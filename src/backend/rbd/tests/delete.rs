@@ -2,7 +2,7 @@
 
 use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
-use crate::backend::{Backend, BeginWith, Deleted, Deletion, Origin};
+use crate::backend::{Begin, Deleted, Deletion, Origin};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, volume_object};
 use crate::secrets::Secrets;
@@ -10,22 +10,32 @@ use crate::secrets::Secrets;
 use super::*;
 
 pub(super) fn delete(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
-    delete_after(rbd, id, &|_| Ok(()))
+    delete_after(rbd, id, &|| Ok(()))
 }
 
-fn delete_after(rbd: &Rbd, id: &VolumeId, begin: BeginWith<'_>) -> Result<Deleted> {
-    rbd.delete(&call(), &Deletion { id, snapshots_may_outlive: true, secrets: &Secrets::default() }, begin)
+fn delete_after(rbd: &Rbd, id: &VolumeId, begin: Begin<'_>) -> Result<Deleted> {
+    delete_resolved(rbd, id, true, begin)
+}
+
+/// As the operations do it.
+fn delete_resolved(
+    rbd: &Rbd,
+    id: &VolumeId,
+    snapshots_may_outlive: bool,
+    begin: Begin<'_>,
+) -> Result<Deleted> {
+    let secrets = &Secrets::default();
+    let Some(id) = rbd.resolve(&call(), id, secrets)? else { return Ok(Deleted::Absent) };
+    rbd.delete(&call(), &Deletion { id: &id, snapshots_may_outlive, secrets }, begin)
 }
 
 /// Deletes a volume that snapshots may not outlive.
 pub(super) fn release(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
-    rbd.delete(&call(), &Deletion { id, snapshots_may_outlive: false, secrets: &Secrets::default() }, &|_| {
-        Ok(())
-    })
+    delete_resolved(rbd, id, false, &|| Ok(()))
 }
 
 pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<Deleted> {
-    rbd.delete_snapshot(&call(), id, &Secrets::default())
+    rbd.snapshots().delete(&call(), id, &Secrets::default())
 }
 
 /// A cluster with a controller and a volume of so many GiB.
@@ -49,7 +59,7 @@ fn takes_three_processes_and_a_repeat_one() {
     assert_eq!(words(&cluster), ["lock", "info", "remove"]);
     assert_eq!(cluster.dump(), "");
     cluster.forget_steps();
-    let begun = |_: &VolumeId| Err(Error::internal("nothing is begun"));
+    let begun = || Err(Error::internal("nothing is begun"));
     assert_eq!(delete_after(&rbd, &id, &begun).unwrap(), Deleted::Absent);
     assert_eq!(words(&cluster), ["info"]);
 }
@@ -66,22 +76,21 @@ fn an_absent_volume_is_deleted_and_leaves_no_object() {
 fn nothing_is_changed_if_it_may_not_begin() {
     let (cluster, rbd, id) = with_volume(1);
     let before = cluster.dump();
-    let refused = delete_after(&rbd, &id, &|_| Err(Error::precondition("used here"))).unwrap_err();
+    let refused = delete_after(&rbd, &id, &|| Err(Error::precondition("used here"))).unwrap_err();
     assert_eq!(refused.kind(), Kind::Precondition);
     assert_eq!((cluster.dump(), cluster.steps().len()), (before, 0));
 }
 
 #[test]
-fn an_id_without_incarnation_is_begun_with_it() {
+fn an_id_without_incarnation_is_resolved_first() {
     let (cluster, rbd, id) = with_volume(1);
-    let begun = parking_lot::Mutex::new(Vec::new());
     let bare = VolumeId { incarnation: None, ..id.clone() };
-    delete_after(&rbd, &bare, &|meant| {
-        begun.lock().push(meant.clone());
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(*begun.lock(), [id]);
+    let resolved = |id| rbd.resolve(&call(), id, &Secrets::default()).unwrap();
+    assert_eq!(resolved(&id), Some(id.clone()));
+    assert_eq!(words(&cluster), Vec::<String>::new(), "the incarnation is known");
+    assert_eq!(resolved(&bare), Some(id));
+    cluster.forget_steps();
+    delete(&rbd, &bare).unwrap();
     assert_eq!(words(&cluster), ["info", "lock", "info", "remove"]);
     assert_eq!(delete(&rbd, &bare).unwrap(), Deleted::Absent);
     assert_eq!(cluster.dump(), "");

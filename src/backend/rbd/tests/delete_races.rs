@@ -132,7 +132,7 @@ fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step:
     let (rbd, dump) = (controller(cluster, TWO), cluster.dump());
     let copy = create(&rbd, &wanted("copy", 0, Some(Origin::Snapshot(taken.clone()))));
     let copy = copy.unwrap_or_else(|error| panic!("step {step}: {error}\n{dump}")).id;
-    let source = rbd.find_snapshot(&call(), taken, &Secrets::default()).unwrap().unwrap().source;
+    let source = rbd.snapshots().find(&call(), taken, &Secrets::default()).unwrap().unwrap().source;
     assert_eq!((&source.object, &source.incarnation), (&id.object, &id.incarnation), "step {step}");
     delete(&rbd, &copy).unwrap();
     delete_snapshot(&rbd, taken).unwrap();

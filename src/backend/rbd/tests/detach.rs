@@ -2,15 +2,16 @@
 
 use super::publish::scene;
 use super::*;
+use crate::backend::PublishedBy;
 
 #[test]
 fn a_volume_of_a_forgotten_cluster_is_given_up() {
     let scene = scene();
     let place = Place { cluster: "forgotten".into(), ..scene.id.place.clone() };
     let id = VolumeId { place, ..scene.id.clone() };
-    for alone in [false, true] {
+    for published in [PublishedBy::Controller, PublishedBy::Node] {
         assert!(scene.rbd.attached(&id).unwrap().is_none());
-        scene.rbd.detach(&call(), &id, alone, &Secrets::default()).unwrap();
+        scene.rbd.detach(&call(), &id, published, &Secrets::default()).unwrap();
     }
     assert!(scene.methods().is_empty(), "there is nobody to be asked");
 }

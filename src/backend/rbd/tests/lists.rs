@@ -2,7 +2,7 @@
 
 use super::publish::refused;
 use super::*;
-use crate::backend::Part;
+use crate::backend::Page;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{NewImage, RbdTool, Room};
 use crate::error::Kind;
@@ -40,11 +40,11 @@ fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Vol
     create(rbd, &NewVolume { place, ..wanted(name, GIB, None) }).unwrap()
 }
 
-fn list(rbd: &Rbd, after: &str, limit: usize) -> Part<Volume> {
+fn list(rbd: &Rbd, after: &str, limit: usize) -> Page<Volume> {
     rbd.list(&call(), after, limit).unwrap()
 }
 
-fn ids(part: &Part<Volume>) -> Vec<String> {
+fn ids(part: &Page<Volume>) -> Vec<String> {
     part.entries.iter().map(|volume| volume.id.to_string()).collect()
 }
 

@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 use super::Rbd;
 use super::node::Mapper;
 use super::tool::fake::FakeCluster;
-use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::backend::{
+    Backend, NewSnapshot, NewVolume, NodeDriver, Origin, Publisher, Snapshot, Volume, Volumes,
+};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
@@ -124,5 +126,5 @@ pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {
-    rbd.create_snapshot(&call(), &request(source, name), &|| Ok(()))
+    rbd.snapshots().create(&call(), &request(source, name), &|| Ok(()))
 }

@@ -382,11 +382,11 @@ fn a_node_without_a_key_of_its_own_gives_back_with_a_requests_key() {
     rbd.publish_here(&call(), &it.id, &block(Mode::SingleNodeWriter), false, &brought()).unwrap();
     assert_eq!(given(&it.cluster), ["node7"]);
     refused(
-        rbd.detach(&call(), &it.id, true, &Secrets::default()),
+        rbd.detach(&call(), &it.id, crate::backend::PublishedBy::Node, &Secrets::default()),
         Kind::Unauthenticated,
         &["\"ceph\"", "userKey"],
     );
-    rbd.detach(&call(), &it.id, true, &brought()).unwrap();
+    rbd.detach(&call(), &it.id, crate::backend::PublishedBy::Node, &brought()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }
 

@@ -52,7 +52,7 @@ impl Scene {
 }
 
 fn drop_it(rbd: &Rbd, id: &SnapshotId) -> Result<Deleted> {
-    rbd.delete_snapshot(&call(), id, &Secrets::default())
+    rbd.snapshots().delete(&call(), id, &Secrets::default())
 }
 
 fn refused(outcome: Result<Snapshot>, kind: Kind, part: &str) {
@@ -69,10 +69,10 @@ fn a_snapshot_takes_four_processes_and_its_repeat_two() {
         Ok(())
     };
     let new = request(&scene.source, "snap");
-    let taken = scene.rbd.create_snapshot(&call(), &new, &begin).unwrap();
+    let taken = scene.rbd.snapshots().create(&call(), &new, &begin).unwrap();
     assert_eq!(scene.steps(), ["info", "lock", "take_snapshot", "snapshots"]);
     assert_eq!((taken.size, &taken.source), (GIB, &scene.source));
-    let again = scene.rbd.create_snapshot(&call(), &new, &begin).unwrap();
+    let again = scene.rbd.snapshots().create(&call(), &new, &begin).unwrap();
     assert_eq!(scene.steps(), ["info", "snapshots"]);
     assert_eq!((begun.get(), &again.id, again.created), (1, &taken.id, taken.created));
     let cold = snapshot(&controller(&scene.cluster, TWO), &scene.source, "snap").unwrap();
@@ -88,7 +88,7 @@ fn a_name_is_for_one_source_and_one_request() {
     for rbd in [&scene.rbd, &controller(&scene.cluster, TWO)] {
         refused(snapshot(rbd, &scene.other, "snap"), Kind::AlreadyExists, &scene.source.object);
         let twin = NewSnapshot { name: "twin".into(), ..request(&scene.source, "snap") };
-        refused(rbd.create_snapshot(&call(), &twin, &|| Ok(())), Kind::AlreadyExists, "twin");
+        refused(rbd.snapshots().create(&call(), &twin, &|| Ok(())), Kind::AlreadyExists, "twin");
     }
     assert_eq!(scene.cluster.dump(), before);
 }
@@ -143,7 +143,7 @@ fn what_is_deleted_leaves_neither_snapshot_nor_name() {
     assert_eq!(scene.cluster.dump(), before);
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
     assert_eq!(scene.cluster.dump(), before);
-    assert!(scene.rbd.find_snapshot(&call(), &id, &Secrets::default()).unwrap().is_none());
+    assert!(scene.rbd.snapshots().find(&call(), &id, &Secrets::default()).unwrap().is_none());
 }
 
 #[test]
@@ -175,12 +175,12 @@ fn a_held_image_keeps_its_snapshots_and_goes_with_the_last_one() {
     let [one, two] = ["one", "two"].map(|name| snapshot(&scene.rbd, &scene.source, name).unwrap());
     let held = scene.hold_source();
     let rbd = controller(&scene.cluster, TWO);
-    let found = rbd.find_snapshot(&call(), &one.id, &Secrets::default()).unwrap().unwrap();
+    let found = rbd.snapshots().find(&call(), &one.id, &Secrets::default()).unwrap().unwrap();
     assert_eq!((found.source, found.created, found.size), (scene.source.clone(), one.created, GIB));
-    let listed = rbd.list_snapshots(&call(), &SnapshotFilter::All, "", 0).unwrap();
+    let listed = rbd.snapshots().list(&call(), &SnapshotFilter::All, "", 0).unwrap();
     assert!(listed.entries.len() == 2 && listed.entries.iter().all(|it| it.source == scene.source));
     let of = SnapshotFilter::Of(scene.source.clone());
-    assert_eq!(rbd.list_snapshots(&call(), &of, "", 0).unwrap().entries.len(), 2);
+    assert_eq!(rbd.snapshots().list(&call(), &of, "", 0).unwrap().entries.len(), 2);
     drop_it(&rbd, &one.id).unwrap();
     assert!(scene.cluster.dump().contains(&held));
     drop_it(&rbd, &two.id).unwrap();
@@ -203,7 +203,7 @@ fn a_list_is_told_in_pages_that_stay_as_they_were() {
     scene.steps();
     let (mut told, mut after) = (Vec::new(), String::new());
     loop {
-        let part = rbd.list_snapshots(&call(), &SnapshotFilter::All, &after, 2).unwrap();
+        let part = rbd.snapshots().list(&call(), &SnapshotFilter::All, &after, 2).unwrap();
         told.extend(part.entries.iter().map(|it| it.id.to_string()));
         match part.next {
             Some(next) => after = next,
@@ -213,10 +213,10 @@ fn a_list_is_told_in_pages_that_stay_as_they_were() {
     assert_eq!(told, ids);
     let looks = scene.steps().into_iter().filter(|step| step == "snapshots").count();
     assert_eq!(looks, 2, "one for each image");
-    let page = rbd.list_snapshots(&call(), &SnapshotFilter::All, "", 0).unwrap();
+    let page = rbd.snapshots().list(&call(), &SnapshotFilter::All, "", 0).unwrap();
     assert_eq!((page.entries.len(), page.next), (6, None));
     assert_eq!(scene.steps(), ["list"]);
-    let of = |id: &VolumeId| rbd.list_snapshots(&call(), &SnapshotFilter::Of(id.clone()), "", 3).unwrap();
+    let of = |id: &VolumeId| rbd.snapshots().list(&call(), &SnapshotFilter::Of(id.clone()), "", 3).unwrap();
     assert_eq!((of(&scene.source).entries.len(), of(&scene.other).entries.len()), (3, 1));
     assert!(of(&scene.source).next.is_some());
     let by_hand = VolumeId { incarnation: None, ..scene.source.clone() };
