@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::backend::local::Local;
 use crate::backend::rbd::Rbd;
 use crate::backend::rbd::node::Mapper;
-use crate::backend::rbd::tool::cli::Cli;
+use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::{Backend, Backends};
 use crate::clusters::{Clusters, Source};
 use crate::config::{BackendName, Config, Services};
@@ -22,6 +22,7 @@ use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
 use crate::grpc::{Door, Service, v0_services, v1_services};
 use crate::ids;
+use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
@@ -267,21 +268,15 @@ fn backends(
         )?));
     }
     if config.wants(BackendName::Rbd).unwrap_or_else(|| clusters.are_set_up()) {
-        let tool = Arc::new(Cli::new(Arc::clone(processes) as _));
+        let tool = Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
-        let rbd = Arc::new(Rbd::new(
-            Arc::clone(clusters),
-            tool,
-            mapper,
-            &config.node_id,
-            &tag,
-            config.tool_timeout,
-        ));
+        let jobs = Arc::new(JobQueue::default());
         if config.services.controller {
-            rbd.start_background();
+            jobs.start();
         }
-        backends.push(rbd);
+        let identity = (config.node_id.as_str(), tag.as_str());
+        backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, identity, jobs)));
     }
     Ok(Backends::new(backends))
 }

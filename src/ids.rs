@@ -197,7 +197,12 @@ fn within_limit(text: &str) -> Option<&str> {
 }
 
 fn is_digits(text: &str) -> bool {
-    text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == 16 && is_hex(text)
+}
+
+/// Whether text is hexadecimal digits, as we write them, at least one.
+pub(crate) fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_plain(byte: u8) -> bool {

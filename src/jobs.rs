@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Before a job that failed is tried again.
 pub const RETRY: Duration = Duration::from_secs(60);
@@ -65,6 +65,8 @@ struct Job {
     /// For people, and what tells one job from another.
     name: String,
     work: Work,
+    /// The call that it waits in ([`Call::wait`]), so that it knows since when.
+    waits_in: Option<Call>,
 }
 
 impl std::fmt::Debug for JobQueue {
@@ -99,7 +101,8 @@ impl JobQueue {
         pause: Duration,
         work: impl FnMut(&Call) -> Result<Requeue> + Send + 'static,
     ) {
-        let job = Job { due: Instant::now() + pause, name: name.into(), work: Box::new(work) };
+        let job =
+            Job { due: Instant::now() + pause, name: name.into(), work: Box::new(work), waits_in: None };
         let mut state = self.0.state.lock();
         let jobs = &mut state.lanes.entry(lane.to_string()).or_default().jobs;
         if jobs.iter().any(|other| other.name == job.name) {
@@ -153,20 +156,32 @@ impl Shared {
 
     /// Does a job once. A failure of any kind ends no thread.
     fn perform(&self, job: &mut Job) -> Requeue {
-        let stopped = Arc::clone(&self.stopped);
-        let call = Call::new("job", move || stopped.load(Ordering::Relaxed));
-        call.about(&job.name);
+        let call = job.waits_in.take().unwrap_or_else(|| self.call(&job.name));
         match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
             Ok(Ok(requeue)) => requeue,
-            Ok(Err(error)) => {
-                log::warn!("{}: {error}; it is tried again in {} s", job.name, RETRY.as_secs());
-                Requeue::After(RETRY)
-            }
+            Ok(Err(error)) => Self::failed(job, call, &error),
             Err(_) => {
                 log::error!("{}: cephlet has a defect, see above; it is left undone", job.name);
                 Requeue::Never
             }
         }
+    }
+
+    /// When a job is tried again that failed, or only waits.
+    fn failed(job: &mut Job, call: Call, error: &Error) -> Requeue {
+        if let Some(pause) = error.pause() {
+            job.waits_in = Some(call);
+            return Requeue::After(pause);
+        }
+        log::warn!("{}: {error}; it is tried again in {} s", job.name, RETRY.as_secs());
+        Requeue::After(RETRY)
+    }
+
+    fn call(&self, job: &str) -> Call {
+        let stopped = Arc::clone(&self.stopped);
+        let call = Call::new("job", move || stopped.load(Ordering::Relaxed));
+        call.about(job);
+        call
     }
 
     /// The next job of a lane, once it is due; None at the end, or when the lane is empty and gone.
@@ -248,7 +263,6 @@ impl JobQueue {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::error::Error;
     use std::sync::mpsc;
 
     const NOW: Duration = Duration::ZERO;
@@ -342,6 +356,19 @@ mod tests {
         queue.work_off(NOW);
         let waiting = queue.waiting();
         assert!(waiting.len() == 1 && waiting[0].1 > RETRY / 2, "{waiting:?}");
+    }
+
+    #[test]
+    fn a_job_that_waits_knows_since_when() {
+        let queue = JobQueue::default();
+        let (done, all) = mpsc::channel();
+        queue.add("a", "wait", NOW, move |call| {
+            call.wait("the end", Duration::from_millis(20), Duration::from_millis(1))?;
+            done.send(()).unwrap();
+            Ok(Requeue::Never)
+        });
+        queue.start();
+        all.recv_timeout(SOON).unwrap();
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! What every backend on Ceph shares: who asks which cluster, and how a Ceph tool is run and its failure
 //! understood.
 
+pub(crate) mod cache;
 mod failure;
+pub(crate) mod health;
+pub(crate) mod locations;
+pub(crate) mod placement;
 
 use std::sync::Arc;
 
 pub use failure::{Failure, Reason};
+pub use placement::PoolRef;
 
 use crate::call::Call;
 use crate::clusters::{Cluster, Credentials};
@@ -79,6 +84,30 @@ impl Access {
     pub fn run(&self, runner: &dyn Runner, call: &Call, cmd: &Cmd) -> Result<Output, Failure> {
         runner.run(call, cmd).map_err(|error| Failure::new(self, error))
     }
+}
+
+/// What can still be written to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Bytes, copies taken off, quota included.
+    pub available: u64,
+    /// The pool takes no more writes.
+    pub full: bool,
+}
+
+/// What is asked of a cluster that is about no volume.
+pub trait ClusterTool: Send + Sync {
+    /// The pools that are for this kind of volumes, by name.
+    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+
+    /// The namespaces of a pool, without the default one; the namespace of `at` does not matter.
+    fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
+
+    /// The free space in the pool `pool`, which may be another than that of `at`.
+    fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace>;
+
+    /// Addresses of clients that the cluster has shut out.
+    fn blocklist(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
 }
 
 #[cfg(test)]

@@ -8,20 +8,22 @@
 //! | how it was asked for | `cephlet.request` in the image's metadata |
 //! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
 //! | the name of a snapshot | a lock on the object `cephlet.snap.<16 hex>`, whose cookie is the source's id |
-//! | to which nodes a volume is given | locks on the image's header: cookie = node |
+//! | to which nodes a volume is published | locks on the image's header: cookie = node |
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
+//!
+//! [`names`] has the names, `image`, `snapshot` and `publish` the operations, `node` the devices, `jobs` what is
+//! done beside the calls, [`tool`] what is asked of a cluster. They share a `context`, and nothing else.
 
+mod context;
 mod image;
 mod jobs;
-mod lanes;
-mod locations;
 mod names;
 pub mod node;
 mod parameters;
-mod placement;
 mod publish;
 mod snapshot;
+mod timing;
 pub mod tool;
 
 #[cfg(test)]
@@ -30,113 +32,72 @@ pub(crate) mod tests;
 pub use self::parameters::{LIMITS, PARAMETERS};
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use self::image::gone::Gone;
-use self::image::inspect::Recent;
-use self::image::records::Records;
-use self::image::temporaries::InProgress;
-use self::jobs::Chores;
-use self::jobs::flatten::Depths;
-use self::jobs::preempt::Flattenings;
-use self::locations::Pools;
+use self::context::{Context, Identity, Memory};
+use self::jobs::{Jobs, run, sweep};
+use self::names::NAME;
 use self::node::Mapper;
-use self::snapshot::Shots;
+use self::node::attach::Node;
+use self::parameters::Settings;
+use self::timing::Timing;
 use self::tool::RbdTool;
-use super::{
-    Attachment, Backend, Begin, Capacity, Condition, Deleted, Deletion, NewSnapshot, NewVolume, NodeContext,
-    NodeDriver, Page, PlacementRequest, Publication, PublishedBy, Publisher, Served, Service, Snapshot,
-    SnapshotFilter, Snapshots, Traits, Unpublished, Volume, Volumes,
-};
+use super::{Backend, NodeDriver, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes};
 use crate::backend::parameters::check_file_system;
-use crate::call::Call;
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map, SizeRange};
+use crate::csi::{Access, Capability, Map};
 use crate::error::{Error, Result};
-use crate::ids::{Place, SnapshotId, VolumeId};
-use crate::secrets::Secrets;
-
-/// The first field of IDs.
-const NAME: &str = "rbd";
-/// What ending a command takes that has used up its time.
-const KILL: Duration = Duration::from_secs(5);
-/// Far longer than a snapshot takes once its name is claimed.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::ids::Place;
+use crate::jobs::JobQueue;
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
-    clusters: Arc<Clusters>,
-    tool: Arc<dyn RbdTool>,
-    mapper: Mapper,
-    node: String,
-    /// Tells the temporary images of this controller from those of others: the same after a restart, whatever
-    /// was lost.
-    tag: String,
-    records: Records,
-    pools: Pools,
-    recent: Recent,
-    gone: Gone,
-    temporaries: InProgress,
-    chores: Arc<Chores>,
-    shots: Shots,
-    depths: Depths,
-    flattenings: Flattenings,
-    /// How long another controller's claim to a name is watched before it counts as dead.
-    patience: Duration,
-    /// What a command may take, and may wait for its turn: CEPHLET_TOOL_TIMEOUT.
-    tool_timeout: Duration,
+    context: Arc<Context>,
+    node: Node,
 }
 
 impl std::fmt::Debug for Rbd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rbd").field("clusters", &self.clusters).finish_non_exhaustive()
+        f.debug_struct("Rbd").field("clusters", &self.context.clusters).finish_non_exhaustive()
     }
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node `node`. `tag` is 8 hexadecimal digits
-    /// that no other controller of these clusters has, and that this one has again after a restart. No
-    /// command of `tool` takes longer than `tool_timeout`, nor waits for longer before.
+    /// The volumes of `clusters`, reached through `tool`, for the node `node`; what is done beside the calls is
+    /// done by `jobs`. `tag` is 8 hexadecimal digits that no other controller of these clusters has, and that
+    /// this one has again after a restart.
     pub fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
-        node: &str,
-        tag: &str,
-        tool_timeout: Duration,
+        (node, tag): (&str, &str),
+        jobs: Arc<JobQueue>,
     ) -> Self {
-        Self {
+        let identity = Identity { node: node.to_string(), tag: tag.to_string() };
+        Self::with_timing(clusters, tool, mapper, (identity, Timing::default()), jobs)
+    }
+
+    fn with_timing(
+        clusters: Arc<Clusters>,
+        tool: Arc<dyn RbdTool>,
+        mapper: Mapper,
+        (identity, timing): (Identity, Timing),
+        queue: Arc<JobQueue>,
+    ) -> Self {
+        let context = Arc::new(Context {
             clusters,
             tool,
-            mapper,
-            node: node.to_string(),
-            tag: tag.to_string(),
-            records: Records::default(),
-            pools: Pools::default(),
-            recent: Recent::default(),
-            gone: Gone::default(),
-            temporaries: InProgress::default(),
-            chores: Arc::default(),
-            shots: Shots::default(),
-            depths: Depths::default(),
-            flattenings: Flattenings::default(),
-            patience: PATIENCE,
-            tool_timeout,
-        }
-    }
-}
-
-impl Rbd {
-    /// From asking for a command that changes something to its end: it waits for its turn, and then runs, for
-    /// CEPHLET_TOOL_TIMEOUT each at most.
-    fn longest_command(&self) -> Duration {
-        2 * self.tool_timeout + KILL
-    }
-}
-
-impl Rbd {
-    fn ready(&self) -> Result<()> {
-        self.clusters.trouble().map_or(Ok(()), |why| Err(Error::precondition(why)))
+            identity,
+            timing,
+            memory: Memory::default(),
+            jobs: Jobs::new(queue),
+            in_progress: Default::default(),
+            flattens: Default::default(),
+        });
+        // The queue must not keep what it works for.
+        let weak = Arc::downgrade(&context);
+        context.jobs.run_by(move |call, job| run::run_for(&weak, call, job));
+        let node = Node::new(Arc::clone(&context), mapper);
+        Self { context, node }
     }
 }
 
@@ -151,11 +112,13 @@ impl Backend for Rbd {
     }
 
     fn health(&self, service: Service) -> Result<()> {
-        self.ready()?;
+        if let Some(why) = self.context.clusters.trouble() {
+            return Err(Error::precondition(why));
+        }
         match service {
             Service::Any => Ok(()),
-            Service::Controller => self.tool.usable(),
-            Service::Node => self.mapper.usable(),
+            Service::Controller => self.context.tool.usable(),
+            Service::Node => self.node.usable(),
         }
     }
 
@@ -164,14 +127,12 @@ impl Backend for Rbd {
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Place> {
-        self.place_for(request.parameters, request.mutable_parameters)
+        let settings = Settings::parse(request.parameters, request.mutable_parameters)?;
+        settings.place(&self.context.clusters)
     }
 
     fn serves(&self, place: &Place) -> Served {
-        match self.clusters.find(&place.cluster) {
-            Ok(None) => Served::Nowhere,
-            Ok(Some(_)) | Err(_) => Served::Here,
-        }
+        self.context.serves(place)
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {
@@ -190,129 +151,23 @@ impl Backend for Rbd {
     }
 
     fn recover(&self) -> Result<()> {
-        self.sweep();
+        sweep::sweep_later(&self.context);
         Ok(())
     }
 
     fn volumes(&self) -> &dyn Volumes {
-        self
+        &*self.context
     }
 
     fn snapshots(&self) -> &dyn Snapshots {
-        self
+        &*self.context
     }
 
     fn publisher(&self) -> &dyn Publisher {
-        self
+        &*self.context
     }
 
     fn node(&self) -> &dyn NodeDriver {
-        self
-    }
-}
-
-impl Volumes for Rbd {
-    fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
-        self.resolve_volume(call, id, secrets)
-    }
-
-    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
-        self.create_volume(call, new, begin)
-    }
-
-    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
-        self.delete_volume(call, deletion, begin)
-    }
-
-    fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        self.find_volume(call, id, secrets)
-    }
-
-    fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        self.inspect_volume(call, id, secrets)
-    }
-
-    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
-        self.list_volumes(call, after, limit)
-    }
-
-    fn capacity(&self, call: &Call, parameters: &Map) -> Result<Capacity> {
-        self.room_for(call, parameters)
-    }
-
-    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
-        self.expand_volume(call, id, size, secrets)
-    }
-
-    fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
-        self.modify_volume(call, id, parameters, secrets)
-    }
-}
-
-impl Snapshots for Rbd {
-    fn create(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
-        self.take_snapshot(call, new, begin)
-    }
-
-    fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-        self.drop_snapshot(call, id, secrets)
-    }
-
-    fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
-        self.look_up_snapshot(call, id, secrets)
-    }
-
-    fn list(
-        &self,
-        call: &Call,
-        filter: &SnapshotFilter,
-        after: &str,
-        limit: usize,
-    ) -> Result<Page<Snapshot>> {
-        self.snapshots_after(call, filter, after, limit)
-    }
-}
-
-impl Publisher for Rbd {
-    fn publish(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        publication: &Publication,
-        secrets: &Secrets,
-    ) -> Result<Map> {
-        self.publish_volume(call, id, publication, secrets)
-    }
-
-    fn unpublish(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        node: Option<&str>,
-        secrets: &Secrets,
-    ) -> Result<Unpublished> {
-        self.unpublish_volume(call, id, node, secrets)
-    }
-}
-
-impl NodeDriver for Rbd {
-    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment> {
-        self.attach_volume(call, id, context).map(Attachment::Block)
-    }
-
-    fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
-        Ok(self.device_of(id)?.map(Attachment::Block))
-    }
-
-    fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
-        self.detach_volume(call, id, published, secrets)
-    }
-
-    fn grow(&self, call: &Call, id: &VolumeId, _attachment: &Attachment, least: u64) -> Result<()> {
-        self.refresh_device(call, id, least)
-    }
-
-    fn condition(&self, id: &VolumeId) -> Result<Condition> {
-        self.condition_of_device(id)
+        &self.node
     }
 }

@@ -1,26 +1,92 @@
-//! How images and snapshots are called that are not volumes.
+//! Every name that cephlet gives in a cluster, and how it is recognised. None of them may ever change: images
+//! of these names exist.
+//!
+//! | name | of what |
+//! |---|---|
+//! | `csi-vol-<32 digits>` | the image of a volume (made in [`ids`](crate::ids)) |
+//! | `csi-tmp-<32 digits>-<tag>` | a copy that the controller with this tag is making |
+//! | `csi-held-<image id>` | a deleted volume, retained for its snapshots |
+//! | `csi-snap-<16 digits>` | a snapshot that was asked for |
+//! | `csi-copy-<32 digits>-<tag>` | a transient snapshot, from which a volume is cloned |
 
 use crate::error::{Error, Result};
+use crate::ids::{VolumeId, is_hex};
 
-/// Copies that are being made: `csi-tmp-<digits of the volume>-<tag of the controller>`.
-pub(crate) const TEMPORARY: &str = "csi-tmp-";
-/// Deleted volumes whose snapshots live on: `csi-held-<image id>`.
-pub(crate) const HELD: &str = "csi-held-";
-/// Snapshots that were asked for: `csi-snap-<16 digits>`.
-pub(crate) const SNAPSHOT: &str = "csi-snap-";
-/// Snapshots that a volume is cloned from: `csi-copy-<digits of the new volume>-<tag of the controller>`.
-pub(crate) const COPY: &str = "csi-copy-";
+/// The first field of IDs.
+pub(crate) const NAME: &str = "rbd";
+
+const VOLUME: &str = "csi-vol-";
+const TEMPORARY: &str = "csi-tmp-";
+const RETAINED: &str = "csi-held-";
+const SNAPSHOT: &str = "csi-snap-";
+const TRANSIENT: &str = "csi-copy-";
+
+/// The key in an image's metadata of its creation record. Keys without a leading dot are mirrored by
+/// rbd-mirror.
+pub(crate) const RECORD_KEY: &str = "cephlet.request";
+/// The key of the name that the image of a deleted volume had as one.
+pub(crate) const OBJECT_KEY: &str = "cephlet.object";
+/// How metadata keys begin that limit an image.
+pub(crate) const LIMIT_KEY: &str = "conf_rbd_qos_";
+
+/// What follows `prefix`, if that is so many hexadecimal digits.
+fn digits_after<'a>(name: &'a str, prefix: &str, count: usize) -> Option<&'a str> {
+    name.strip_prefix(prefix).filter(|digits| is_hex(digits) && digits.len() == count)
+}
+
+/// The controller's tag in `<prefix><32 digits>-<8 digits>`.
+fn tag_after<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    let (volume, tag) = name.rsplit_once('-')?;
+    digits_after(volume, prefix, 32)?;
+    digits_after(tag, "", 8)
+}
+
+/// Whether an image of this name is a volume that cephlet made.
+pub(crate) fn is_volume(name: &str) -> bool {
+    digits_after(name, VOLUME, 32).is_some()
+}
 
 /// What a copy is called while `tag`'s controller makes it.
 pub(crate) fn temporary(object: &str, tag: &str) -> String {
-    format!("{TEMPORARY}{}-{tag}", digits(object))
+    format!("{TEMPORARY}{}-{tag}", last_digits(object))
 }
 
-/// What the snapshot is called from which `tag`'s controller copies a volume to `object`. With the tag none
-/// takes away what another controller is cloning from: one that is there already is left over from an attempt
-/// of our own.
-pub(crate) fn passing(object: &str, tag: &str) -> String {
-    format!("{COPY}{}-{tag}", digits(object))
+/// The tag of the controller that makes the copy of this name.
+pub(crate) fn tag_of_temporary(name: &str) -> Option<&str> {
+    tag_after(name, TEMPORARY)
+}
+
+/// The name of the deleted volume with the image id `image`, as long as its snapshots live.
+pub(crate) fn retained(image: &str) -> String {
+    format!("{RETAINED}{image}")
+}
+
+/// The image id in the name of a deleted volume that is retained for its snapshots.
+pub(crate) fn id_of_retained(name: &str) -> Option<&str> {
+    name.strip_prefix(RETAINED).filter(|id| is_hex(id))
+}
+
+/// Whether an image of this name was made by cephlet: only such images are removed without having been asked
+/// for by name.
+pub(crate) fn is_ours(name: &str) -> bool {
+    is_volume(name) || tag_of_temporary(name).is_some() || id_of_retained(name).is_some()
+}
+
+/// Whether an image of this name is for cephlet's own use, and no volume to anybody, though an ID can be
+/// written for it.
+pub(crate) fn is_internal(name: &str) -> bool {
+    name.starts_with(TEMPORARY) || name.starts_with(RETAINED)
+}
+
+/// Refuses as a volume what is none.
+pub(crate) fn refuse_internal(id: &VolumeId) -> Result<()> {
+    if is_internal(&id.object) {
+        return Err(Error::not_found(format!(
+            "image {:?} is no volume, it is for cephlet's own use: name a volume",
+            id.object
+        )));
+    }
+    Ok(())
 }
 
 /// The snapshot with these digits.
@@ -30,22 +96,77 @@ pub(crate) fn snapshot(digits: &str) -> String {
 
 /// The digits of a snapshot that was asked for; None for others, even where they are called alike.
 pub(crate) fn snapshot_digits(name: &str) -> Option<&str> {
-    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    name.strip_prefix(SNAPSHOT).filter(|digits| digits.len() == 16 && digits.bytes().all(is_digit))
+    digits_after(name, SNAPSHOT, 16)
+}
+
+/// What the snapshot is called from which `tag`'s controller copies a volume to `object`. With the tag none
+/// takes away what another controller is cloning from: one that is there already is left over from an attempt
+/// of our own.
+pub(crate) fn transient(object: &str, tag: &str) -> String {
+    format!("{TRANSIENT}{}-{tag}", last_digits(object))
+}
+
+/// Whether a snapshot of this name was taken for a copy only.
+pub(crate) fn is_transient(snapshot: &str) -> bool {
+    snapshot.starts_with(TRANSIENT)
+}
+
+/// The name of the copy that `tag`'s controller makes from this snapshot, if it does.
+pub(crate) fn temporary_from(transient: &str, tag: &str) -> Option<String> {
+    let maker = tag_after(transient, TRANSIENT)?;
+    (maker == tag).then(|| transient.replacen(TRANSIENT, TEMPORARY, 1))
 }
 
 /// The digits of a volume's name.
-fn digits(object: &str) -> &str {
+fn last_digits(object: &str) -> &str {
     object.rsplit('-').next().unwrap_or(object)
 }
 
-/// Refuses as a volume what is none, though an ID may be written for it: a copy that is being made, a volume
-/// that was deleted.
-pub(crate) fn refuse_internal(name: &str) -> Result<()> {
-    if name.starts_with(TEMPORARY) || name.starts_with(HELD) {
-        return Err(Error::not_found(format!(
-            "image {name:?} is no volume, it is for cephlet's own use: name a volume"
-        )));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGITS: &str = "0123456789abcdef0123456789abcdef";
+    const TAG: &str = "00c0ffee";
+
+    #[test]
+    fn only_names_that_cephlet_gives_are_ours() {
+        let volume = format!("csi-vol-{DIGITS}");
+        assert!(is_ours(&volume) && is_ours(&temporary(&volume, TAG)) && is_ours("csi-held-10ab"));
+        for other in [
+            "web",
+            "csi-vol-1",
+            "csi-held-",
+            "csi-held-web",
+            "csi-tmp-x-00c0ffee",
+            &format!("csi-tmp-{DIGITS}"),
+        ] {
+            assert!(!is_ours(other), "{other}");
+        }
+        assert_eq!(id_of_retained(&retained("10ab")), Some("10ab"));
     }
-    Ok(())
+
+    #[test]
+    fn a_copy_and_its_snapshot_tell_who_makes_it() {
+        let volume = format!("csi-vol-{DIGITS}");
+        let (copy, source) = (temporary(&volume, TAG), transient(&volume, TAG));
+        assert_eq!(
+            (copy.as_str(), source.as_str()),
+            (
+                "csi-tmp-0123456789abcdef0123456789abcdef-00c0ffee",
+                "csi-copy-0123456789abcdef0123456789abcdef-00c0ffee"
+            )
+        );
+        assert_eq!(tag_of_temporary(&copy), Some(TAG));
+        assert_eq!(temporary_from(&source, TAG), Some(copy));
+        assert_eq!(temporary_from(&source, "0000aaaa"), None);
+        assert_eq!(temporary_from("csi-copy-by-hand", TAG), None);
+    }
+
+    #[test]
+    fn snapshots_that_are_only_called_alike_are_not_ours() {
+        assert_eq!(snapshot_digits(&snapshot("0123456789abcdef")), Some("0123456789abcdef"));
+        assert_eq!(snapshot_digits("csi-snap-0123456789ABCDEF"), None);
+        assert_eq!(snapshot_digits("csi-snap-1"), None);
+    }
 }

@@ -3,11 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use super::node::Mounter;
-use super::tool::Layout;
+use crate::backend::ceph::placement::{self, Asked};
 use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
+use crate::backend::rbd::names::NAME;
+use crate::backend::rbd::node::Mounter;
+use crate::backend::rbd::tool::Layout;
+use crate::clusters::Clusters;
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
+use crate::ids::{Place, VolumeId};
 
 /// The parameters of a volume.
 pub const PARAMETERS: [&str; 12] = [
@@ -24,6 +28,9 @@ pub const PARAMETERS: [&str; 12] = [
     "mapOptions",
     FS_TYPE,
 ];
+
+/// The pool that the rbd tool takes when none is named.
+const USUAL_POOL: &str = "rbd";
 
 /// Features that rbd can be asked for when an image is made.
 const FEATURES: [&str; 6] =
@@ -89,6 +96,21 @@ impl Settings {
             key => return Err(unknown("parameter", key, "RBD", &PARAMETERS)),
         }
         Ok(())
+    }
+
+    /// Where a volume with these parameters would live.
+    pub fn place(&self, clusters: &Clusters) -> Result<Place> {
+        let asked = Asked {
+            cluster: self.cluster.as_deref(),
+            pool: self.pool.as_deref(),
+            namespace: &self.namespace,
+            usual_pool: USUAL_POOL,
+        };
+        let place = placement::choose(clusters, NAME, &asked)?;
+        // The longest ID there can be: names have 40 characters, ids up to 20.
+        let (object, incarnation) = ("x".repeat(40), Some("x".repeat(20)));
+        VolumeId { place: place.clone(), object, incarnation }.fits()?;
+        Ok(place)
     }
 
     /// The file system a new volume is for: as its parameters say, else as it will be used.

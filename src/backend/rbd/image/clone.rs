@@ -6,369 +6,296 @@
 //! removed and made again, and the one that was made must say itself that it reads from the snapshot it was
 //! cloned from.
 //!
-//! 1. where the source is (its id stays, its name may have changed)
-//! 2. of a volume: a snapshot for this copy only
+//! 1. where the source is (its id stays, its name may have changed): [`clone_source`](super::clone_source)
+//! 2. of a volume: a transient snapshot, for this copy only
 //! 3. clone
 //! 4. of a volume: remove that snapshot; it lives on in the source's trash as long as something reads from it
-//! 5. what the clone has taken over from its source: its file system is kept, its limits are not
+//! 5. what the clone has inherited from its source: its file system is kept, its limits are not
 //! 6. the creation record, limits
 //! 7. does it read from the source? size
-//! 8. rename; whoever finds the name taken drops his copy and answers from the other one
+//! 8. rename; if the name is taken by now, the copy is dropped and the answer is the image that has it
 
 use std::collections::BTreeMap;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::backend::rbd::image::create::{ATTEMPTS, Wanted, size_of_new};
-use crate::backend::rbd::image::record::{KEY, Record};
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
+use crate::backend::rbd::image::find::find_taken;
+use crate::backend::rbd::image::record::Record;
+use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::rename::{ensure_renamed, find_by_name, remove_copy};
+use crate::backend::rbd::image::size::size_of_copy;
+use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
+use crate::backend::rbd::jobs::{FlattenCandidate, Job};
+use crate::backend::rbd::names::{self, LIMIT_KEY, RECORD_KEY};
 use crate::backend::rbd::parameters::setting;
-use crate::backend::rbd::tool::{Changed, Image, Info, Made, NewClone, Removed, Renamed, Spot};
-use crate::backend::rbd::{Rbd, names};
+use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed, Renamed};
 use crate::backend::{Begin, Origin};
-use crate::call::Call;
-use crate::csi::SizeRange;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{SnapshotId, VolumeId};
 
-/// How metadata keys begin that limit an image.
-const LIMIT: &str = "conf_rbd_qos_";
-/// A client that was killed counts as a watcher for up to 30 s.
-pub(crate) const DEAD_CLIENT: Duration = Duration::from_secs(35);
-/// Between two attempts to remove an image that such a client watches.
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// What is cloned.
-struct Original {
-    spot: Spot,
-    /// The image's name, as far as is known.
-    image: String,
-    /// Its id.
-    id: String,
-    snapshot: String,
-    /// The snapshot is taken for this copy only.
-    passing: bool,
-    /// The name was remembered, not asked for.
-    guessed: bool,
-}
+/// How often a step is taken again that others disturb.
+const ATTEMPTS: usize = 4;
 
 /// How an attempt ended.
 enum Outcome {
-    Made(Box<Info>),
+    Made(Box<ImageInfo>),
     /// Image or snapshot are not there under the names they had.
     NoSource,
     /// Somebody else came in between.
     Disturbed,
 }
 
-impl Rbd {
-    /// Makes the volume as a copy of `origin`, or finds the one that the same request made.
-    pub(crate) fn make_copy(
-        &self,
-        call: &Call,
-        wanted: &Wanted<'_>,
-        origin: &Origin,
-        begin: Begin<'_>,
-    ) -> Result<Info> {
-        if let Some(info) = self.look_if_known(call, wanted)? {
-            return self.same_volume(call, wanted, info);
+/// Whether there was something to clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cloned {
+    Done,
+    NoSource,
+}
+
+/// Makes the volume as a copy of `origin`, or finds the one that the same request made.
+pub(crate) fn create_copy(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    origin: &Origin,
+    begin: Begin<'_>,
+) -> Result<ImageInfo> {
+    if let Some(info) = find_if_known(pool, spec)? {
+        return answer_from(pool, spec, info);
+    }
+    let refused = match copy(pool, spec, origin, begin) {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::OutOfRange) => error,
+        outcome => return outcome,
+    };
+    // The source may be deleted or grown since this request was first answered.
+    match find_by_name(pool, &spec.new.object)? {
+        Some(info) => answer_from(pool, spec, info),
+        None => Err(refused),
+    }
+}
+
+fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin, begin: Begin<'_>) -> Result<ImageInfo> {
+    let mut missed: Option<String> = None;
+    for attempt in 0..ATTEMPTS {
+        let source = find_source(pool, spec, origin, attempt == 0)?;
+        let is_certain = !source.is_transient && !source.is_cached_name;
+        if is_certain && missed.as_ref() == Some(&source.image) {
+            return Err(no_source(origin));
         }
-        let refused = match self.copy(call, wanted, origin, begin) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::OutOfRange) => error,
-            outcome => return outcome,
-        };
-        // The source may be deleted or grown since this request was first answered.
-        match self.named(call, &wanted.spot, &wanted.new.object)? {
-            Some(info) => self.same_volume(call, wanted, info),
-            None => Err(refused),
+        if attempt == 0 {
+            begin()?;
+        }
+        match try_copy(pool, spec, &source)? {
+            Outcome::Made(info) => return Ok(*info),
+            Outcome::NoSource => missed = Some(source.image),
+            Outcome::Disturbed => missed = None,
         }
     }
+    Err(Error::unavailable("its source or the volume itself is changed by others at this moment: try again"))
+}
 
-    fn copy(&self, call: &Call, wanted: &Wanted<'_>, origin: &Origin, begin: Begin<'_>) -> Result<Info> {
-        let spot = self.spot_of_source(wanted, origin)?;
-        let mut missed: Option<String> = None;
-        for attempt in 0..ATTEMPTS {
-            let original = self.original(call, &spot, wanted, origin, attempt == 0)?;
-            if !original.passing && !original.guessed && missed.as_ref() == Some(&original.image) {
-                return Err(no_source(origin));
-            }
-            if attempt == 0 {
-                begin()?;
-            }
-            match self.attempt(call, wanted, &original)? {
-                Outcome::Made(info) => return Ok(*info),
-                Outcome::NoSource => missed = Some(original.image),
-                Outcome::Disturbed => missed = None,
-            }
-        }
-        Err(Error::unavailable(
-            "its source or the volume itself is changed by others at this moment: try again",
-        ))
+fn try_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, source: &CloneSource) -> Result<Outcome> {
+    let temporary = names::temporary(&spec.new.object, pool.tag());
+    let Some(_working) = pool.context.in_progress.try_begin(&temporary) else {
+        let what = format!("the removal of {temporary}, which an earlier attempt left");
+        pool.call.wait(what, pool.context.tool.longest_change(), pool.timing().poll)?;
+        return Err(Error::unavailable(format!("image {temporary} is still being removed: try again")));
+    };
+    if pool.call.has_waited() {
+        // Most likely for this one to be closed: nothing else is begun before.
+        remove_temporary(pool, &temporary)?;
     }
-
-    fn spot_of_source(&self, wanted: &Wanted<'_>, origin: &Origin) -> Result<Spot> {
-        let place = match origin {
-            Origin::Snapshot(id) => &id.place,
-            Origin::Volume(id) => &id.place,
-        };
-        if place.backend != wanted.new.place.backend || place.cluster != wanted.new.place.cluster {
-            return Err(Error::invalid(format!(
-                "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its \
-                 source's cluster",
-                place.cluster, place.backend, wanted.new.place.cluster
-            )));
-        }
-        self.spot(place, &wanted.new.secrets)
+    let outcome = match clone_source(pool, spec, source, &temporary) {
+        Ok(Cloned::Done) => complete(pool, spec, source, &temporary),
+        Ok(Cloned::NoSource) => return Ok(Outcome::NoSource),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &outcome {
+        clean_up(pool, &temporary, error);
     }
+    outcome
+}
 
-    fn original(
-        &self,
-        call: &Call,
-        spot: &Spot,
-        wanted: &Wanted<'_>,
-        origin: &Origin,
-        may_guess: bool,
-    ) -> Result<Original> {
-        match origin {
-            Origin::Snapshot(id) => self.original_snapshot(call, spot, id, may_guess),
-            Origin::Volume(id) => self.original_volume(call, spot, id, &wanted.new.object),
-        }
+/// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may find
+/// the volume made, and never look for what is left of an earlier attempt.
+fn clean_up(pool: &Pool<'_>, temporary: &str, error: &Error) {
+    let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable | Kind::Waiting);
+    let removed = if answers { remove_copy(pool, temporary) } else { Ok(Removed::Watched) };
+    if matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
+        return;
     }
-
-    /// A remembered name saves a question: were it out of date, the clone would tell by its parent.
-    fn original_snapshot(
-        &self,
-        call: &Call,
-        spot: &Spot,
-        id: &SnapshotId,
-        may_guess: bool,
-    ) -> Result<Original> {
-        let remembered = if may_guess { self.records.name_of(&id.place, &id.source) } else { None };
-        let guessed = remembered.is_some();
-        let image = match remembered {
-            Some(name) => Some(name),
-            None => self.tool.info(call, spot, Image::Id(&id.source))?.map(|info| info.name),
-        };
-        let image = image.ok_or_else(|| no_source(&Origin::Snapshot(id.clone())))?;
-        let (spot, snapshot) = (spot.clone(), names::snapshot(&id.snapshot));
-        Ok(Original { spot, image, id: id.source.clone(), snapshot, passing: false, guessed })
+    if error.kind() != Kind::Waiting {
+        log::warn!("image {temporary} of {} is left over for now, it is removed later", pool.at);
     }
+    // When the command that had it open no longer counts as its watcher.
+    let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string() };
+    pool.context.jobs.add(pool.timing().dead_client, job);
+}
 
-    fn original_volume(&self, call: &Call, spot: &Spot, id: &VolumeId, object: &str) -> Result<Original> {
-        names::refuse_internal(&id.object)?;
-        let info = self.existing(call, spot, id).map_err(|error| error.context("the content source"))?;
-        let (spot, snapshot) = (spot.clone(), names::passing(object, &self.tag));
-        Ok(Original { spot, image: info.name, id: info.id, snapshot, passing: true, guessed: false })
+/// Clones the source under a temporary name.
+fn clone_source(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    source: &CloneSource,
+    temporary: &str,
+) -> Result<Cloned> {
+    if !source.is_transient {
+        return clone_anew(pool, spec, source, temporary);
     }
-
-    fn attempt(&self, call: &Call, wanted: &Wanted<'_>, original: &Original) -> Result<Outcome> {
-        let temporary = names::temporary(&wanted.new.object, &self.tag);
-        let _working = self.temporaries.begin(&temporary);
-        let outcome = match self.clone_original(call, wanted, original, &temporary) {
-            Ok(true) => self.complete(call, wanted, original, &temporary),
-            Ok(false) => return Ok(Outcome::NoSource),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = &outcome {
-            self.clean_up(call, wanted, &temporary, error);
-        }
-        outcome
+    let origin = pool.other(&source.at);
+    if take_transient(&origin, source)? == Cloned::NoSource {
+        return Ok(Cloned::NoSource);
     }
+    let cloned = clone_anew(pool, spec, source, temporary);
+    match &cloned {
+        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {}
+        // By id: its image may be renamed meanwhile.
+        _ => drop(origin.remove_snapshot(ImageRef::Id(&source.id), &source.snapshot)?),
+    }
+    if matches!(cloned, Ok(Cloned::NoSource)) {
+        // A source that was deleted while the snapshot was on it could not go: it can now.
+        remove_retained(&origin, &source.id)?;
+    }
+    cloned
+}
 
-    /// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may
-    /// find the volume made, and never look for what is left of an earlier attempt.
-    fn clean_up(&self, call: &Call, wanted: &Wanted<'_>, temporary: &str, error: &Error) {
-        let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
-        let removed =
-            if answers { self.remove_copy(call, &wanted.spot, temporary) } else { Ok(Removed::Watched) };
-        if !matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
-            log::warn!("image {temporary} of pool {:?} is left over for now: {removed:?}", wanted.spot.pool);
-            self.chores.remove(&wanted.spot, temporary);
+/// Takes the snapshot a volume is copied from. One that is there is as old as the attempt that was killed, and
+/// so are its data.
+fn take_transient(origin: &Pool<'_>, source: &CloneSource) -> Result<Cloned> {
+    let CloneSource { image, snapshot, .. } = source;
+    for _ in 0..ATTEMPTS {
+        match origin.create_snapshot(image, snapshot)? {
+            Some(Made::New) => return Ok(Cloned::Done),
+            Some(Made::Taken) => drop(origin.remove_snapshot(ImageRef::Name(image), snapshot)?),
+            None => return Ok(Cloned::NoSource),
         }
     }
+    Err(Error::unavailable(format!(
+        "snapshot {image}@{snapshot} is there again and again: two controllers have the same tag"
+    )))
+}
 
-    /// Clones the original under a temporary name; false if it is not there.
-    fn clone_original(
-        &self,
-        call: &Call,
-        wanted: &Wanted<'_>,
-        original: &Original,
-        temporary: &str,
-    ) -> Result<bool> {
-        if !original.passing {
-            return self.clone_anew(call, wanted, original, temporary);
+fn clone_anew(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    source: &CloneSource,
+    temporary: &str,
+) -> Result<Cloned> {
+    let CloneSource { at: from, image, snapshot, .. } = source;
+    let layout = &spec.settings.layout;
+    let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout };
+    for _ in 0..ATTEMPTS {
+        match pool.clone_image(&clone)? {
+            Some(Made::New) => return Ok(Cloned::Done),
+            Some(Made::Taken) => remove_temporary(pool, temporary)?,
+            None => return Ok(Cloned::NoSource),
         }
-        if !self.take_passing(call, original)? {
-            return Ok(false);
-        }
-        let cloned = self.clone_anew(call, wanted, original, temporary);
-        match &cloned {
-            Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {}
-            // By id: its image may be renamed meanwhile.
-            _ => drop(self.tool.remove_snapshot(
-                call,
-                &original.spot,
-                Image::Id(&original.id),
-                &original.snapshot,
-            )?),
-        }
-        if let Ok(false) = cloned {
-            self.release_if_held(call, original)?;
-        }
-        cloned
     }
+    Err(Error::unavailable(format!(
+        "image {temporary} is there again and again: two controllers have the same tag"
+    )))
+}
 
-    /// Takes the snapshot a volume is copied from; false if the volume is gone. One that is there is as old
-    /// as the attempt that was killed, and so are its data.
-    fn take_passing(&self, call: &Call, original: &Original) -> Result<bool> {
-        let Original { spot, image, snapshot, .. } = original;
-        for _ in 0..ATTEMPTS {
-            match self.tool.take_snapshot(call, spot, image, snapshot)? {
-                Some(Made::New) => return Ok(true),
-                Some(Made::Taken) => {
-                    self.tool.remove_snapshot(call, spot, Image::Named(image), snapshot)?;
+/// Removes a copy of ours, as soon as a killed command no longer counts as its watcher.
+fn remove_temporary(pool: &Pool<'_>, temporary: &str) -> Result<()> {
+    match remove_copy(pool, temporary)? {
+        Removed::Gone | Removed::Absent => Ok(()),
+        Removed::Watched => {
+            let timing = pool.timing();
+            let what = format!("the cluster to forget the killed command that had {temporary} open");
+            pool.call.wait(what, timing.dead_client, timing.dead_client_poll)?;
+            Err(Error::unavailable(format!(
+                "image {temporary}, left over from an earlier attempt, is still open: see `rbd status \
+                 {}/{temporary}`",
+                pool.at.pool
+            )))
+        }
+        Removed::HasSnapshots => Err(Error::precondition(format!(
+            "image {temporary}, left over from an earlier attempt, has snapshots, which are not cephlet's: \
+             remove them"
+        ))),
+    }
+}
+
+/// Makes the clone the volume that is wanted, and gives it its name.
+fn complete(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    source: &CloneSource,
+    temporary: &str,
+) -> Result<Outcome> {
+    let Some(inherited) = pool.all_metadata(temporary)? else { return Ok(Outcome::Disturbed) };
+    let record = complete_record(&spec.record, &inherited);
+    if pool.set_metadata(temporary, RECORD_KEY, &record.text()?)? == Changed::Absent {
+        return Ok(Outcome::Disturbed);
+    }
+    let limits = changed_limits(&inherited, &spec.settings.limits);
+    if !limits.is_empty() {
+        let limits: Vec<_> = limits.iter().map(|(key, limit)| (setting(key), *limit)).collect();
+        pool.set_limits(temporary, &limits)?;
+    }
+    let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(Outcome::Disturbed) };
+    if let Some(wrong) = source.mismatch(&info) {
+        remove_temporary(pool, temporary)?;
+        return Ok(wrong.into());
+    }
+    remove_retained_parent(pool, source, &info)?;
+    let size = size_of_copy(&spec.new.size, info.size)?;
+    if size > info.size {
+        pool.resize(temporary, size)?;
+        info.size = size;
+    }
+    give_name(pool, spec, info, &record)
+}
+
+impl From<Mismatch> for Outcome {
+    fn from(mismatch: Mismatch) -> Self {
+        match mismatch {
+            Mismatch::NoParent => Self::Disturbed,
+            Mismatch::OtherParent => Self::NoSource,
+        }
+    }
+}
+
+/// A source that was deleted while the copy's snapshot was on it could not go: it can now.
+fn remove_retained_parent(pool: &Pool<'_>, source: &CloneSource, info: &ImageInfo) -> Result<()> {
+    let is_retained = |name: &str| names::id_of_retained(name).is_some();
+    if source.is_transient && info.parent.as_ref().is_some_and(|parent| is_retained(&parent.image)) {
+        remove_retained(&pool.other(&source.at), &source.id)?;
+    }
+    Ok(())
+}
+
+/// The last step. Whoever finds the name taken was too late.
+fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &Record) -> Result<Outcome> {
+    let name = &spec.new.object;
+    let temporary = info.name.clone();
+    let mut cleared = false;
+    for _ in 0..ATTEMPTS {
+        match ensure_renamed(pool, &info, name)? {
+            Renamed::Done => {
+                pool.memory().records.remember(&spec.key(), &info.id, record);
+                if let Some(candidate) = FlattenCandidate::of(pool.at, &info) {
+                    pool.context.jobs.add_now(Job::Flatten(candidate));
                 }
-                None => return Ok(false),
+                return Ok(Outcome::Made(Box::new(ImageInfo { name: name.clone(), ..info })));
             }
+            Renamed::Absent => return Ok(Outcome::Disturbed),
+            Renamed::Taken => {}
         }
-        Err(Error::unavailable(format!(
-            "snapshot {image}@{snapshot} is there again and again: two controllers have the same tag"
-        )))
-    }
-
-    /// A source that was deleted while the copy's snapshot was on it could not go: it can now.
-    fn release_if_held(&self, call: &Call, original: &Original) -> Result<()> {
-        match self.tool.info(call, &original.spot, Image::Id(&original.id))? {
-            Some(info) if info.name.starts_with(names::HELD) => {
-                self.release_held(call, &original.spot, &original.id)
+        match find_taken(pool, name)? {
+            Some(winner) => {
+                remove_temporary(pool, &temporary)?;
+                return answer_from(pool, spec, winner).map(|info| Outcome::Made(Box::new(info)));
             }
-            _ => Ok(()),
-        }
-    }
-
-    fn clone_anew(
-        &self,
-        call: &Call,
-        wanted: &Wanted<'_>,
-        original: &Original,
-        temporary: &str,
-    ) -> Result<bool> {
-        let Original { spot: from, image, snapshot, .. } = original;
-        let clone = NewClone {
-            from,
-            image,
-            snapshot,
-            to: &wanted.spot,
-            name: temporary,
-            layout: &wanted.settings.layout,
-        };
-        for _ in 0..ATTEMPTS {
-            match self.tool.clone_image(call, &clone)? {
-                Some(Made::New) => return Ok(true),
-                Some(Made::Taken) => self.remove_temporary(call, &wanted.spot, temporary)?,
-                None => return Ok(false),
-            }
-        }
-        Err(Error::unavailable(format!(
-            "image {temporary} is there again and again: two controllers have the same tag"
-        )))
-    }
-
-    /// Removes a copy of ours, as soon as a killed command no longer counts as its watcher.
-    fn remove_temporary(&self, call: &Call, spot: &Spot, temporary: &str) -> Result<()> {
-        let until = Instant::now() + DEAD_CLIENT;
-        loop {
-            match self.remove_copy(call, spot, temporary)? {
-                Removed::Gone | Removed::Absent => return Ok(()),
-                Removed::Watched if Instant::now() < until && !call.expired() => {
-                    call.step(format!(
-                        "waiting until the cluster gives up the killed command that had {temporary} open"
-                    ));
-                    thread::sleep(PAUSE);
-                }
-                Removed::Watched => {
-                    return Err(Error::unavailable(format!(
-                        "image {temporary}, left over from an earlier attempt, is still open: see `rbd \
-                         status {}/{temporary}`",
-                        spot.pool
-                    )));
-                }
-                Removed::HasSnapshots => {
-                    return Err(Error::precondition(format!(
-                        "image {temporary}, left over from an earlier attempt, has snapshots, which are not \
-                         cephlet's: remove them"
-                    )));
-                }
+            // Taken anew, by a creation that has not been waited for.
+            None if cleared => break,
+            // A name that a killed creation left without an image.
+            None => {
+                pool.remove(name)?;
+                cleared = true;
             }
         }
     }
-
-    /// Makes the clone the volume that is wanted, and gives it its name.
-    fn complete(
-        &self,
-        call: &Call,
-        wanted: &Wanted<'_>,
-        original: &Original,
-        temporary: &str,
-    ) -> Result<Outcome> {
-        let Some(inherited) = self.tool.metadata_of(call, &wanted.spot, temporary)? else {
-            return Ok(Outcome::Disturbed);
-        };
-        let record = complete_record(&wanted.record, &inherited);
-        if self.tool.set_metadata(call, &wanted.spot, temporary, KEY, &record.text()?)? == Changed::Absent {
-            return Ok(Outcome::Disturbed);
-        }
-        let limits = changed_limits(&inherited, &wanted.settings.limits);
-        if !limits.is_empty() {
-            let limits: Vec<_> = limits.iter().map(|(key, limit)| (setting(key), *limit)).collect();
-            self.tool.set_limits(call, &wanted.spot, temporary, &limits)?;
-        }
-        let Some(mut info) = self.tool.info(call, &wanted.spot, Image::Named(temporary))? else {
-            return Ok(Outcome::Disturbed);
-        };
-        if let Some(wrong) = not_of(&info, original) {
-            self.remove_temporary(call, &wanted.spot, temporary)?;
-            return Ok(wrong);
-        }
-        if original.passing
-            && info.parent.as_ref().is_some_and(|parent| parent.image.starts_with(names::HELD))
-        {
-            self.release_held(call, &original.spot, &original.id)?;
-        }
-        let size = size_of_copy(&wanted.new.size, info.size)?;
-        if size > info.size {
-            self.tool.resize(call, &wanted.spot, temporary, size)?;
-            info.size = size;
-        }
-        self.give_name(call, wanted, info, &record)
-    }
-
-    /// The last step. Who finds the name taken was too late.
-    fn give_name(&self, call: &Call, wanted: &Wanted<'_>, info: Info, record: &Record) -> Result<Outcome> {
-        let (spot, name, temporary) = (&wanted.spot, &wanted.new.object, info.name.clone());
-        let mut taken_by_nothing = false;
-        for _ in 0..ATTEMPTS {
-            match self.tool.rename(call, spot, &temporary, name)? {
-                Renamed::Done => {
-                    self.records.remember(&wanted.key(), &info.id, record);
-                    self.chores.flatten(spot, &info);
-                    return Ok(Outcome::Made(Box::new(Info { name: name.clone(), ..info })));
-                }
-                Renamed::Absent => return Ok(Outcome::Disturbed),
-                Renamed::Taken => {}
-            }
-            match self.await_image(call, spot, name)? {
-                Some(winner) => {
-                    self.remove_temporary(call, spot, &temporary)?;
-                    return self.same_volume(call, wanted, winner).map(|info| Outcome::Made(Box::new(info)));
-                }
-                // Deleted between the two looks; or, the second time, a name that a killed creation left
-                // without an image.
-                None if taken_by_nothing => drop(self.tool.remove(call, spot, name)?),
-                None => taken_by_nothing = true,
-            }
-        }
-        Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
-    }
+    Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
 }
 
 /// The record with the file system of the source, where the request names none: what is on the source is on
@@ -376,7 +303,7 @@ impl Rbd {
 fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Record {
     let mut record = record.clone();
     if record.asked.fs_type.is_none() {
-        let source = inherited.get(KEY).and_then(|text| Record::parse(text).ok());
+        let source = inherited.get(RECORD_KEY).and_then(|text| Record::parse(text).ok());
         record.asked.fs_type = source.and_then(|source| source.asked.fs_type);
     }
     record
@@ -393,40 +320,7 @@ fn changed_limits<'a>(
     let surplus = inherited
         .keys()
         .map(String::as_str)
-        .filter(|key| key.starts_with(LIMIT) && !asked_for(key) && has(key) != 0);
+        .filter(|key| key.starts_with(LIMIT_KEY) && !asked_for(key) && has(key) != 0);
     let missing = asked.iter().copied().filter(|(key, limit)| has(key) != *limit);
     surplus.map(|key| (key, 0)).chain(missing).collect()
-}
-
-/// Why a clone is not one of the original, if it is not. A passing snapshot has no other of its name beside
-/// it, and by now it is in the trash, where it goes by another.
-fn not_of(info: &Info, original: &Original) -> Option<Outcome> {
-    match &info.parent {
-        None => Some(Outcome::Disturbed),
-        Some(parent) if original.passing && parent.id.as_ref() == Some(&original.id) => None,
-        Some(parent) if parent.id.as_ref() != Some(&original.id) || parent.snapshot != original.snapshot => {
-            Some(Outcome::NoSource)
-        }
-        Some(_) => None,
-    }
-}
-
-/// The size of a volume whose source has `least` bytes.
-fn size_of_copy(range: &SizeRange, least: u64) -> Result<u64> {
-    if range.limit > 0 && least > range.limit {
-        return Err(Error::out_of_range(format!(
-            "its source has {least} bytes, more than limit_bytes {}: raise the limit, a copy is never \
-             smaller than its source",
-            range.limit
-        )));
-    }
-    size_of_new(&SizeRange { required: range.required.max(least), ..*range }, least)
-}
-
-fn no_source(origin: &Origin) -> Error {
-    let what = match origin {
-        Origin::Snapshot(id) => format!("snapshot {id}"),
-        Origin::Volume(id) => format!("volume {id}"),
-    };
-    Error::not_found(format!("{what}, the content source, does not exist: check the ID"))
 }

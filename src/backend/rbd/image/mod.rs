@@ -1,18 +1,72 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
+//!
+//! From the top: what is asked of a volume (`create`, `delete`, `expand`, `qos`, `inspect`, `list`,
+//! `capacity`); how that is done (`clone`, `remove`, `retain`, `trash`); what all of it rests on (`find`,
+//! `rename`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
-pub(crate) mod clone;
+mod clone;
+mod clone_source;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod deletion_lock;
-pub(crate) mod gone;
+pub(crate) mod expand;
+pub(crate) mod find;
+pub(crate) mod in_progress;
 pub(crate) mod inspect;
 pub(crate) mod list;
-pub(crate) mod outlived;
 pub(crate) mod qos;
 pub(crate) mod record;
-pub(crate) mod records;
+pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retain;
-pub(crate) mod temporaries;
+mod size;
+mod spec;
 pub(crate) mod trash;
+pub(crate) mod watchers;
+
+use crate::backend::rbd::context::Context;
+use crate::backend::{Begin, Capacity, Deleted, Deletion, NewVolume, Page, Volume, Volumes};
+use crate::call::Call;
+use crate::csi::{Map, SizeRange};
+use crate::error::Result;
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+impl Volumes for Context {
+    fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
+        delete::resolve(self, call, id, secrets)
+    }
+
+    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
+        create::create(self, call, new, begin)
+    }
+
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
+        delete::delete(self, call, deletion, begin)
+    }
+
+    fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        inspect::find(self, call, id, secrets)
+    }
+
+    fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        inspect::inspect(self, call, id, secrets)
+    }
+
+    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
+        list::list(self, call, after, limit)
+    }
+
+    fn capacity(&self, call: &Call, parameters: &Map) -> Result<Capacity> {
+        capacity::capacity(self, call, parameters)
+    }
+
+    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
+        expand::expand(self, call, id, size, secrets)
+    }
+
+    fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
+        qos::modify(self, call, id, parameters, secrets)
+    }
+}

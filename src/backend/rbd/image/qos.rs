@@ -1,6 +1,7 @@
 //! Limits of a volume that can be changed while it is used: operations and bytes a second.
 
-use crate::backend::rbd::Rbd;
+use crate::backend::rbd::context::Context;
+use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::parameters;
 use crate::backend::rbd::tool::Changed;
 use crate::call::Call;
@@ -9,22 +10,22 @@ use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-impl Rbd {
-    pub(crate) fn modify_volume(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        parameters: &Map,
-        secrets: &Secrets,
-    ) -> Result<()> {
-        let limits = parameters::limits(parameters)?;
-        let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
-        let spot = self.spot(&id.place, secrets)?;
-        self.existing(call, &spot, id)?;
-        if !limits.is_empty() && self.tool.set_limits(call, &spot, &id.object, &limits)? == Changed::Absent {
-            // Deleted at this moment: says so.
-            self.existing(call, &spot, id)?;
-        }
-        Ok(())
+/// Changes the limits of a volume; without any, only says whether it is there.
+pub(crate) fn modify(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    parameters: &Map,
+    secrets: &Secrets,
+) -> Result<()> {
+    let limits = parameters::limits(parameters)?;
+    let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    existing_volume(&pool, id)?;
+    if !limits.is_empty() && pool.set_limits(&id.object, &limits)? == Changed::Absent {
+        // Deleted at this moment: says so.
+        existing_volume(&pool, id)?;
     }
+    Ok(())
 }

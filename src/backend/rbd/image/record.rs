@@ -1,16 +1,18 @@
 //! The creation record: how an image was asked for, kept in its metadata, where it goes wherever the image
 //! goes.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
+use crate::backend::ceph::cache::Cache;
 use crate::backend::creation_record::{Asked, VERSION, from_bytes, to_bytes};
+use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::csi::Map;
 use crate::error::{Error, Result};
-
-/// The key in the image's metadata. Keys without a leading dot are mirrored by rbd-mirror.
-pub(crate) const KEY: &str = "cephlet.request";
+use crate::ids::{Place, decode};
 
 /// How an image was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,11 +45,48 @@ impl Record {
     /// The record in this text, or what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         from_bytes(text.as_bytes())
-            .map_err(|wrong| format!("its record ({KEY} in the image's metadata) {wrong}"))
+            .map_err(|wrong| format!("its record ({RECORD_KEY} in the image's metadata) {wrong}"))
     }
 
     /// What the parameters of the request mean.
     pub fn settings(&self) -> Result<Settings> {
         Settings::parse(&self.asked.parameters, &Map::new())
+    }
+}
+
+/// The records of images, by the keys of their objects. The record of an image id never changes.
+#[derive(Debug, Default)]
+pub(crate) struct RecordCache(Cache<String, (String, Arc<Record>)>);
+
+impl RecordCache {
+    /// Whether there was an image under this key a while ago.
+    pub fn contains(&self, key: &str) -> bool {
+        self.0.contains(&key.to_string())
+    }
+
+    /// The record of the image under `key`, if it is still the one of this id.
+    pub fn get(&self, key: &str, id: &str) -> Option<Record> {
+        self.last(key).filter(|(last, _)| last == id).map(|(_, record)| record)
+    }
+
+    /// The image that was under `key` a while ago: its id and its record.
+    pub fn last(&self, key: &str) -> Option<(String, Record)> {
+        self.0.get(&key.to_string()).map(|(id, record)| (id, Record::clone(&record)))
+    }
+
+    /// Remembers the record of an image.
+    pub fn remember(&self, key: &str, id: &str, record: &Record) {
+        self.0.remember(key.to_string(), (id.to_string(), Arc::new(record.clone())));
+    }
+
+    /// The name that the image of this id had at `place` a while ago; it may be renamed by now, or gone.
+    pub fn name_of(&self, place: &Place, id: &str) -> Option<String> {
+        let prefix = place.key("");
+        self.0.find_map(|key, (of, _)| if of == id { decode(key.strip_prefix(&prefix)?) } else { None })
+    }
+
+    /// Forgets an image that is gone.
+    pub fn forget(&self, key: &str) {
+        self.0.forget(&key.to_string());
     }
 }

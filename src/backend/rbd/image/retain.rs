@@ -1,94 +1,69 @@
-//! Deleted volumes whose snapshots live on. Snapshots cannot be used while their image is in the trash, so
-//! the image keeps existing under another name, `csi-held-<id>`, until the last of them is deleted.
+//! Deleted volumes that are retained for their snapshots. Snapshots cannot be used while their image is in the
+//! trash, so the image keeps existing under another name, `csi-held-<id>`, until the last of them is deleted.
 
-use std::thread;
-use std::time::Duration;
-
-use crate::backend::rbd::Rbd;
-use crate::backend::rbd::image::delete::in_use;
-use crate::backend::rbd::image::deletion_lock::Right;
-use crate::backend::rbd::image::temporaries::held_name;
-use crate::backend::rbd::names::COPY;
-use crate::backend::rbd::snapshot::OBJECT;
-use crate::backend::rbd::tool::{Image, Info, Renamed, Spot, Watcher};
-use crate::call::Call;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
+use crate::backend::rbd::image::rename::ensure_renamed;
+use crate::backend::rbd::image::watchers::refuse_watched;
+use crate::backend::rbd::names::{self, OBJECT_KEY};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, Renamed, SnapshotInfo};
 use crate::error::{Error, Result};
 
-/// How often a watcher must be seen again, and with what pause, to count.
-const LOOKS: usize = 2;
-const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 700 });
-
-impl Rbd {
-    /// Gives an image with snapshots the name of a held one. The name is looked up again afterwards: rename
-    /// takes what has the old name, whatever that is by then, and even what is in use.
-    pub(crate) fn hold(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<()> {
-        let Info { name, id, .. } = info;
-        self.refuse_watched(call, spot, name)?;
-        right.check()?;
-        self.tool.set_metadata(call, spot, name, OBJECT, name)?;
-        let held = held_name(id);
-        match self.rename_again(call, spot, info, &held)? {
-            Renamed::Done => {}
-            Renamed::Absent => {
-                return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again")));
-            }
-            Renamed::Taken => {
-                return Err(Error::precondition(format!(
-                    "it has snapshots, and the name {held:?} that would keep them is taken: look at that \
-                     image and remove it"
-                )));
-            }
+/// Gives an image with snapshots the name of a retained one. The name is looked up again afterwards: a rename
+/// takes what has the old name, whatever that is by then, and even what is in use.
+pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
+    let ImageInfo { name, id, .. } = info;
+    refuse_watched(pool, name)?;
+    lock.check()?;
+    pool.set_metadata(name, OBJECT_KEY, name)?;
+    let retained = names::retained(id);
+    match ensure_renamed(pool, info, &retained)? {
+        Renamed::Done => {}
+        Renamed::Absent => {
+            return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again")));
         }
-        let hit = self.tool.info(call, spot, Image::Named(&held))?.map(|info| info.id);
-        if hit.as_ref() == Some(id) {
-            self.give_right_back(call, spot, id);
-            return Ok(());
-        }
-        self.tool.rename(call, spot, &held, name)?;
-        Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
-    }
-
-    /// Called when a snapshot of a deleted volume is deleted: removes the image if that was the last one.
-    pub(crate) fn release_held(&self, call: &Call, spot: &Spot, image: &str) -> Result<()> {
-        match self.tool.info(call, spot, Image::Id(image))? {
-            Some(info) if info.name == held_name(image) => self.dispose(call, spot, info, Right::unneeded()),
-            _ => Ok(()),
+        Renamed::Taken => {
+            return Err(Error::precondition(format!(
+                "it has snapshots, and the name {retained:?} that would keep them is taken: look at that image \
+                 and remove it"
+            )));
         }
     }
-
-    /// Removes the snapshots that killed copies left, from which their clones read on. Whether there were
-    /// any.
-    pub(crate) fn remove_copies(
-        &self,
-        call: &Call,
-        spot: &Spot,
-        image: &str,
-        live: &[String],
-    ) -> Result<bool> {
-        let copies: Vec<&String> = live.iter().filter(|name| name.starts_with(COPY)).collect();
-        for name in &copies {
-            self.tool.remove_snapshot(call, spot, Image::Id(image), name)?;
-        }
-        Ok(!copies.is_empty())
+    let renamed = pool.info(ImageRef::Name(&retained))?.map(|info| info.id);
+    if renamed.as_ref() == Some(id) {
+        deletion_lock::release(pool, id);
+        return Ok(());
     }
+    pool.rename(&retained, name)?;
+    Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
+}
 
-    pub(crate) fn refuse_watched(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
-        let watchers = self.staying_watchers(call, spot, name)?;
-        if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
-    }
+/// The names of an image's snapshots, without those that only clones keep; None where the image is absent.
+pub(crate) fn live_snapshots(pool: &Pool<'_>, image: &str) -> Result<Option<Vec<String>>> {
+    let snapshots = pool.snapshots(ImageRef::Id(image))?;
+    let live = |all: Vec<SnapshotInfo>| all.into_iter().filter(|it| !it.trashed).map(|it| it.name).collect();
+    Ok(snapshots.map(live))
+}
 
-    /// Who has the image open for longer than a command does: another controller that reads the record of the
-    /// image or takes a snapshot counts as a watcher too, for a moment.
-    pub(crate) fn staying_watchers(&self, call: &Call, spot: &Spot, name: &str) -> Result<Vec<Watcher>> {
-        let mut staying = self.tool.watchers(call, spot, name)?.unwrap_or_default();
-        for _ in 0..LOOKS {
-            if staying.is_empty() || call.expired() {
-                break;
-            }
-            thread::sleep(PAUSE);
-            let now = self.tool.watchers(call, spot, name)?.unwrap_or_default();
-            staying.retain(|watcher| now.iter().any(|it| it.address == watcher.address));
-        }
-        Ok(staying)
+/// Whether an image is there and has such snapshots.
+pub(crate) fn has_live_snapshots(pool: &Pool<'_>, image: &str) -> Result<bool> {
+    Ok(live_snapshots(pool, image)?.is_some_and(|live| !live.is_empty()))
+}
+
+/// Removes the snapshots among `live` that killed copies left, from which their clones read on. Gives how many
+/// there were.
+pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) -> Result<usize> {
+    let transient = || live.iter().filter(|name| names::is_transient(name));
+    for name in transient() {
+        pool.remove_snapshot(ImageRef::Id(image), name)?;
     }
+    Ok(transient().count())
+}
+
+/// The refusal of a volume whose deletion would free nothing, because its snapshots need the image.
+pub(crate) fn needed_by(snapshots: &[String]) -> Error {
+    Error::has_snapshots(format!(
+        "its storage cannot be freed, it has the snapshots {}: delete them first",
+        snapshots.join(", ")
+    ))
 }

@@ -2,134 +2,120 @@
 //! cluster's manager, or by this daemon if there is none.
 //!
 //! Another controller may take a snapshot between the look at an image and its move. Nobody purges an image
-//! with snapshots, but they cannot be used in the trash either. So the image is looked at again, beside the
-//! call, and one with snapshots is taken back and held for them. What the daemon did not live to look at the
-//! next start's sweep looks at.
+//! with snapshots, but they cannot be used in the trash either. So a job looks at the image again, and one
+//! with snapshots is restored and retained for them. What the daemon did not live to look at the next start's
+//! sweep looks at.
 
-use std::time::Duration;
-
-use crate::backend::rbd::Rbd;
-use crate::backend::rbd::image::deletion_lock::Right;
-use crate::backend::rbd::image::temporaries::{held_id, held_name};
-use crate::backend::rbd::jobs::RETRY;
-use crate::backend::rbd::names::COPY;
-use crate::backend::rbd::snapshot::OBJECT;
-use crate::backend::rbd::tool::{Changed, Handed, Info, Removed, Renamed, Spot};
-use crate::call::Call;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::deletion_lock::DeletionLock;
+use crate::backend::rbd::image::retain::has_live_snapshots;
+use crate::backend::rbd::image::watchers::refuse_watched;
+use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Renamed};
 use crate::error::{Error, Result};
 
 /// Images with more bytes are not removed while a call waits: that is 1024 objects of the usual 4 MiB.
-pub(crate) const LARGE: u64 = 4 << 30;
+const LARGE: u64 = 4 << 30;
 
-impl Rbd {
-    /// Moves an image to the trash and sees to its purge. The purge is by id and tells whether the image is
-    /// in the trash: if it is not, another was moved in its place, and is taken back. False if the image was
-    /// taken back, as it has snapshots by now.
-    pub(crate) fn move_aside(&self, call: &Call, spot: &Spot, info: &Info, right: Right) -> Result<bool> {
-        // The trash takes images that are in use.
-        self.refuse_watched(call, spot, &info.name)?;
-        right.check()?;
-        let moved = self.tool.move_to_trash(call, spot, &info.name)?;
-        if !right.snapshots_may_outlive && self.restore_snapshotted(call, spot, info)? {
-            return Ok(false);
-        }
-        match (self.purge_soon(call, spot, &info.id, &info.name)?, moved) {
-            // Also if it was moved before, by an attempt that died.
-            (true, _) => Ok(true),
-            (false, Changed::Done) => self.restore_moved(call, spot, &info.name, &info.id).map(|()| true),
-            (false, Changed::Absent) => {
-                Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name)))
-            }
+/// Whether an image is too large to be removed while a call waits.
+pub(crate) fn is_large(info: &ImageInfo) -> bool {
+    info.size > LARGE
+}
+
+/// Whether an image was restored from the trash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restored {
+    /// It was: it has snapshots.
+    Done,
+    /// There was no need to, or it is not in the trash.
+    NotNeeded,
+}
+
+/// Whether a purge was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purge {
+    /// It was, and the image is no volume any more.
+    Scheduled,
+    /// The image is not in the trash.
+    NotInTrash,
+}
+
+/// Moves an image to the trash, unless it is in use.
+pub(crate) fn move_to_trash(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<Changed> {
+    // The trash takes images that are in use.
+    refuse_watched(pool, &info.name)?;
+    lock.check()?;
+    pool.move_to_trash(&info.name)
+}
+
+/// Sees to the purge of an image that was just moved. The purge is by id and tells whether the image is in the
+/// trash: if it is not, another was moved in its place, and is restored.
+pub(crate) fn purge_moved(pool: &Pool<'_>, info: &ImageInfo, moved: Changed) -> Result<()> {
+    match (schedule_purge(pool, &info.id, &info.name)?, moved) {
+        // Also if it was moved before, by an attempt that died.
+        (Purge::Scheduled, _) => Ok(()),
+        (Purge::NotInTrash, Changed::Done) => restore_wrong(pool, &info.name, &info.id),
+        (Purge::NotInTrash, Changed::Absent) => {
+            Err(Error::unavailable(format!("image {:?} is gone at this moment: try again", info.name)))
         }
     }
+}
 
-    /// Has an image in the trash, which has this name there, purged by whoever can. False if it is not in the
-    /// trash.
-    pub(crate) fn purge_soon(&self, call: &Call, spot: &Spot, image: &str, name: &str) -> Result<bool> {
-        match self.tool.purge_by_manager(call, spot, image)? {
-            Handed::Over => {
-                self.chores.look_for_snapshots(spot, image, name);
-                Ok(true)
-            }
-            Handed::Absent => Ok(false),
-            Handed::NoManager => {
-                let there = self.is_trashed(call, spot, image)?;
-                if there {
-                    self.chores.purge(spot, image, name);
-                }
-                Ok(there)
-            }
+/// Has an image in the trash, which has this name there, purged by whoever can.
+pub(crate) fn schedule_purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Purge> {
+    let (at, image_id, name) = (pool.at.clone(), image.to_string(), name.to_string());
+    let jobs = &pool.context.jobs;
+    match pool.purge_by_manager(image)? {
+        ManagerTask::Accepted => {
+            let job = Job::RestoreSnapshotted { at, image: image_id, name, again: true };
+            jobs.add(pool.timing().first_look_at_trash, job);
         }
+        ManagerTask::Absent => return Ok(Purge::NotInTrash),
+        ManagerTask::NoManager if is_in_trash(pool, image)? => {
+            jobs.add_now(Job::Purge { at, image: image_id, name });
+        }
+        ManagerTask::NoManager => return Ok(Purge::NotInTrash),
     }
+    Ok(Purge::Scheduled)
+}
 
-    /// Purges an image in the trash. Tells when to try again, if it has to be.
-    pub(crate) fn purge_now(
-        &self,
-        call: &Call,
-        spot: &Spot,
-        image: &str,
-        name: &str,
-    ) -> Result<Option<Duration>> {
-        match self.tool.purge(call, spot, image)? {
-            Removed::Gone | Removed::Absent => Ok(None),
-            Removed::Watched => {
-                Err(Error::unavailable("it is in use, or its purge was broken off a moment ago"))
-            }
-            Removed::HasSnapshots => Ok((!self.take_back(call, spot, image, name)?).then_some(RETRY)),
-        }
-    }
+/// Whether the trash has the image, and not for its clones.
+pub(crate) fn is_in_trash(pool: &Pool<'_>, image: &str) -> Result<bool> {
+    Ok(pool.trash()?.iter().any(|it| it.id == image && !it.by_clones))
+}
 
-    /// Takes an image in the trash back if it has snapshots that live, and holds it for them. False if it
-    /// stays there.
-    pub(crate) fn take_back(&self, call: &Call, spot: &Spot, image: &str, name: &str) -> Result<bool> {
-        let Some(live) = self.live_snapshots(call, spot, image)? else { return Ok(true) };
-        if live.iter().all(|name| name.starts_with(COPY)) {
-            self.remove_copies(call, spot, image, &live)?;
-            return Ok(false);
-        }
-        let held = held_name(image);
-        match self.tool.restore_from_trash(call, spot, image, &held)? {
-            Renamed::Done => {
-                log::warn!(
-                    "image {name:?} of pool {:?} got a snapshot while it was deleted: it is {held:?}",
-                    spot.pool
-                )
-            }
-            // By an attempt that came no further; or by an operator, whose image it is then.
-            Renamed::Absent => {}
-            Renamed::Taken => {
-                let rest = "look at that image and remove it";
-                return Err(Error::precondition(format!(
-                    "its snapshots live, but the name {held:?} is taken: {rest}"
-                )));
-            }
-        }
-        if held_id(name).is_none() {
-            self.tool.set_metadata(call, spot, &held, OBJECT, name)?;
-        }
-        self.give_right_back(call, spot, image);
-        // The last of them may be deleted since.
-        self.release_held(call, spot, image).map(|()| true)
+/// Restores an image from the trash if it has snapshots: they were taken between the last look and the move,
+/// and would keep it there for good.
+pub(crate) fn restore_snapshotted(pool: &Pool<'_>, info: &ImageInfo) -> Result<Restored> {
+    if !has_live_snapshots(pool, &info.id)? {
+        return Ok(Restored::NotNeeded);
     }
+    match pool.restore_from_trash(&info.id, &info.name)? {
+        Renamed::Done => Ok(Restored::Done),
+        Renamed::Absent => Ok(Restored::NotNeeded),
+        Renamed::Taken => Err(Error::precondition(format!(
+            "it has a new snapshot, but is in the trash of pool {:?} as {}, and another image has its name: \
+             give it a name with `rbd trash restore`",
+            pool.at.pool, info.id
+        ))),
+    }
+}
 
-    /// Whether the trash has the image, and not for its clones.
-    pub(crate) fn is_trashed(&self, call: &Call, spot: &Spot, image: &str) -> Result<bool> {
-        let trash = self.tool.trash(call, spot)?;
-        Ok(trash.iter().any(|it| it.id == image && !it.by_clones))
-    }
-
-    /// Restores what was moved to the trash in place of the image `meant`.
-    fn restore_moved(&self, call: &Call, spot: &Spot, name: &str, meant: &str) -> Result<()> {
-        let trash = self.tool.trash(call, spot)?;
-        let Some(wrong) = trash.iter().find(|it| it.name == name && it.id != meant && !it.by_clones) else {
-            return Ok(());
-        };
-        let restored = self.tool.restore_from_trash(call, spot, &wrong.id, name)?;
-        log::warn!(
-            "image {name:?} of pool {:?} was replaced while it was deleted; id {}: {restored:?}",
-            spot.pool,
-            wrong.id
-        );
-        Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
-    }
+/// Restores what was moved to the trash in place of the image `meant`.
+fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
+    let trash = pool.trash()?;
+    let Some(wrong) = trash.iter().find(|it| it.name == name && it.id != meant && !it.by_clones) else {
+        return Ok(());
+    };
+    let restored = match pool.restore_from_trash(&wrong.id, name)? {
+        Renamed::Done => "it is restored",
+        Renamed::Absent => "it is gone",
+        Renamed::Taken => "it stays in the trash, its name is taken",
+    };
+    log::warn!(
+        "image {name:?} of {} was replaced while it was deleted, by id {}: {restored}",
+        pool.at,
+        wrong.id
+    );
+    Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
 }

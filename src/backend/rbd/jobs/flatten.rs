@@ -1,167 +1,115 @@
-//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one
-//! from its own: each link costs time, and the kernel follows sixteen. A copy at the end of a longer chain
-//! than [`DEEPEST`] is given all its data, one at a time in a cluster, in the background, and only while
-//! nobody has a right to it or has it open: its writer would stall. What is killed in the middle is as it
-//! was.
+//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one from
+//! its own: each link costs time, and the kernel follows sixteen. A copy with more than [`MAX_PARENTS`] is
+//! given all its data, one at a time in a cluster, in the background, and only while nobody has a right to it
+//! or has it open: its writer would stall. What is killed in the middle is as it was.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
-use crate::backend::ceph::Access;
-use crate::backend::rbd::Rbd;
-use crate::backend::rbd::jobs::RETRY;
-use crate::backend::rbd::jobs::preempt::UnderWay;
-use crate::backend::rbd::tool::{Image, Info, Lockable, Parent, Spot};
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::context::{Context, ParentCount, Pool};
+use crate::backend::rbd::jobs::FlattenCandidate;
+use crate::backend::rbd::jobs::flatten_registry::FlattenGuard;
+use crate::backend::rbd::tool::{ImageRef, LockTarget, Parent};
 use crate::call::Call;
 use crate::error::Result;
-use crate::secrets::Secrets;
+use crate::jobs::{RETRY, Requeue};
 
 /// So many parents an image may have, one behind the other.
-const DEEPEST: usize = 8;
-/// The longest pause between two looks at an image that is open.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
-/// So many depths are remembered; beyond that all are forgotten.
-const MOST_DEPTHS: usize = 8192;
-
-/// So long a count that says that an image is too deep is believed: who flattens one of its parents flattens
-/// it for all of them.
-const BELIEVED: Duration = Duration::from_secs(10 * 60);
-
-/// What is known of chains, by the ids of images. An image's parent never becomes another, it only goes when
-/// the image is flattened.
-#[derive(Debug, Default)]
-pub(crate) struct Depths(Mutex<HashMap<String, Depth>>);
-
-/// How many parents an image has at most: other controllers may have flattened one of them.
-#[derive(Clone, Copy, Debug)]
-struct Depth {
-    most: usize,
-    counted: Instant,
-}
-
-/// A copy that may have to be flattened.
-#[derive(Clone, Debug)]
-pub(crate) struct Leaf {
-    pub spot: Spot,
-    pub id: String,
-    parent: Parent,
-    /// How often it was found open.
-    found_open: u32,
-}
+const MAX_PARENTS: usize = 8;
 
 /// What became of a copy.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// It is flat, shallow, or gone.
+enum Flattened {
+    /// It has few parents, or none, or is gone.
     Settled,
-    /// It is given to somebody, or being deleted, or somebody has it open.
+    /// It is published, or being deleted, or somebody has it open.
     InUse,
 }
 
-impl Leaf {
-    /// An image, if it is a copy. In a cluster without credentials of its own nothing is done in the
-    /// background.
-    pub fn of(spot: &Spot, info: &Info) -> Option<Self> {
-        let parent = info.parent.clone()?;
-        let access = Access::new(Arc::clone(&spot.access.cluster), &Secrets::default()).ok()?;
-        Some(Self { spot: Spot { access, ..spot.clone() }, id: info.id.clone(), parent, found_open: 0 })
-    }
-
-    /// The next pause, twice as long as the one before.
-    fn pause(&mut self) -> Duration {
-        let doubled = RETRY * 2u32.saturating_pow(self.found_open.min(16));
-        self.found_open += 1;
-        doubled.min(LONGEST_PAUSE)
-    }
-}
-
-impl Depths {
-    /// How deep a copy is, if its parent is known.
-    fn of_copy(&self, leaf: &Leaf) -> Option<usize> {
-        let Depth { most, counted } = self.0.lock().get(leaf.parent.id.as_ref()?).copied()?;
-        let depth = Depth { most: most + 1, counted };
-        if depth.most > DEEPEST && counted.elapsed() > BELIEVED {
-            return None;
+/// Flattens a copy if it has too many parents.
+pub(crate) fn flatten_if_deep(
+    context: &Context,
+    job: &Call,
+    candidate: &mut FlattenCandidate,
+) -> Result<Requeue> {
+    let mut guard = context.flattens.begin(&candidate.id, context.timing.dead_client);
+    let call = guard.call(job);
+    let flattened = try_flatten(&context.pool(&call, &candidate.at), candidate, &mut guard);
+    match flattened {
+        Ok(Flattened::Settled) => Ok(Requeue::Never),
+        Ok(Flattened::InUse) => Ok(Requeue::After(next_pause(context, candidate))),
+        Err(_) if guard.is_preempted() => {
+            log::info!("image {} of {} is needed: its flatten goes on later", candidate.id, candidate.at);
+            Ok(Requeue::After(RETRY))
         }
-        self.remember(&leaf.id, depth);
-        Some(depth.most)
-    }
-
-    fn remember(&self, id: &str, depth: Depth) {
-        let mut depths = self.0.lock();
-        if depths.len() >= MOST_DEPTHS {
-            depths.clear();
-        }
-        depths.insert(id.to_string(), depth);
+        Err(error) => Err(error),
     }
 }
 
-impl Rbd {
-    /// Flattens a copy if it has to be; tells after which pause it is to be looked at again, if it is.
-    pub(crate) fn look_at_leaf(&self, leaf: &mut Leaf) -> Result<Option<Duration>> {
-        let mut under_way = self.flattenings.begin(&leaf.id);
-        match self.settle(&under_way.call(), leaf, &mut under_way) {
-            Ok(Verdict::Settled) => Ok(None),
-            Ok(Verdict::InUse) => Ok(Some(leaf.pause())),
-            Err(_) if under_way.gave_way() => {
-                log::info!(
-                    "image {} of pool {:?} is wanted: its flattening goes on later",
-                    leaf.id,
-                    leaf.spot.pool
-                );
-                Ok(Some(RETRY))
-            }
-            Err(error) => Err(error),
-        }
-    }
+/// The next pause, twice as long as the one before.
+fn next_pause(context: &Context, candidate: &mut FlattenCandidate) -> Duration {
+    let doubled = RETRY * 2u32.saturating_pow(candidate.found_in_use.min(16));
+    candidate.found_in_use += 1;
+    doubled.min(context.timing.longest_flatten_pause)
+}
 
-    fn settle(&self, call: &Call, leaf: &Leaf, under_way: &mut UnderWay<'_>) -> Result<Verdict> {
-        let depth = match self.depths.of_copy(leaf) {
-            Some(depth) => depth,
-            None => self.count_parents(call, leaf)?,
-        };
-        if depth <= DEEPEST {
-            return Ok(Verdict::Settled);
-        }
-        if !self.tool.holders(call, &leaf.spot, Lockable::Header(&leaf.id))?.is_empty() {
-            return Ok(Verdict::InUse);
-        }
-        // By its name of today.
-        let Some(info) = self.tool.info(call, &leaf.spot, Image::Id(&leaf.id))? else {
-            return Ok(Verdict::Settled);
-        };
-        match self.tool.watchers(call, &leaf.spot, &info.name)? {
-            None => return Ok(Verdict::Settled),
-            Some(watchers) if !watchers.is_empty() => return Ok(Verdict::InUse),
-            Some(_) => {}
-        }
-        log::info!("image {} of pool {:?} has {depth} parents: it is flattened", info.name, leaf.spot.pool);
-        under_way.closed = false;
-        self.tool.flatten(call, &leaf.spot, &info.name)?;
-        under_way.closed = true;
-        log::info!("image {} of pool {:?} has no parents any more", info.name, leaf.spot.pool);
-        self.depths.remember(&leaf.id, Depth { most: 0, counted: Instant::now() });
-        Ok(Verdict::Settled)
+fn try_flatten(
+    pool: &Pool<'_>,
+    candidate: &FlattenCandidate,
+    guard: &mut FlattenGuard<'_>,
+) -> Result<Flattened> {
+    let parents = match known_parents(pool, candidate) {
+        Some(parents) => parents,
+        None => count_parents(pool, candidate)?,
+    };
+    if parents <= MAX_PARENTS {
+        return Ok(Flattened::Settled);
     }
+    if !pool.holders(LockTarget::Header(&candidate.id))?.is_empty() {
+        return Ok(Flattened::InUse);
+    }
+    // By its name of today.
+    let Some(info) = pool.info(ImageRef::Id(&candidate.id))? else { return Ok(Flattened::Settled) };
+    match pool.watchers(&info.name)? {
+        None => return Ok(Flattened::Settled),
+        Some(watchers) if !watchers.is_empty() => return Ok(Flattened::InUse),
+        Some(_) => {}
+    }
+    log::info!("image {} of {} has {parents} parents: it is flattened", info.name, pool.at);
+    guard.closed = false;
+    pool.flatten(&info.name)?;
+    guard.closed = true;
+    log::info!("image {} of {} has no parents any more", info.name, pool.at);
+    let flat = ParentCount { most: 0, counted: Instant::now() };
+    pool.memory().parent_counts.remember(candidate.id.clone(), flat);
+    Ok(Flattened::Settled)
+}
 
-    /// One process for each parent.
-    fn count_parents(&self, call: &Call, leaf: &Leaf) -> Result<usize> {
-        let mut chain = vec![leaf.id.clone()];
-        let mut next = Some(leaf.parent.clone());
-        while let Some(Parent { pool, namespace, id: Some(id), .. }) = next {
-            let spot = Spot { access: leaf.spot.access.clone(), pool, namespace };
-            next = self.tool.info(call, &spot, Image::Id(&id))?.and_then(|info| info.parent);
-            chain.push(id);
-        }
-        let counted = Instant::now();
-        chain
-            .iter()
-            .rev()
-            .enumerate()
-            .for_each(|(most, id)| self.depths.remember(id, Depth { most, counted }));
-        Ok(chain.len() - 1)
+/// How many parents a copy has, if that is known of its parent.
+fn known_parents(pool: &Pool<'_>, candidate: &FlattenCandidate) -> Option<usize> {
+    let counts = &pool.memory().parent_counts;
+    let ParentCount { most, counted } = counts.get(candidate.parent.id.as_ref()?)?;
+    let count = ParentCount { most: most + 1, counted };
+    if count.most > MAX_PARENTS && counted.elapsed() > pool.timing().parent_count_valid {
+        return None;
     }
+    counts.remember(candidate.id.clone(), count);
+    Some(count.most)
+}
+
+/// One process for each parent.
+fn count_parents(pool: &Pool<'_>, candidate: &FlattenCandidate) -> Result<usize> {
+    let mut chain = vec![candidate.id.clone()];
+    let mut next = Some(candidate.parent.clone());
+    while let Some(Parent { pool: name, namespace, id: Some(id), .. }) = next {
+        let at = PoolRef { access: pool.at.access.clone(), pool: name, namespace };
+        next = pool.other(&at).info(ImageRef::Id(&id))?.and_then(|info| info.parent);
+        chain.push(id);
+    }
+    let parents = chain.len() - 1;
+    let counted = Instant::now();
+    for (most, id) in chain.into_iter().rev().enumerate() {
+        pool.memory().parent_counts.remember(id, ParentCount { most, counted });
+    }
+    Ok(parents)
 }

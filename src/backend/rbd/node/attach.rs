@@ -2,63 +2,68 @@
 
 use std::sync::Arc;
 
-use crate::backend::rbd::Rbd;
-use crate::backend::rbd::node::{self, MapOptions};
+use crate::backend::rbd::context::Context;
+use crate::backend::rbd::names;
+use crate::backend::rbd::node::{self, MapOptions, MapRequest, Mapper};
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::tool::Image;
-use crate::backend::{Backend, BlockDevice, Condition, NodeContext, PublishedBy, Served};
+use crate::backend::rbd::publish::to_node::publish_here;
+use crate::backend::rbd::publish::unpublish::unpublish_here;
+use crate::backend::rbd::tool::ImageRef;
+use crate::backend::{Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served};
 use crate::call::Call;
 use crate::clusters::Cluster;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// What is told of a volume in use that has no device.
+/// What is wrong with a volume in use that has no device.
 const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: \
-                    unpublish and unstage it \
-                    here, and stage it again";
+                    unpublish and unstage it here, and stage it again";
 
-impl Rbd {
-    /// Maps the image as the controller said. Without a word from it the node does the controller's part
-    /// first: two nodes that skip it must not write the same volume either.
-    pub(crate) fn attach_volume(
+/// The node's half of the backend.
+pub(crate) struct Node {
+    context: Arc<Context>,
+    mapper: Mapper,
+}
+
+impl Node {
+    pub fn new(context: Arc<Context>, mapper: Mapper) -> Self {
+        Self { context, mapper }
+    }
+
+    /// Why no volume can be attached here, if so.
+    pub fn usable(&self) -> Result<()> {
+        self.mapper.usable()
+    }
+
+    fn map(
         &self,
         call: &Call,
         id: &VolumeId,
-        context: &NodeContext<'_>,
+        published: &PublishContext,
+        wanted: &NodeContext<'_>,
     ) -> Result<BlockDevice> {
-        let spot = self.spot(&id.place, context.secrets)?;
-        let published = PublishContext::from_map(context.publish)?;
-        let alone = published.is_none();
-        let published = match published {
-            Some(published) => published,
-            None => self.publish_here(call, id, context.capability, context.read_only, context.secrets)?,
-        };
-        let image = node::Image { id: Some(&published.image_id), ..image_of(id, &spot.access.cluster) };
+        let at = self.context.locate(&id.place, wanted.secrets)?;
+        let image = node::Image { id: Some(&published.image_id), ..image_of(id, &at.access.cluster) };
         let options = MapOptions {
             mounter: published.mounter,
             options: published.map_options.clone(),
-            read_only: context.read_only || published.read_only,
+            read_only: wanted.read_only || published.read_only,
             features: published.features.clone(),
         };
-        let id_now = || Ok(self.tool.info(call, &spot, Image::Named(&id.object))?.map(|info| info.id));
-        let wanted = node::Wanted { access: &spot.access, image: &image, options: &options, id_now: &id_now };
-        let mapped = self.mapper.map(call, &wanted);
-        let mapped = mapped.inspect_err(|_| {
-            if alone {
-                self.give_up(call, id, &image, context.secrets);
-            }
-        });
-        mapped
-            .map(|mapping| mapping.device)
-            .map_err(|error| error.context(format_args!("attach volume {id}")))
+        let pool = self.context.pool(call, &at);
+        let id_now = || Ok(pool.info(ImageRef::Name(&id.object))?.map(|info| info.id));
+        let request = MapRequest { access: &at.access, image: &image, options: &options, id_now: &id_now };
+        self.mapper.map(call, &request).map(|mapping| mapping.device)
     }
 
     /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by
-    /// what was begun: then it stays given to this node until it is detached.
-    fn give_up(&self, call: &Call, id: &VolumeId, image: &node::Image<'_>, secrets: &Secrets) {
-        let given_up = match self.mapper.is_absent(image) {
-            Ok(true) => self.unpublish_here(call, id, secrets),
+    /// what was begun: then it stays published to this node until it is detached.
+    fn give_up(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) {
+        let is_absent =
+            self.with_image(id, |it| self.mapper.is_absent(&node::Image { id: Some(image), ..*it }));
+        let given_up = match is_absent {
+            Ok(true) => unpublish_here(&self.context, call, id, secrets),
             Ok(false) => Err(Error::unavailable("it is mapped here, or about to be")),
             Err(error) => Err(error),
         };
@@ -69,36 +74,54 @@ impl Rbd {
         }
     }
 
-    /// The device of the volume, asked of the kernel: also without the cluster, and after it was taken out of
-    /// the set-up.
-    pub(crate) fn device_of(&self, id: &VolumeId) -> Result<Option<BlockDevice>> {
-        Ok(self.mapping_of(id)?.map(|mapping| mapping.device))
-    }
-
     fn mapping_of(&self, id: &VolumeId) -> Result<Option<node::Mapping>> {
         self.with_image(id, |image| self.mapper.find(image))
     }
 
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
         // One that was taken out of the set-up, or cannot be read any more, has left its images mapped.
-        let known = self.clusters.find(&id.place.cluster).ok().flatten();
-        let others = known.is_none().then(|| self.clusters.all());
+        let known = self.context.clusters.find(&id.place.cluster).ok().flatten();
+        let others = known.is_none().then(|| self.context.clusters.all());
         let cluster = known.unwrap_or_else(|| Arc::new(Cluster::named(&id.place.cluster)));
         work(&node::Image { others: others.as_deref(), ..image_of(id, &cluster) })
     }
+}
 
-    pub(crate) fn detach_volume(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        published: PublishedBy,
-        secrets: &Secrets,
-    ) -> Result<()> {
+impl NodeDriver for Node {
+    /// Maps the image as the controller said. Without a word from it the node does the controller's part
+    /// first: two nodes that skip it must not write the same volume either.
+    fn attach(&self, call: &Call, id: &VolumeId, wanted: &NodeContext<'_>) -> Result<Attachment> {
+        names::refuse_internal(id)?;
+        let published = PublishContext::from_map(wanted.publish)?;
+        let is_alone = published.is_none();
+        let published = match published {
+            Some(published) => published,
+            None => {
+                let using = (wanted.capability, wanted.read_only);
+                publish_here(&self.context, call, id, using, wanted.secrets)?
+            }
+        };
+        let mapped = self.map(call, id, &published, wanted).map(Attachment::Block);
+        if let Err(error) = &mapped
+            && is_alone
+            && error.kind() != Kind::Waiting
+        {
+            self.give_up(call, id, &published.image_id, wanted.secrets);
+        }
+        mapped.map_err(|error| error.context(format_args!("attach volume {id}")))
+    }
+
+    /// Asked of the kernel: also without the cluster, and after it was taken out of the set-up.
+    fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
+        Ok(self.mapping_of(id)?.map(|mapping| Attachment::Block(mapping.device)))
+    }
+
+    fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        match (published, self.serves(&id.place)) {
+        match (published, self.context.serves(&id.place)) {
             (PublishedBy::Controller, _) => Ok(()),
-            (PublishedBy::Node, Served::Here) => self.unpublish_here(call, id, secrets),
+            (PublishedBy::Node, Served::Here) => unpublish_here(&self.context, call, id, secrets),
             (PublishedBy::Node, _) => {
                 let rest = "ControllerUnpublishVolume ends that where the cluster is set up";
                 log::warn!(
@@ -110,7 +133,7 @@ impl Rbd {
         }
     }
 
-    pub(crate) fn refresh_device(&self, call: &Call, id: &VolumeId, least: u64) -> Result<()> {
+    fn grow(&self, call: &Call, id: &VolumeId, _attachment: &Attachment, least: u64) -> Result<()> {
         let gone =
             || Error::precondition(format!("volume {id} is no longer mapped on this node: stage it again"));
         let mapping = self.mapping_of(id)?.ok_or_else(gone)?;
@@ -118,10 +141,9 @@ impl Rbd {
     }
 
     /// Asked of volumes in use alone, so that one without a device has lost it.
-    pub(crate) fn condition_of_device(&self, id: &VolumeId) -> Result<Condition> {
-        Ok(self
-            .mapping_of(id)?
-            .map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
+    fn condition(&self, id: &VolumeId) -> Result<Condition> {
+        let mapping = self.mapping_of(id)?;
+        Ok(mapping.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mapping by the kernel, asked directly or by `rbd device map`.
 
-use super::{Image, MapOptions, Mapper, Wanted, features};
+use super::{Image, MapOptions, MapRequest, Mapper, features};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
@@ -13,8 +13,8 @@ const BLOCKLISTED: &str = "the cluster has blocklisted this node: `ceph osd bloc
 
 impl Mapper {
     /// The helper finds the device that is there already.
-    pub(super) fn map_by_kernel(&self, call: &Call, wanted: &Wanted<'_>) -> Result<()> {
-        let Wanted { access, image, options, .. } = *wanted;
+    pub(super) fn map_by_kernel(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<()> {
+        let MapRequest { access, image, options, .. } = *wanted;
         self.ensure_driver(call)?;
         self.check_features(image, options)?;
         let credentials = &access.credentials;
@@ -40,8 +40,8 @@ impl Mapper {
     }
 
     /// Without `noudev` the tool waits for a udevd, for ever where none runs.
-    pub(super) fn map_by_tool(&self, call: &Call, wanted: &Wanted<'_>, lock: &ByteLock) -> Result<()> {
-        let Wanted { access, image, options, .. } = *wanted;
+    pub(super) fn map_by_tool(&self, call: &Call, wanted: &MapRequest<'_>, lock: &ByteLock) -> Result<()> {
+        let MapRequest { access, image, options, .. } = *wanted;
         self.check_features(image, options)?;
         let mut words = vec!["noudev".to_owned()];
         words.extend(options.options.iter().cloned());

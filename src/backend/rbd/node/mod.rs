@@ -171,7 +171,7 @@ pub type IdNow<'a> = &'a dyn Fn() -> Result<Option<String>>;
 
 /// An image that is to be mapped.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct MapRequest<'a> {
     /// Its cluster and the credentials.
     pub access: &'a Access,
     /// The image, with its id.
@@ -182,7 +182,7 @@ pub struct Wanted<'a> {
     pub id_now: IdNow<'a>,
 }
 
-impl fmt::Debug for Wanted<'_> {
+impl fmt::Debug for MapRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} with {:?}", self.image, self.options)
     }
@@ -230,8 +230,8 @@ impl Mapper {
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot
     /// do, or the node lacks what maps it; not found, unauthenticated, unavailable as the cluster answers; an
     /// invalid argument for an option.
-    pub fn map(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Mapping> {
-        let Wanted { image, options, .. } = wanted;
+    pub fn map(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<Mapping> {
+        let MapRequest { image, options, .. } = wanted;
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
         let mapping = match self.find(image)? {
             Some(mapping) => self.keep_one(call, image, mapping)?,
@@ -249,7 +249,7 @@ impl Mapper {
 
     /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs
     /// of it keeps the lock.
-    fn map_anew(&self, call: &Call, wanted: &Wanted<'_>) -> Result<Mapping> {
+    fn map_anew(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<Mapping> {
         let image = wanted.image;
         image.id()?;
         let lock = self.lock(call, image)?;

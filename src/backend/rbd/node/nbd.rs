@@ -11,7 +11,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Image, MappedBy, Mapper, Mapping, Wanted, cookie};
+use super::{Image, MapRequest, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
@@ -34,8 +34,8 @@ impl Mapper {
     }
 
     /// The key is read while the command starts, before it becomes a daemon.
-    pub(super) fn map_by_nbd(&self, call: &Call, wanted: &Wanted<'_>, lock: &ByteLock) -> Result<()> {
-        let Wanted { access, image, options, .. } = *wanted;
+    pub(super) fn map_by_nbd(&self, call: &Call, wanted: &MapRequest<'_>, lock: &ByteLock) -> Result<()> {
+        let MapRequest { access, image, options, .. } = *wanted;
         let words = options.options.iter().map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);
         let command = access.command(Tool::RbdNbd, Class::Change).outliving().arg("map");
@@ -81,9 +81,14 @@ impl Mapper {
 
     /// Gives a device whose process has died another one, while it still waits for that
     /// (`--reattach-timeout`).
-    pub(super) fn ensure_served(&self, call: &Call, wanted: &Wanted<'_>, mapping: &Mapping) -> Result<()> {
+    pub(super) fn ensure_served(
+        &self,
+        call: &Call,
+        wanted: &MapRequest<'_>,
+        mapping: &Mapping,
+    ) -> Result<()> {
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
-        let Wanted { access, image, .. } = *wanted;
+        let MapRequest { access, image, .. } = *wanted;
         let served = self.table.is_served(connected);
         let path = connected.path();
         if served
@@ -104,7 +109,7 @@ impl Mapper {
 
     /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it
     /// took what had the name.
-    pub(super) fn verify(&self, call: &Call, wanted: &Wanted<'_>, mapping: &Mapping) -> Result<()> {
+    pub(super) fn verify(&self, call: &Call, wanted: &MapRequest<'_>, mapping: &Mapping) -> Result<()> {
         let MappedBy::Nbd(_) = &mapping.by else { return Ok(()) };
         let (image, meant) = (wanted.image, wanted.image.id()?);
         let why = match (wanted.id_now)() {

@@ -78,7 +78,8 @@ impl Node {
     }
 
     fn map_while(&self, options: &MapOptions, id_now: IdNow<'_>) -> Result<Mapping> {
-        self.mapper.map(&self.call, &Wanted { access: &self.access, image: &self.image(), options, id_now })
+        self.mapper
+            .map(&self.call, &MapRequest { access: &self.access, image: &self.image(), options, id_now })
     }
 
     fn write(&self, path: &str, values: &[(&str, &str)]) {

@@ -1,11 +1,11 @@
-//! What a node is told of a volume that is given to it, so that it need not ask the cluster: the publish
-//! context, which the orchestrator carries from the controller to the node as text.
+//! What a node needs to know of a volume that is published to it, so that it need not ask the cluster: the
+//! publish context, which the orchestrator carries from the controller to the node as text.
 
 use std::collections::BTreeSet;
 
-use crate::backend::rbd::image::create::Found;
+use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::node::Mounter;
-use crate::backend::rbd::tool::Info;
+use crate::backend::rbd::tool::ImageInfo;
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::error::{Error, Result};
 
@@ -15,7 +15,7 @@ const MOUNTER: &str = "mounter";
 const MAP_OPTIONS: &str = "mapOptions";
 const READ_ONLY: &str = "readOnly";
 
-/// What a node is told.
+/// What a node needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishContext {
     /// The id of the image, which what the node maps must have.
@@ -33,9 +33,9 @@ pub(crate) struct PublishContext {
 }
 
 impl PublishContext {
-    /// What a node is told of this image.
-    pub fn new(found: Found, read_only: bool) -> Result<Self> {
-        let Found { info: Info { id: image_id, features, .. }, record } = found;
+    /// What a node needs to know of this image.
+    pub fn new(found: ImageWithRecord, read_only: bool) -> Result<Self> {
+        let ImageWithRecord { info: ImageInfo { id: image_id, features, .. }, record } = found;
         let settings = record.as_ref().map(|record| record.settings()).transpose()?.unwrap_or_default();
         let fs_type = record.and_then(|record| record.asked.fs_type);
         Ok(Self {

@@ -1,83 +1,115 @@
-//! What a lock on the header of an image says: which node the volume is given to, and how it will be used
+//! The locks on the header of an image by which a volume is published: to which node, and how it will be used
 //! there.
 //!
 //! | | of the lock |
 //! |---|---|
 //! | node | cookie |
-//! | mode, read-only, block device or file system, taken by whom, firm or for the time being | description |
+//! | stage, mode, read-only, block device or file system, published by whom | description |
 //! | what others must say as well to hold it too | tag: the mode, or for one node alone the node and everything else |
 //!
 //! The cluster lets in only who says the same tag. So a volume for one node alone is held by one node and in
 //! one way, but by every controller that is asked for just that; and what is asked for twice needs no luck to
-//! be given twice.
+//! be published twice.
+//!
+//! A description reads `given SingleNodeWriter rw mount:ext4 by controller`. Its words are spelled out here,
+//! where they are written and read; locks of earlier releases lie in clusters, so none may ever change.
 
-use crate::backend::Publication;
+use crate::backend::rbd::tool::{LockHolder, LockRequest};
+use crate::backend::{self, PublishedBy};
 use crate::csi::{Access, Mode};
 use crate::error::{Error, Result};
 use crate::ids;
 
-use crate::backend::rbd::tool::{Hold, Holder};
-
-/// So long a lock is held for the time being, in seconds: longer than the questions that are asked meanwhile
-/// take, and no longer than others can wait for one who died.
+/// So long a lock lasts that is held only while its publication is checked, in seconds: longer than the
+/// questions that are asked meanwhile take, and no longer than others can wait for one who died.
 const WHILE_ASKING: u64 = 60;
 
-/// Who gave the volume to the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// A controller.
-    Controller,
-    /// The node itself, staged by an orchestrator that skips the controller.
-    Node,
+/// The word of a mode.
+fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::SingleNodeWriter => "SingleNodeWriter",
+        Mode::SingleNodeReaderOnly => "SingleNodeReaderOnly",
+        Mode::MultiNodeReaderOnly => "MultiNodeReaderOnly",
+        Mode::MultiNodeSingleWriter => "MultiNodeSingleWriter",
+        Mode::MultiNodeMultiWriter => "MultiNodeMultiWriter",
+        Mode::SingleNodeSingleWriter => "SingleNodeSingleWriter",
+        Mode::SingleNodeMultiWriter => "SingleNodeMultiWriter",
+    }
 }
 
-/// Whether it was given for good.
+fn mode_of(word: &str) -> Option<Mode> {
+    (1..).map_while(Mode::from_number).find(|mode| mode_word(*mode) == word)
+}
+
+/// The word of who published the volume to the node.
+fn publisher_word(by: PublishedBy) -> &'static str {
+    match by {
+        PublishedBy::Controller => "controller",
+        PublishedBy::Node => "node",
+    }
+}
+
+/// How far a publication is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Somebody keeps others away while he asks whether it can be given.
+    /// Others are kept away while it is checked whether the volume can be published.
     Asking,
-    /// It is given.
+    /// The volume is published.
     Given,
 }
 
-/// A volume given to a node.
+impl Stage {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Asking => "asking",
+            Self::Given => "given",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        [Self::Asking, Self::Given].into_iter().find(|stage| stage.word() == word)
+    }
+}
+
+/// A volume published to a node, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub(crate) struct Publication {
     pub node: String,
     pub mode: Mode,
     pub read_only: bool,
     /// `block`, or `mount:` with the file system.
     access: String,
-    pub by: By,
+    pub by: PublishedBy,
+}
+
+/// A lock that stands for a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublicationLock {
+    pub publication: Publication,
     pub stage: Stage,
 }
 
-/// Every mode there is.
-fn modes() -> impl Iterator<Item = Mode> {
-    (1..=7).filter_map(Mode::from_number)
-}
-
-impl Grant {
+impl Publication {
     /// What is asked for. Mount flags are no part of it: the specification counts them as sensitive, and they
     /// do not matter to others.
-    pub fn new(publication: &Publication, by: By) -> Self {
-        let Publication { node, capability, read_only } = publication;
+    pub fn new(publication: &backend::Publication, by: PublishedBy) -> Self {
+        let backend::Publication { node, capability, read_only } = publication;
         let access = match &capability.access {
             Access::Block => "block".to_string(),
             Access::Mount { fs_type, .. } => format!("mount:{}", ids::encode(fs_type)),
         };
         let read_only = *read_only || capability.mode.is_read_only();
-        Self { node: node.clone(), mode: capability.mode, read_only, access, by, stage: Stage::Given }
+        Self { node: node.clone(), mode: capability.mode, read_only, access, by }
     }
 
     /// Whether no other node may have the volume at the same time.
-    fn is_alone(&self) -> bool {
+    fn is_single_node(&self) -> bool {
         !self.mode.is_multi_node()
     }
 
     /// Whether this one writes and relies on nobody else doing so.
     pub fn is_single_writer(&self) -> bool {
-        !self.read_only && (self.is_alone() || self.mode == Mode::MultiNodeSingleWriter)
+        !self.read_only && (self.is_single_node() || self.mode == Mode::MultiNodeSingleWriter)
     }
 
     fn writing(&self) -> &'static str {
@@ -85,41 +117,23 @@ impl Grant {
     }
 
     /// The lock that says it.
-    pub fn hold(&self, stage: Stage) -> Hold {
-        let Self { node, mode, access, .. } = self;
-        let (word, seconds) = match stage {
-            Stage::Asking => ("asking", Some(WHILE_ASKING)),
-            Stage::Given => ("given", None),
+    pub fn request(&self, stage: Stage) -> LockRequest {
+        let Self { node, access, .. } = self;
+        let mode = mode_word(self.mode);
+        let seconds = match stage {
+            Stage::Asking => Some(WHILE_ASKING),
+            Stage::Given => None,
         };
-        let by = match self.by {
-            By::Controller => "controller",
-            By::Node => "node",
+        let tag = match self.is_single_node() {
+            true => format!("{node} {mode} {} {access}", self.writing()),
+            false => mode.to_string(),
         };
-        let tag = if self.is_alone() {
-            format!("{node} {mode:?} {} {access}", self.writing())
-        } else {
-            format!("{mode:?}")
-        };
-        let description = format!("{word} {mode:?} {} {access} by {by}", self.writing());
-        Hold { cookie: node.clone(), description, shared: Some(tag), seconds }
+        let (stage, by) = (stage.word(), publisher_word(self.by));
+        let description = format!("{stage} {mode} {} {access} by {by}", self.writing());
+        LockRequest { cookie: node.clone(), description, shared: Some(tag), seconds }
     }
 
-    /// What a lock says; None for one that is not about a node.
-    pub fn of(holder: &Holder) -> Option<Self> {
-        let fields: Vec<&str> = holder.description.split(' ').collect();
-        let [word, mode, writing, access, "by", by] = fields.as_slice() else { return None };
-        let stage = match *word {
-            "asking" => Stage::Asking,
-            "given" => Stage::Given,
-            _ => return None,
-        };
-        let mode = modes().find(|it| format!("{it:?}") == *mode)?;
-        let by = if *by == "node" { By::Node } else { By::Controller };
-        let (node, access) = (holder.cookie.clone(), (*access).to_string());
-        Some(Self { node, mode, read_only: *writing == "ro", access, by, stage })
-    }
-
-    /// What `wanted` for the same node asks otherwise; None if it is the same, whoever gave it.
+    /// What `wanted` for the same node asks otherwise; None if it is the same, whoever published it.
     fn difference(&self, wanted: &Self) -> Option<String> {
         let Self { mode, access, .. } = self;
         if *mode != wanted.mode {
@@ -136,21 +150,42 @@ impl Grant {
 
     /// Why `wanted` cannot be had beside this one on another node, if so.
     fn conflict(&self, wanted: &Self) -> Option<String> {
-        if self.is_alone() || self.mode != wanted.mode {
+        if self.is_single_node() || self.mode != wanted.mode {
             return Some(format!("for {:?}", self.mode));
         }
         (self.is_single_writer() && wanted.is_single_writer())
             .then(|| format!("for writing ({:?})", self.mode))
     }
+}
 
-    /// Whether this grant lets `wanted` be given as well.
+impl PublicationLock {
+    /// What a lock says; None for one that is not about a node.
+    pub fn read(holder: &LockHolder) -> Option<Self> {
+        let fields: Vec<&str> = holder.description.split(' ').collect();
+        let [stage, mode, writing, access, "by", by] = fields.as_slice() else { return None };
+        let publication = Publication {
+            node: holder.cookie.clone(),
+            mode: mode_of(mode)?,
+            read_only: *writing == "ro",
+            access: (*access).to_string(),
+            by: if *by == publisher_word(PublishedBy::Node) {
+                PublishedBy::Node
+            } else {
+                PublishedBy::Controller
+            },
+        };
+        Some(Self { publication, stage: Stage::of(stage)? })
+    }
+
+    /// Refuses `wanted` if it cannot be had beside this one.
     ///
     /// # Errors
     /// What the caller of ControllerPublishVolume is to hear, after the volume's name.
-    pub fn admit(&self, wanted: &Self) -> Result<()> {
-        let same_node = self.node == wanted.node;
-        let objection = if same_node { self.difference(wanted) } else { self.conflict(wanted) };
-        let (node, Some(objection)) = (&self.node, objection) else { return Ok(()) };
+    pub fn admit(&self, wanted: &Publication) -> Result<()> {
+        let mine = &self.publication;
+        let same_node = mine.node == wanted.node;
+        let objection = if same_node { mine.difference(wanted) } else { mine.conflict(wanted) };
+        let (node, Some(objection)) = (&mine.node, objection) else { return Ok(()) };
         Err(match (self.stage, same_node) {
             (Stage::Asking, _) => Error::unavailable(format!(
                 "is being published to node {node:?} {objection} at this moment: try again"
@@ -162,5 +197,68 @@ impl Grant {
                 "is published to node {node:?} {objection}: unpublish it there first"
             )),
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::csi::Capability;
+
+    fn publication(mode: Mode, read_only: bool, access: Access, by: PublishedBy) -> Publication {
+        let capability = Capability { access, mode };
+        Publication::new(&backend::Publication { node: "node-1".into(), capability, read_only }, by)
+    }
+
+    fn holder(request: LockRequest) -> LockHolder {
+        let LockRequest { cookie, description, shared, .. } = request;
+        LockHolder { cookie, description, shared, client: "client.7".into(), address: "10.0.0.7:0/7".into() }
+    }
+
+    /// Release 0.1.0 wrote these: they lie in clusters.
+    #[test]
+    fn the_words_of_the_modes_never_change() {
+        let words = [
+            (1, "SingleNodeWriter", "rw", "node-1 SingleNodeWriter rw block"),
+            (2, "SingleNodeReaderOnly", "ro", "node-1 SingleNodeReaderOnly ro block"),
+            (3, "MultiNodeReaderOnly", "ro", "MultiNodeReaderOnly"),
+            (4, "MultiNodeSingleWriter", "rw", "MultiNodeSingleWriter"),
+            (5, "MultiNodeMultiWriter", "rw", "MultiNodeMultiWriter"),
+            (6, "SingleNodeSingleWriter", "rw", "node-1 SingleNodeSingleWriter rw block"),
+            (7, "SingleNodeMultiWriter", "rw", "node-1 SingleNodeMultiWriter rw block"),
+        ];
+        for (number, word, writing, tag) in words {
+            let mode = Mode::from_number(number).unwrap();
+            let wanted = publication(mode, false, Access::Block, PublishedBy::Controller);
+            let request = wanted.request(Stage::Given);
+            assert_eq!(request.cookie, "node-1");
+            assert_eq!(request.description, format!("given {word} {writing} block by controller"));
+            assert_eq!(request.shared.as_deref(), Some(tag));
+            let expected = PublicationLock { publication: wanted, stage: Stage::Given };
+            assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
+        }
+        assert_eq!(Mode::from_number(8), None, "a mode of its own needs a word of its own");
+    }
+
+    #[test]
+    fn all_that_is_said_is_read_again() {
+        let access = Access::Mount { fs_type: "ext4".into(), flags: Vec::new() };
+        let wanted = publication(Mode::SingleNodeWriter, true, access, PublishedBy::Node);
+        let request = wanted.request(Stage::Asking);
+        assert_eq!(request.description, "asking SingleNodeWriter ro mount:ext4 by node");
+        assert_eq!(request.seconds, Some(60));
+        let expected = PublicationLock { publication: wanted, stage: Stage::Asking };
+        assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
+    }
+
+    #[test]
+    fn other_locks_say_nothing_of_a_node() {
+        for description in ["", "deletion by controller 0000aaaa", "given Some rw block by controller", "x"] {
+            let request = publication(Mode::SingleNodeWriter, false, Access::Block, PublishedBy::Node)
+                .request(Stage::Given);
+            let other = LockHolder { description: description.into(), ..holder(request) };
+            assert_eq!(PublicationLock::read(&other), None, "{description:?}");
+        }
     }
 }

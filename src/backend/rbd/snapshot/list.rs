@@ -1,147 +1,137 @@
 //! Lists of snapshots: one look at each pool tells which there are, one at each image when they were taken,
 //! which is remembered.
 
-use crate::backend::rbd::locations::place_of;
-use crate::backend::rbd::tool::{Image, Snap, Spot};
-use crate::backend::rbd::{NAME, Rbd, names};
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::find_volume;
+use crate::backend::rbd::names::{self, NAME};
+use crate::backend::rbd::snapshot::find::volume_of;
+use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::Result;
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
-/// At so many images a part of a list ends: what is listed for the first time takes a process each.
+/// At so many images a page ends: what is listed for the first time takes a process each.
 const IMAGES: usize = 200;
 
 /// A snapshot that a look at its pool showed.
-struct Seen {
-    spot: Spot,
+struct Listed {
+    at: PoolRef,
     id: SnapshotId,
     image: String,
     size: u64,
 }
 
-impl Rbd {
-    /// A page of snapshots, in the order of their IDs. A page may have fewer entries than asked for and still
-    /// not be the last.
-    pub(crate) fn snapshots_after(
-        &self,
-        call: &Call,
-        filter: &SnapshotFilter,
-        after: &str,
-        limit: usize,
-    ) -> Result<Page<Snapshot>> {
-        match filter {
-            SnapshotFilter::All => self.all_snapshots(call, after, limit),
-            SnapshotFilter::Of(volume) => Ok(page(self.snapshots_of(call, volume)?, after, limit)),
-        }
-    }
-
-    fn all_snapshots(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Snapshot>> {
-        let mut seen = self.seen(call)?;
-        seen.sort_by_cached_key(|it| it.id.to_string());
-        let mut entries = Vec::new();
-        let (mut looked, mut last) = (0, None);
-        for it in seen.iter().filter(|it| it.id.to_string().as_str() > after) {
-            if (limit != 0 && entries.len() == limit) || looked == IMAGES {
-                return Ok(Page { entries, next: last });
-            }
-            let known = self.shots.of(&it.id.source, &it.id.snapshot).is_some();
-            looked += usize::from(!known);
-            entries.extend(self.tell(call, it)?);
-            last = Some(it.id.to_string());
-        }
-        Ok(Page { entries, next: None })
-    }
-
-    /// The snapshots of all pools.
-    fn seen(&self, call: &Call) -> Result<Vec<Seen>> {
-        let mut seen = Vec::new();
-        for spot in self.spots_to_list(call)? {
-            let place = place_of(&spot);
-            for entry in self.tool.list(call, &spot)? {
-                let ours = entry
-                    .snapshots
-                    .iter()
-                    .filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
-                let of_image = ours.map(|(digits, size)| Seen {
-                    spot: spot.clone(),
-                    id: SnapshotId {
-                        place: place.clone(),
-                        source: entry.id.clone(),
-                        snapshot: digits.to_string(),
-                    },
-                    image: entry.name.clone(),
-                    size,
-                });
-                seen.extend(of_image);
-            }
-        }
-        Ok(seen)
-    }
-
-    /// The snapshot; None if it was deleted since its pool was looked at.
-    fn tell(&self, call: &Call, seen: &Seen) -> Result<Option<Snapshot>> {
-        let Seen { spot, id, image, size } = seen;
-        if self.shots.of(&id.source, &id.snapshot).is_none() {
-            let snaps = self.tool.snapshots(call, spot, Image::Id(&id.source))?.unwrap_or_default();
-            self.remember_all(&id.source, &snaps);
-        }
-        let Some(shot) = self.shots.of(&id.source, &id.snapshot) else { return Ok(None) };
-        let source = self.volume_of(call, spot, image, &id.source)?;
-        Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: shot.created }))
-    }
-
-    fn remember_all(&self, image: &str, snaps: &[Snap]) {
-        for (digits, snap) in ours(snaps).filter(|(digits, _)| self.shots.of(image, digits).is_none()) {
-            self.shots.remember(image, digits, snap.created, None);
-        }
-    }
-
-    /// The snapshots of one volume, deleted or not: its incarnation tells, its name only where there is none.
-    fn snapshots_of(&self, call: &Call, volume: &VolumeId) -> Result<Vec<Snapshot>> {
-        if volume.place.backend != NAME || matches!(self.clusters.find(&volume.place.cluster), Ok(None)) {
-            return Ok(Vec::new());
-        }
-        let spot = self.spot(&volume.place, &Secrets::default())?;
-        let Some((image, snaps)) = self.snaps_of(call, &spot, volume)? else { return Ok(Vec::new()) };
-        let source = VolumeId {
-            incarnation: Some(volume.incarnation.clone().unwrap_or_else(|| image.clone())),
-            ..volume.clone()
-        };
-        let snapshot = |(digits, snap): (&str, &Snap)| Snapshot {
-            id: SnapshotId {
-                place: volume.place.clone(),
-                source: image.clone(),
-                snapshot: digits.to_string(),
-            },
-            source: source.clone(),
-            size: snap.size,
-            created: snap.created,
-        };
-        let mut snapshots: Vec<_> = ours(&snaps).map(snapshot).collect();
-        snapshots.sort_by_cached_key(|it| it.id.to_string());
-        Ok(snapshots)
-    }
-
-    /// The id of a volume's image and its snapshots.
-    fn snaps_of(&self, call: &Call, spot: &Spot, volume: &VolumeId) -> Result<Option<(String, Vec<Snap>)>> {
-        if let Some(id) = &volume.incarnation
-            && let Some(snaps) = self.tool.snapshots(call, spot, Image::Id(id))?
-        {
-            return Ok(Some((id.clone(), snaps)));
-        }
-        let Some(info) = self.look_up(call, spot, volume)? else { return Ok(None) };
-        Ok(self.tool.snapshots(call, spot, Image::Id(&info.id))?.map(|snaps| (info.id, snaps)))
+/// A page of snapshots, in the order of their IDs. A page may have fewer entries than asked for and still not
+/// be the last.
+pub(crate) fn list(
+    context: &Context,
+    call: &Call,
+    filter: &SnapshotFilter,
+    after: &str,
+    limit: usize,
+) -> Result<Page<Snapshot>> {
+    match filter {
+        SnapshotFilter::All => list_all(context, call, after, limit),
+        SnapshotFilter::Of(volume) => Ok(page(list_of(context, call, volume)?, after, limit)),
     }
 }
 
+fn list_all(context: &Context, call: &Call, after: &str, limit: usize) -> Result<Page<Snapshot>> {
+    let mut listed = look(context, call)?;
+    listed.sort_by_cached_key(|it| it.id.to_string());
+    let mut entries = Vec::new();
+    let (mut asked, mut last) = (0, None);
+    for it in listed.iter().filter(|it| it.id.to_string().as_str() > after) {
+        if (limit != 0 && entries.len() == limit) || asked == IMAGES {
+            return Ok(Page { entries, next: last });
+        }
+        let is_known = context.memory.snapshots.get(&it.id.source, &it.id.snapshot).is_some();
+        asked += usize::from(!is_known);
+        entries.extend(complete(&context.pool(call, &it.at), it)?);
+        last = Some(it.id.to_string());
+    }
+    Ok(Page { entries, next: None })
+}
+
+/// The snapshots of all pools.
+fn look(context: &Context, call: &Call) -> Result<Vec<Listed>> {
+    let mut listed = Vec::new();
+    for at in context.memory.locations.after(&context.question(call), "")? {
+        let pool = context.pool(call, &at);
+        let place = pool.place();
+        for entry in pool.list()? {
+            let ours = entry.snapshots.iter();
+            let ours = ours.filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
+            let id = |digits: &str| SnapshotId {
+                place: place.clone(),
+                source: entry.id.clone(),
+                snapshot: digits.to_string(),
+            };
+            listed.extend(ours.map(|(digits, size)| Listed {
+                at: at.clone(),
+                id: id(digits),
+                image: entry.name.clone(),
+                size,
+            }));
+        }
+    }
+    Ok(listed)
+}
+
+/// The snapshot; None if it was deleted since its pool was looked at.
+fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
+    let Listed { id, image, size, .. } = listed;
+    let cache = &pool.memory().snapshots;
+    if cache.get(&id.source, &id.snapshot).is_none() {
+        let all = pool.snapshots(ImageRef::Id(&id.source))?.unwrap_or_default();
+        for (digits, it) in ours(&all).filter(|(digits, _)| cache.get(&id.source, digits).is_none()) {
+            cache.remember(&id.source, digits, it.created, None);
+        }
+    }
+    let Some(known) = cache.get(&id.source, &id.snapshot) else { return Ok(None) };
+    let source = volume_of(pool, image, &id.source)?;
+    Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: known.created }))
+}
+
+/// The snapshots of one volume, deleted or not: its incarnation tells, its name only where there is none.
+fn list_of(context: &Context, call: &Call, volume: &VolumeId) -> Result<Vec<Snapshot>> {
+    let is_unknown = matches!(context.clusters.find(&volume.place.cluster), Ok(None));
+    if volume.place.backend != NAME || is_unknown || names::is_internal(&volume.object) {
+        return Ok(Vec::new());
+    }
+    let at = context.locate(&volume.place, &Secrets::default())?;
+    let found = snapshots_of(&context.pool(call, &at), volume)?;
+    let Some((image, all)) = found else { return Ok(Vec::new()) };
+    let incarnation = Some(volume.incarnation.clone().unwrap_or_else(|| image.clone()));
+    let source = VolumeId { incarnation, ..volume.clone() };
+    let snapshot = |(digits, it): (&str, &SnapshotInfo)| Snapshot {
+        id: SnapshotId { place: volume.place.clone(), source: image.clone(), snapshot: digits.to_string() },
+        source: source.clone(),
+        size: it.size,
+        created: it.created,
+    };
+    let mut snapshots: Vec<_> = ours(&all).map(snapshot).collect();
+    snapshots.sort_by_cached_key(|it| it.id.to_string());
+    Ok(snapshots)
+}
+
+/// The id of a volume's image and its snapshots.
+fn snapshots_of(pool: &Pool<'_>, volume: &VolumeId) -> Result<Option<(String, Vec<SnapshotInfo>)>> {
+    if let Some(id) = &volume.incarnation
+        && let Some(all) = pool.snapshots(ImageRef::Id(id))?
+    {
+        return Ok(Some((id.clone(), all)));
+    }
+    let Some(info) = find_volume(pool, volume)? else { return Ok(None) };
+    Ok(pool.snapshots(ImageRef::Id(&info.id))?.map(|all| (info.id, all)))
+}
+
 /// The snapshots that were asked for and are not deleted, with their digits.
-fn ours(snaps: &[Snap]) -> impl Iterator<Item = (&str, &Snap)> {
-    snaps
-        .iter()
-        .filter(|snap| !snap.trashed)
-        .filter_map(|snap| Some((names::snapshot_digits(&snap.name)?, snap)))
+fn ours(snapshots: &[SnapshotInfo]) -> impl Iterator<Item = (&str, &SnapshotInfo)> {
+    snapshots.iter().filter(|it| !it.trashed).filter_map(|it| Some((names::snapshot_digits(&it.name)?, it)))
 }
 
 /// The part of a sorted list that follows `after`.

@@ -1,36 +1,34 @@
 //! Names of snapshots. A snapshot's name is unique in its image only, but a request's name is to be unique
-//! everywhere: who takes the lock that the name stands for has the name. Its cookie is the id of the image
+//! everywhere: whoever takes the lock that the name stands for has the name. Its cookie is the id of the image
 //! the snapshot is of.
 //!
 //! The name is claimed before the snapshot is taken, so a request that may not have the name leaves no
 //! snapshot behind. A claim without its snapshot is left over from an attempt that died, or belongs to one
 //! under way: whose attempt it may be is in the description, and another controller's is watched for
-//! [`Rbd::patience`] before it counts as dead. Whoever was so slow that this may have happened to him looks,
-//! after his snapshot is taken, whether the name is still his.
+//! `claim_grace` before it counts as dead. A controller so slow that its own claim may have been taken for dead
+//! looks, after its snapshot is taken, whether it still has the name.
 //!
 //! The object of a name goes with its snapshot, and is removed under a lock of its own, so that it is never
-//! somebody else's claim that goes.
+//! another controller's claim that goes.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::backend::rbd::tool::{Hold, Holder, Image, Lockable, Spot, Taken};
-use crate::backend::rbd::{Rbd, names};
-use crate::call::Call;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::names;
+use crate::backend::rbd::tool::{ImageRef, LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
 use crate::ids::encode;
 
-/// How the cookie begins of one who removes the object of a name.
+/// How the cookie begins of the lock under which the object of a name is removed.
 const DELETING: &str = "deleting-";
-/// After so many seconds a removal counts as broken off. Longer than any command takes.
+/// After so many seconds such a removal counts as dead. Longer than any command takes.
 const DELETION: u64 = 600;
-/// Between two looks at a claim that may go.
-const PAUSE: Duration = Duration::from_millis(200);
+/// How often a name is asked for that is given back just then.
+const ATTEMPTS: usize = 10;
 
-/// A name, and who wants it.
+/// A name that is wanted for a snapshot.
 #[derive(Debug)]
-pub(crate) struct Claim<'a> {
-    pub spot: &'a Spot,
+pub(crate) struct NameClaim<'a> {
     /// The name's digits.
     pub digits: &'a str,
     /// The name itself.
@@ -41,124 +39,140 @@ pub(crate) struct Claim<'a> {
     pub object: &'a str,
 }
 
-/// Whose the name is.
+/// Since when the name is ours.
 #[derive(Debug)]
 pub(crate) enum Claimed {
-    /// Ours, since now.
+    /// Since now.
     Now,
-    /// The same request's, since an earlier attempt, or another controller's.
-    Before(Holder),
+    /// Since an earlier attempt of the same request, or another controller's.
+    Before(LockHolder),
 }
 
-impl Rbd {
-    /// Claims a name, or finds it claimed by the same request.
-    pub(crate) fn claim(&self, call: &Call, claim: &Claim<'_>) -> Result<Claimed> {
-        let on = Lockable::SnapshotName(claim.digits);
-        let description = format!("{} {} {}", self.tag, encode(claim.object), claim.name);
-        let hold = Hold { cookie: claim.image.to_string(), description, shared: None, seconds: None };
-        let since = Instant::now();
-        loop {
-            if self.tool.lock(call, claim.spot, on, &hold)? == Taken::Now {
-                return Ok(Claimed::Now);
-            }
-            let holders = self.tool.holders(call, claim.spot, on)?;
-            match holders.into_iter().next() {
-                Some(holder) if holder.cookie == claim.image => return same_name(claim, holder),
-                Some(holder) if self.is_dead(call, claim, &holder, since)? => {
-                    self.tool.unlock(call, claim.spot, on, &holder)?;
-                }
-                // Given back at this moment.
-                None if since.elapsed() < self.patience => {}
-                _ if since.elapsed() < self.patience && !call.expired() => {
-                    call.step("waiting for another controller that uses the snapshot's name");
-                    thread::sleep(PAUSE);
-                }
-                _ => {
-                    return Err(Error::unavailable(format!(
-                        "the snapshot's name {:?} is being given back by another controller: try again",
-                        claim.name
-                    )));
-                }
-            }
-        }
-    }
-
-    /// Whether a claim of another image's is left over. ALREADY_EXISTS if there is the snapshot it stands
-    /// for.
-    fn is_dead(&self, call: &Call, claim: &Claim<'_>, holder: &Holder, since: Instant) -> Result<bool> {
-        if let Some(tag) = holder.cookie.strip_prefix(DELETING) {
-            return Ok(tag == self.tag);
-        }
-        let Some(snapshots) = self.tool.snapshots(call, claim.spot, Image::Id(&holder.cookie))? else {
-            return Ok(true);
-        };
-        let wanted = names::snapshot(claim.digits);
-        if snapshots.iter().any(|snapshot| !snapshot.trashed && snapshot.name == wanted) {
-            return Err(Error::already_exists(format!(
-                "a snapshot named {:?} exists already, but its source is {}, not image {} ({}): choose \
-                 another name",
-                claim.name,
-                source_of(holder),
-                claim.object,
-                claim.image
-            )));
-        }
-        let ours = holder.description.split(' ').next() == Some(&self.tag);
-        Ok(ours || since.elapsed() >= self.patience)
-    }
-
-    /// Whether the name may have been taken from one who claimed it at `since`.
-    pub(crate) fn may_have_lost(&self, since: Instant) -> bool {
-        since.elapsed() > self.patience / 3
-    }
-
-    /// Who has a name for this image, or left it half given back: to be asked before the snapshot is deleted,
-    /// so that no claim for a new one is given back.
-    pub(crate) fn claim_of(&self, call: &Call, spot: &Spot, digits: &str, image: &str) -> Result<NameState> {
-        let holders = self.tool.holders(call, spot, Lockable::SnapshotName(digits))?;
-        let deleting = self.deleting();
-        Ok(match holders.into_iter().next() {
-            None => NameState::Free,
-            Some(holder) if holder.cookie == image || holder.cookie == deleting => NameState::Ours(holder),
-            Some(_) => NameState::Theirs,
-        })
-    }
-
-    /// Gives a name back, and removes its object.
-    pub(crate) fn give_back(&self, call: &Call, spot: &Spot, digits: &str, state: &NameState) -> Result<()> {
-        let on = Lockable::SnapshotName(digits);
-        match state {
-            NameState::Theirs => return Ok(()),
-            NameState::Ours(holder) => self.tool.unlock(call, spot, on, holder)?,
-            // An earlier attempt may have come this far; whether the object is there only a lock tells.
-            NameState::Free => {}
-        }
-        let description = "the name of a deleted snapshot is given back".to_string();
-        let hold = Hold { cookie: self.deleting(), description, shared: None, seconds: Some(DELETION) };
-        match self.tool.lock(call, spot, on, &hold)? {
-            Taken::Now => self.tool.remove_lockable(call, spot, on),
-            Taken::Held => Ok(()),
-        }
-    }
-
-    fn deleting(&self) -> String {
-        format!("{DELETING}{}", self.tag)
-    }
-}
-
-/// Whose a name is, for one who deletes its snapshot.
+/// Who has a name, to one who deletes its snapshot.
 #[derive(Debug)]
-pub(crate) enum NameState {
-    /// Nobody's.
-    Free,
-    /// The snapshot's.
-    Ours(Holder),
-    /// That of another image's snapshot.
-    Theirs,
+pub(crate) enum NameOwner {
+    /// Nobody.
+    Nobody,
+    /// The snapshot, or a release of its name that died.
+    Ours(LockHolder),
+    /// Another image's snapshot.
+    Other,
+}
+
+/// What a claim of another image's is worth.
+enum OtherClaim {
+    /// It is left over.
+    Dead,
+    /// It may be under way.
+    MayBeAlive,
+    /// The snapshot it stands for is there.
+    Fulfilled,
+}
+
+/// Claims a name, or finds it claimed by the same request.
+pub(crate) fn claim(pool: &Pool<'_>, claim: &NameClaim<'_>) -> Result<Claimed> {
+    let target = LockTarget::SnapshotName(claim.digits);
+    let description = format!("{} {} {}", pool.tag(), encode(claim.object), claim.name);
+    let request = LockRequest { cookie: claim.image.to_string(), description, shared: None, seconds: None };
+    for _ in 0..ATTEMPTS {
+        if pool.lock(target, &request)? == Locked::Now {
+            return Ok(Claimed::Now);
+        }
+        // None if it is given back at this moment.
+        let Some(holder) = pool.holders(target)?.into_iter().next() else { continue };
+        if holder.cookie == claim.image {
+            return same_name(claim, holder);
+        }
+        match judge(pool, claim, &holder)? {
+            OtherClaim::Fulfilled => return Err(taken(claim, &holder)),
+            OtherClaim::Dead => {}
+            OtherClaim::MayBeAlive => await_end(pool, claim, &holder)?,
+        }
+        pool.unlock(target, &holder)?;
+    }
+    Err(being_released(claim))
+}
+
+/// Judges the claim of another image.
+fn judge(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<OtherClaim> {
+    let ours_if = |ours| if ours { OtherClaim::Dead } else { OtherClaim::MayBeAlive };
+    if let Some(tag) = holder.cookie.strip_prefix(DELETING) {
+        return Ok(ours_if(tag == pool.tag()));
+    }
+    let Some(snapshots) = pool.snapshots(ImageRef::Id(&holder.cookie))? else { return Ok(OtherClaim::Dead) };
+    let wanted = names::snapshot(claim.digits);
+    if snapshots.iter().any(|snapshot| !snapshot.trashed && snapshot.name == wanted) {
+        return Ok(OtherClaim::Fulfilled);
+    }
+    Ok(ours_if(holder.description.split(' ').next() == Some(pool.tag())))
+}
+
+/// Waits for another controller's claim to be fulfilled or given back. Ok once it counts as dead; a release,
+/// which has a time of its own, never does.
+fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<()> {
+    let timing = pool.timing();
+    let what =
+        format!("another controller ({}) that uses the name of snapshot {:?}", holder.client, claim.name);
+    pool.call.wait(what, timing.claim_grace, timing.poll)?;
+    if holder.cookie.starts_with(DELETING) { Err(being_released(claim)) } else { Ok(()) }
+}
+
+fn being_released(claim: &NameClaim<'_>) -> Error {
+    Error::unavailable(format!(
+        "the snapshot's name {:?} is being given back by another controller: try again",
+        claim.name
+    ))
+}
+
+fn taken(claim: &NameClaim<'_>, holder: &LockHolder) -> Error {
+    let object = holder.description.split(' ').nth(1).unwrap_or_default();
+    Error::already_exists(format!(
+        "a snapshot named {:?} exists already, but its source is image {object} ({}), not image {} ({}): choose \
+         another name",
+        claim.name, holder.cookie, claim.object, claim.image
+    ))
+}
+
+/// Whether the name may have been taken from one who claimed it at `since`.
+pub(crate) fn may_be_lost(pool: &Pool<'_>, since: Instant) -> bool {
+    since.elapsed() > pool.timing().claim_grace / 3
+}
+
+/// Who has a name for this image, or left it half given back: to be asked before the snapshot is deleted, so
+/// that no claim for a new one is given back.
+pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOwner> {
+    let holders = pool.holders(LockTarget::SnapshotName(digits))?;
+    let deleting = deleting(pool);
+    Ok(match holders.into_iter().next() {
+        None => NameOwner::Nobody,
+        Some(holder) if holder.cookie == image || holder.cookie == deleting => NameOwner::Ours(holder),
+        Some(_) => NameOwner::Other,
+    })
+}
+
+/// Gives a name back, and removes its object.
+pub(crate) fn release(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
+    let target = LockTarget::SnapshotName(digits);
+    match owner {
+        NameOwner::Other => return Ok(()),
+        NameOwner::Ours(holder) => pool.unlock(target, holder)?,
+        // An earlier attempt may have come this far; whether the object is there only a lock tells.
+        NameOwner::Nobody => {}
+    }
+    let description = "the name of a deleted snapshot is given back".to_string();
+    let request = LockRequest { cookie: deleting(pool), description, shared: None, seconds: Some(DELETION) };
+    match pool.lock(target, &request)? {
+        Locked::Now => pool.remove_lockable(target),
+        Locked::Held => Ok(()),
+    }
+}
+
+fn deleting(pool: &Pool<'_>) -> String {
+    format!("{DELETING}{}", pool.tag())
 }
 
 /// The claim, if it is for the same request. Two names have the same digits once in 2^64 times.
-fn same_name(claim: &Claim<'_>, holder: Holder) -> Result<Claimed> {
+fn same_name(claim: &NameClaim<'_>, holder: LockHolder) -> Result<Claimed> {
     match holder.description.splitn(3, ' ').nth(2) {
         Some(name) if name != claim.name => Err(Error::already_exists(format!(
             "the snapshot named {name:?} of the same volume has the digits {} that {:?} would have: choose \
@@ -167,10 +181,4 @@ fn same_name(claim: &Claim<'_>, holder: Holder) -> Result<Claimed> {
         ))),
         _ => Ok(Claimed::Before(holder)),
     }
-}
-
-/// The source that a claim names, for messages.
-fn source_of(holder: &Holder) -> String {
-    let object = holder.description.split(' ').nth(1).unwrap_or_default();
-    format!("image {object} ({})", holder.cookie)
 }

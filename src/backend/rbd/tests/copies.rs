@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{Image, Layout, NewImage, RbdTool};
+use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 use crate::ids::SnapshotId;
 
@@ -25,9 +25,9 @@ impl Scene {
         let mut new = wanted("source", GIB, None);
         new.parameters.insert(crate::csi::FS_TYPE.into(), "xfs".into());
         let source = create(&rbd, &new).unwrap().id;
-        cluster.write(&cluster.spot(), &source.object, "old");
+        cluster.write(&cluster.at(), &source.object, "old");
         let snap = snapshot(&rbd, &source, "snap").unwrap().id;
-        cluster.write(&cluster.spot(), &source.object, "new");
+        cluster.write(&cluster.at(), &source.object, "new");
         cluster.forget_steps();
         Self { cluster, rbd, source, snap }
     }
@@ -41,7 +41,7 @@ impl Scene {
     }
 
     fn content(&self, volume: &Volume) -> String {
-        self.cluster.content(&self.cluster.spot(), &volume.id.object)
+        self.cluster.content(&self.cluster.at(), &volume.id.object)
     }
 
     /// What exists beside the volume of this name.
@@ -65,7 +65,7 @@ fn a_snapshot_becomes_a_volume_in_five_processes_and_is_found_in_one() {
     let volume = create(&scene.rbd, &new).unwrap();
     let steps: Vec<_> =
         scene.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
-    assert_eq!(steps, ["clone_image", "metadata_of", "set_metadata", "info", "rename"]);
+    assert_eq!(steps, ["clone_image", "all_metadata", "set_metadata", "info", "rename"]);
     assert_eq!(scene.content(&volume), "old");
     assert_eq!((volume.size, volume.fs_type.as_deref()), (GIB, Some("xfs")));
     assert_eq!(volume.source, Some(Source::Snapshot(scene.snap.to_string())));
@@ -94,7 +94,7 @@ fn a_volume_becomes_another_and_its_snapshot_is_gone() {
     assert_eq!(scene.cluster.steps().len(), 9, "{:?}", scene.cluster.steps());
     assert_eq!((scene.content(&volume), volume.size), ("new".to_string(), 2 * GIB));
     assert!(scene.cluster.dump().contains("trashed"));
-    scene.cluster.flatten(&call(), &scene.cluster.spot(), &volume.id.object).unwrap();
+    scene.cluster.flatten(&call(), &scene.cluster.at(), &volume.id.object).unwrap();
     assert!(!scene.cluster.dump().contains("csi-copy"), "{}", scene.cluster.dump());
 }
 
@@ -106,7 +106,7 @@ fn sizes_are_at_least_the_snapshots() {
         ..wanted(&format!("{required} to {limit}"), 0, scene.of_snapshot())
     };
     // The volume grows, its snapshot does not.
-    scene.cluster.resize(&call(), &scene.cluster.spot(), &scene.source.object, 8 * GIB).unwrap();
+    scene.cluster.resize(&call(), &scene.cluster.at(), &scene.source.object, 8 * GIB).unwrap();
     for (required, limit, size) in
         [(0, 0, GIB), (1, 0, GIB), (0, GIB, GIB), (2 * GIB, 2 * GIB, 2 * GIB), (GIB + 1, 0, GIB + 4096)]
     {
@@ -139,13 +139,13 @@ fn what_is_not_there_is_not_found() {
 #[test]
 fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken() {
     let scene = Scene::new();
-    let (spot, held) = (scene.cluster.spot(), format!("csi-held-{}", scene.snap.source));
+    let (spot, held) = (scene.cluster.at(), format!("csi-held-{}", scene.snap.source));
     scene.cluster.rename(&call(), &spot, &scene.source.object, &held).unwrap();
     create(&scene.rbd, &wanted("source", GIB, None)).unwrap();
     let newer = create(&scene.rbd, &wanted("source", GIB, None)).unwrap().id;
     scene
         .cluster
-        .take_snapshot(&call(), &spot, &newer.object, &names::snapshot(&scene.snap.snapshot))
+        .create_snapshot(&call(), &spot, &newer.object, &names::snapshot(&scene.snap.snapshot))
         .unwrap();
     let copy = create(&scene.rbd, &wanted("copy", 0, scene.of_snapshot())).unwrap();
     assert_eq!(scene.content(&copy), "old");
@@ -166,7 +166,7 @@ fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken(
 #[test]
 fn limits_and_layout_are_those_of_the_request() {
     let scene = Scene::new();
-    let (spot, source) = (scene.cluster.spot(), &scene.source.object);
+    let (spot, source) = (scene.cluster.at(), &scene.source.object);
     scene
         .cluster
         .set_limits(&call(), &spot, source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)])
@@ -188,7 +188,7 @@ fn a_copy_may_live_in_another_pool() {
     scene.cluster.add_pool("fast");
     let new = NewVolume { place: place("fast"), ..wanted("copy", 0, scene.of_volume()) };
     let copy = create(&scene.rbd, &new).unwrap();
-    assert_eq!(scene.cluster.content(&scene.cluster.spot_in("fast", ""), &copy.id.object), "new");
+    assert_eq!(scene.cluster.content(&scene.cluster.at_pool("fast", ""), &copy.id.object), "new");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn another_source_is_another_volume() {
 #[test]
 fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
     let scene = Scene::new();
-    let spot = scene.cluster.spot();
+    let spot = scene.cluster.at();
     let new = wanted("copy", 0, scene.of_snapshot());
     let blank = NewImage {
         name: &names::temporary(&new.object, ONE),
@@ -215,18 +215,18 @@ fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
     };
     scene.cluster.create(&call(), &spot, &blank).unwrap();
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
-    assert!(!scene.cluster.dump().contains(names::TEMPORARY));
+    assert!(!scene.cluster.dump().contains("csi-tmp-"));
 }
 
 #[test]
 fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
     let scene = Scene::new();
-    let (spot, new) = (scene.cluster.spot(), wanted("copy", 0, scene.of_snapshot()));
+    let (spot, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_snapshot()));
     let temporary = names::temporary(&new.object, ONE);
     let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
     scene.cluster.create(&call(), &spot, &blank).unwrap();
     scene.cluster.watch(&spot, &temporary, "10.0.0.1:0/9");
-    // Taken, looked at by name and by id, refused, and then the dead client is given up.
+    // Locked, looked at by name and by id, refused, and then the dead client is given up.
     scene.cluster.on_step(4, |cluster| cluster.unwatch("10.0.0.1:0/9"));
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
 }
@@ -234,10 +234,10 @@ fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
 #[test]
 fn an_old_passing_snapshot_is_not_copied_from() {
     let scene = Scene::new();
-    let (spot, new) = (scene.cluster.spot(), wanted("copy", 0, scene.of_volume()));
+    let (spot, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_volume()));
     scene
         .cluster
-        .take_snapshot(&call(), &spot, &scene.source.object, &names::passing(&new.object, ONE))
+        .create_snapshot(&call(), &spot, &scene.source.object, &names::transient(&new.object, ONE))
         .unwrap();
     scene.cluster.write(&spot, &scene.source.object, "newest");
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "newest");
@@ -246,7 +246,7 @@ fn an_old_passing_snapshot_is_not_copied_from() {
 #[test]
 fn a_repeat_is_answered_though_the_source_is_gone_or_has_grown() {
     let scene = Scene::new();
-    let (spot, cluster) = (scene.cluster.spot(), &scene.cluster);
+    let (spot, cluster) = (scene.cluster.at(), &scene.cluster);
     let mut new = wanted("copy", 0, scene.of_volume());
     new.size.limit = GIB;
     let copy = create(&scene.rbd, &new).unwrap();
@@ -301,10 +301,7 @@ fn a_command_that_fails_at_any_step_leaves_what_a_repeat_needs() {
             let copy = create(&scene.rbd, new).unwrap();
             assert_eq!(scene.content(&copy), ["old", "new"][which]);
             let dump = scene.cluster.dump();
-            assert!(
-                !dump.contains(names::TEMPORARY) && dump.matches(names::COPY).count() <= 2,
-                "step {k}: {dump}"
-            );
+            assert!(!dump.contains("csi-tmp-") && dump.matches("csi-copy-").count() <= 2, "step {k}: {dump}");
         }
     }
 }
@@ -331,9 +328,9 @@ fn another_controller_may_make_the_same_copy_between_any_two_steps() {
             let dump = scene.cluster.dump();
             let once = dump
                 .lines()
-                .filter(|line| line.contains(names::COPY) && line.starts_with("snapshot"))
+                .filter(|line| line.contains("csi-copy-") && line.starts_with("snapshot"))
                 .count();
-            assert!(!dump.contains(names::TEMPORARY) && once == which, "step {k}: {dump}");
+            assert!(!dump.contains("csi-tmp-") && once == which, "step {k}: {dump}");
         }
     }
 }
@@ -346,8 +343,8 @@ fn the_source_may_be_deleted_between_any_two_steps() {
             let new = requests(&scene)[which].clone();
             let (object, id) = (scene.source.object.clone(), scene.snap.clone());
             scene.cluster.on_step(k, move |cluster| {
-                let (spot, name) = (cluster.spot(), names::snapshot(&id.snapshot));
-                let source = Image::Id(&id.source);
+                let (spot, name) = (cluster.at(), names::snapshot(&id.snapshot));
+                let source = ImageRef::Id(&id.source);
                 cluster.remove_snapshot(&call(), &spot, source, &name).unwrap();
                 cluster.rename(&call(), &spot, &object, &format!("csi-held-{}", id.source)).unwrap();
             });
@@ -357,9 +354,9 @@ fn the_source_may_be_deleted_between_any_two_steps() {
             }
             let dump = scene.cluster.dump();
             let passing =
-                dump.lines().filter(|line| line.contains(names::COPY) && line.starts_with("snapshot"));
+                dump.lines().filter(|line| line.contains("csi-copy-") && line.starts_with("snapshot"));
             assert!(passing.into_iter().all(|line| line.ends_with("trashed")), "step {k}: {dump}");
-            assert!(!dump.contains(names::TEMPORARY), "step {k}: {dump}");
+            assert!(!dump.contains("csi-tmp-"), "step {k}: {dump}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Deleting volumes: alone, with snapshots and clones in both orders, in use, large.
 
+use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
 use crate::backend::{Begin, Deleted, Deletion, Origin};
@@ -25,8 +26,10 @@ fn delete_resolved(
     begin: Begin<'_>,
 ) -> Result<Deleted> {
     let secrets = &Secrets::default();
-    let Some(id) = rbd.resolve(&call(), id, secrets)? else { return Ok(Deleted::Absent) };
-    rbd.delete(&call(), &Deletion { id: &id, snapshots_may_outlive, secrets }, begin)
+    repeated(|call| {
+        let Some(id) = rbd.volumes().resolve(call, id, secrets)? else { return Ok(Deleted::Absent) };
+        rbd.volumes().delete(call, &Deletion { id: &id, snapshots_may_outlive, secrets }, begin)
+    })
 }
 
 /// Deletes a volume that snapshots may not outlive.
@@ -35,7 +38,7 @@ pub(super) fn release(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
 }
 
 pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<Deleted> {
-    rbd.snapshots().delete(&call(), id, &Secrets::default())
+    repeated(|call| rbd.snapshots().delete(call, id, &Secrets::default()))
 }
 
 /// A cluster with a controller and a volume of so many GiB.
@@ -85,7 +88,7 @@ fn nothing_is_changed_if_it_may_not_begin() {
 fn an_id_without_incarnation_is_resolved_first() {
     let (cluster, rbd, id) = with_volume(1);
     let bare = VolumeId { incarnation: None, ..id.clone() };
-    let resolved = |id| rbd.resolve(&call(), id, &Secrets::default()).unwrap();
+    let resolved = |id| rbd.volumes().resolve(&call(), id, &Secrets::default()).unwrap();
     assert_eq!(resolved(&id), Some(id.clone()));
     assert_eq!(words(&cluster), Vec::<String>::new(), "the incarnation is known");
     assert_eq!(resolved(&bare), Some(id));
@@ -113,7 +116,7 @@ fn a_newer_image_of_the_name_is_not_touched() {
 fn a_volume_in_use_is_refused_and_can_be_published_again() {
     let (cluster, rbd, id) = with_volume(1);
     let before = cluster.dump();
-    cluster.watch(&cluster.spot(), &id.object, "10.0.0.7:0/1");
+    cluster.watch(&cluster.at(), &id.object, "10.0.0.7:0/1");
     let refused = delete(&rbd, &id).unwrap_err();
     assert!(refused.kind() == Kind::Precondition && refused.message().contains("10.0.0.7:0/1"), "{refused}");
     assert_eq!(cluster.dump(), before, "no lock is left");
@@ -142,9 +145,9 @@ fn a_lock_that_a_node_took_too_late_keeps_nothing_from_being_deleted() {
 
 /// As ControllerPublishVolume does.
 pub(super) fn publish(cluster: &FakeCluster, id: &VolumeId) -> bool {
-    let on = Lockable::Header(id.incarnation.as_deref().unwrap());
-    let hold = Hold { cookie: "node1".into(), description: "rw".into(), shared: None, seconds: None };
-    cluster.lock(&call(), &cluster.spot(), on, &hold).unwrap() == Taken::Now
+    let on = LockTarget::Header(id.incarnation.as_deref().unwrap());
+    let hold = LockRequest { cookie: "node1".into(), description: "rw".into(), shared: None, seconds: None };
+    cluster.lock(&call(), &cluster.at(), on, &hold).unwrap() == Locked::Now
 }
 
 #[test]
@@ -209,7 +212,7 @@ fn a_volume_copied_from_a_volume_outlives_it() {
 fn what_a_killed_copy_left_on_its_source_keeps_it_not() {
     let (cluster, rbd, source) = with_volume(1);
     let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
-    cluster.take_snapshot(&call(), &cluster.spot(), &source.object, &left).unwrap();
+    cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(cluster.dump(), "");
 }
@@ -219,7 +222,7 @@ fn a_volume_with_snapshots_in_use_is_refused() {
     let (cluster, rbd, id) = with_volume(1);
     snapshot(&rbd, &id, "s").unwrap();
     let before = cluster.dump();
-    cluster.watch(&cluster.spot(), &id.object, "10.0.0.7:0/1");
+    cluster.watch(&cluster.at(), &id.object, "10.0.0.7:0/1");
     assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Precondition);
     assert_eq!(cluster.dump(), before);
 }
@@ -243,7 +246,7 @@ fn a_large_volume_is_purged_by_the_daemon_if_nobody_else_does() {
     cluster.set_manager(false);
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
     assert!(cluster.dump().contains("trash"), "the call does not wait for it: {}", cluster.dump());
-    do_chores(&rbd);
+    do_jobs(&rbd);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -251,7 +254,7 @@ fn a_large_volume_is_purged_by_the_daemon_if_nobody_else_does() {
 fn a_large_volume_in_use_stays() {
     let (cluster, rbd, id) = with_volume(5);
     let before = cluster.dump();
-    cluster.watch(&cluster.spot(), &id.object, "10.0.0.7:0/1");
+    cluster.watch(&cluster.at(), &id.object, "10.0.0.7:0/1");
     assert!(delete(&rbd, &id).unwrap_err().message().contains("10.0.0.7:0/1"));
     assert_eq!(cluster.dump(), before);
 }
@@ -264,14 +267,14 @@ fn another_image_that_was_moved_or_renamed_in_its_place_is_taken_back() {
         (0..snapshots).for_each(|_| drop(snapshot(&rbd, &id, "s").unwrap()));
         let object = id.object.clone();
         cluster.on_step(after, move |other| {
-            let spot = other.spot();
+            let spot = other.at();
             other.rename(&call(), &spot, &object, "aside").unwrap();
             let image = NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] };
             other.create(&call(), &spot, &image).unwrap();
             other.write(&spot, &object, "precious");
         });
         assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
-        assert_eq!(cluster.content(&cluster.spot(), &id.object), "precious");
+        assert_eq!(cluster.content(&cluster.at(), &id.object), "precious");
         assert!(!cluster.dump().contains("trash") && !cluster.dump().contains("held"), "{}", cluster.dump());
         assert_eq!(
             delete(&rbd, &id).unwrap(),
@@ -287,7 +290,7 @@ fn a_cluster_that_is_full_or_has_no_such_pool_says_so() {
     let (cluster, rbd, id) = with_volume(1);
     let lost = VolumeId { place: place("nope"), ..id.clone() };
     assert!(delete(&rbd, &lost).unwrap_err().message().contains("nope"));
-    cluster.set_room("rbd", Room { available: 0, full: true });
+    cluster.set_room("rbd", FreeSpace { available: 0, full: true });
     let full = delete(&rbd, &id).unwrap_err();
     assert!(full.kind() == Kind::NoSpace && full.message().contains(&id.to_string()), "{full}");
 }

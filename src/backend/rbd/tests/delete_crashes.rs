@@ -8,6 +8,7 @@ use crate::ids::{SnapshotId, VolumeId};
 
 use super::delete::{delete, delete_snapshot, release};
 use super::*;
+use crate::backend::rbd::jobs::sweep::sweep_pool;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
@@ -45,7 +46,7 @@ fn insist(cluster: &FakeCluster, act: impl Fn() -> Result<Deleted>) -> Deleted {
 
 /// What is left in the end, whoever purges.
 fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
-    do_chores(rbd);
+    do_jobs(rbd);
     cluster.run_manager();
     // A lock on what is in the trash bothers nobody until it runs out.
     cluster.advance(Duration::from_secs(400));
@@ -78,7 +79,7 @@ fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -
                 scene.cluster.restart();
                 let rbd = controller(&scene.cluster, tag);
                 insist(&scene.cluster, || act(&rbd, &scene));
-                rbd.sweep_spot(&call(), &scene.cluster.spot()).unwrap();
+                sweep_pool(&rbd.context.pool(&call(), &scene.cluster.at())).unwrap();
                 assert_eq!(
                     rest(&scene.cluster, &rbd),
                     expected,

@@ -2,7 +2,7 @@
 
 use crate::backend::Deleted;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
-use crate::backend::rbd::tool::{Image, RbdTool};
+use crate::backend::rbd::tool::*;
 use crate::ids::{SnapshotId, VolumeId};
 
 use super::delete::{delete, delete_snapshot, publish, with_volume};
@@ -31,7 +31,7 @@ fn at_every_step(
 }
 
 fn object(cluster: &FakeCluster, id: &VolumeId) -> Option<String> {
-    cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().map(|info| info.id)
+    cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().map(|info| info.id)
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_large_image_that_got_a_snapshot_is_taken_back() {
             .on_step(3, move |cluster| *kept.lock() = snapshot(&controller(cluster, TWO), &source, "s").ok());
         assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
         cluster.run_manager();
-        do_chores_due_within(&rbd, A_WHILE);
+        do_jobs_due_within(&rbd, A_WHILE);
         assert_usable(&cluster, &id, &taken.lock().take().unwrap().id, 3);
     }
 }
@@ -115,9 +115,9 @@ fn a_snapshot_that_was_taken_is_never_lost() {
                     cluster.restart();
                     cluster.run_manager();
                     let rbd = controller(cluster, ONE);
-                    rbd.sweep();
-                    do_chores(&rbd);
-                    do_chores_due_within(&rbd, A_WHILE);
+                    rbd.recover().unwrap();
+                    do_jobs(&rbd);
+                    do_jobs_due_within(&rbd, A_WHILE);
                     if let Some(taken) = acknowledged.lock().take() {
                         assert_usable(cluster, id, &taken.id, step);
                     }
@@ -139,7 +139,7 @@ fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step:
     // It may be there still: its deletion failed where it was interrupted.
     cluster.advance(Duration::from_secs(400));
     delete(&rbd, id).unwrap();
-    do_chores(&rbd);
+    do_jobs(&rbd);
     cluster.run_manager();
     cluster.advance(Duration::from_secs(400));
     assert_eq!(cluster.dump(), "", "step {step}:\n{dump}");

@@ -10,8 +10,8 @@ fn a_volume_of_a_forgotten_cluster_is_given_up() {
     let place = Place { cluster: "forgotten".into(), ..scene.id.place.clone() };
     let id = VolumeId { place, ..scene.id.clone() };
     for published in [PublishedBy::Controller, PublishedBy::Node] {
-        assert!(scene.rbd.attached(&id).unwrap().is_none());
-        scene.rbd.detach(&call(), &id, published, &Secrets::default()).unwrap();
+        assert!(scene.rbd.node().attached(&id).unwrap().is_none());
+        scene.rbd.node().detach(&call(), &id, published, &Secrets::default()).unwrap();
     }
     assert!(scene.methods().is_empty(), "there is nobody to be asked");
 }

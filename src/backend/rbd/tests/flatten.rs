@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{Image, RbdTool};
+use crate::backend::rbd::tool::*;
 
 /// A volume with this many parents, one behind the other.
 fn chain(rbd: &Rbd, parents: usize) -> VolumeId {
@@ -14,7 +14,7 @@ fn chain(rbd: &Rbd, parents: usize) -> VolumeId {
 }
 
 pub(super) fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
-    cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().unwrap().parent.is_none()
+    cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().unwrap().parent.is_none()
 }
 
 /// More than the longest pause.
@@ -25,29 +25,30 @@ pub(super) fn with_deep() -> (FakeCluster, Rbd, VolumeId) {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let eighth = chain(&rbd, 8);
-    do_chores(&rbd);
+    do_jobs(&rbd);
     assert!(!is_flat(&cluster, &eighth));
     let ninth = create(&rbd, &wanted("9", 0, Some(Origin::Volume(eighth)))).unwrap().id;
-    cluster.write(&cluster.spot(), &ninth.object, "data");
+    cluster.write(&cluster.at(), &ninth.object, "data");
     cluster.forget_steps();
     (cluster, rbd, ninth)
 }
 
 /// In how many seconds the one thing is due that is to be done.
 pub(super) fn seconds(rbd: &Rbd) -> u64 {
-    let [pause] = rbd.chores.0.pauses()[..] else { panic!("{:?}", rbd.chores.0.pauses()) };
+    let waiting = rbd.context.jobs.queue.waiting();
+    let [(_, pause)] = &waiting[..] else { panic!("{waiting:?}") };
     pause.as_secs_f64().round() as u64
 }
 
 #[test]
 fn only_what_is_too_deep_is_flattened() {
     let (cluster, rbd, ninth) = with_deep();
-    do_chores(&rbd);
+    do_jobs(&rbd);
     assert!(is_flat(&cluster, &ninth));
-    assert_eq!(cluster.content(&cluster.spot(), &ninth.object), "data");
+    assert_eq!(cluster.content(&cluster.at(), &ninth.object), "data");
     let tenth = create(&rbd, &wanted("10", 0, Some(Origin::Volume(ninth)))).unwrap().id;
     cluster.forget_steps();
-    do_chores_due_within(&rbd, LONG);
+    do_jobs_due_within(&rbd, LONG);
     assert!(cluster.steps().is_empty(), "what is known costs nothing: {:?}", cluster.steps());
     assert!(!is_flat(&cluster, &tenth), "its parent is flat");
 }
@@ -58,7 +59,7 @@ fn a_chain_is_counted_once_for_all_copies_of_its_end() {
     let end = VolumeId { object: volume_object("default", "8"), incarnation: None, ..first };
     create(&rbd, &wanted("another", 0, Some(Origin::Volume(end)))).unwrap();
     cluster.forget_steps();
-    do_chores(&rbd);
+    do_jobs(&rbd);
     let steps: Vec<String> =
         cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
     assert_eq!(steps, ["holders", "info", "watchers", "flatten"].repeat(2));
@@ -67,17 +68,17 @@ fn a_chain_is_counted_once_for_all_copies_of_its_end() {
 #[test]
 fn what_is_open_is_looked_at_again_and_again_with_longer_and_longer_pauses() {
     let (cluster, rbd, ninth) = with_deep();
-    cluster.watch(&cluster.spot(), &ninth.object, "10.0.0.7:0/1");
+    cluster.watch(&cluster.at(), &ninth.object, "10.0.0.7:0/1");
     let mut pauses = Vec::new();
     for _ in 0..100 {
-        do_chores_due_within(&rbd, LONG);
+        do_jobs_due_within(&rbd, LONG);
         pauses.push(seconds(&rbd));
     }
     assert_eq!(pauses[..7], [60, 120, 240, 480, 960, 1920, 3600]);
     assert!(pauses[7..].iter().all(|pause| *pause == 3600), "{pauses:?}");
     assert!(!is_flat(&cluster, &ninth));
     cluster.unwatch("10.0.0.7:0/1");
-    do_chores_due_within(&rbd, LONG);
+    do_jobs_due_within(&rbd, LONG);
     assert!(is_flat(&cluster, &ninth));
 }
 
@@ -86,18 +87,18 @@ fn what_fails_is_tried_again_every_minute_for_ever() {
     let (cluster, rbd, ninth) = with_deep();
     for _ in 0..100 {
         cluster.fail_at(1, Fault::Before);
-        do_chores_due_within(&rbd, LONG);
+        do_jobs_due_within(&rbd, LONG);
         assert_eq!(seconds(&rbd), 60);
     }
     assert!(!is_flat(&cluster, &ninth));
-    do_chores_due_within(&rbd, LONG);
-    assert!(is_flat(&cluster, &ninth) && rbd.chores.0.pauses().is_empty());
+    do_jobs_due_within(&rbd, LONG);
+    assert!(is_flat(&cluster, &ninth) && rbd.context.jobs.queue.waiting().is_empty());
 }
 
 #[test]
 fn a_thread_does_it() {
     let (cluster, rbd, ninth) = with_deep();
     let rbd = Arc::new(rbd);
-    rbd.start_background();
+    rbd.context.jobs.queue.start();
     await_that(|| is_flat(&cluster, &ninth));
 }

@@ -13,8 +13,8 @@ fn while_it_is_flattened(act: impl FnOnce(&Rbd, &VolumeId)) -> (FakeCluster, Rbd
     let (cluster, rbd, id) = with_deep();
     cluster.set_endless_flattenings(true);
     std::thread::scope(|scope| {
-        let flattening = scope.spawn(|| do_chores(&rbd));
-        await_that(|| cluster.is_watched(&cluster.spot(), &id.object));
+        let flattening = scope.spawn(|| do_jobs(&rbd));
+        await_that(|| cluster.is_watched(&cluster.at(), &id.object));
         scope.spawn(|| {
             flattening.join().unwrap();
             cluster.unwatch(FLATTENER);
@@ -32,10 +32,10 @@ fn a_published_volume_is_flattened_when_it_is_taken_back() {
             while_it_is_flattened(|rbd, id| drop(publish(rbd, id, "node-1", mode, false).unwrap()));
         assert_eq!(seconds(&rbd), 60);
         // It is not open yet, but may be at any moment.
-        do_chores_due_within(&rbd, LONG);
+        do_jobs_due_within(&rbd, LONG);
         assert!(!is_flat(&cluster, &id), "{mode:?}");
         unpublish(&rbd, &id, Some("node-1")).unwrap();
-        do_chores_due_within(&rbd, LONG);
+        do_jobs_due_within(&rbd, LONG);
         assert!(is_flat(&cluster, &id), "{mode:?}");
     }
 }
@@ -45,6 +45,6 @@ fn a_volume_is_deleted_while_it_is_flattened() {
     let (cluster, rbd, id) =
         while_it_is_flattened(|rbd, id| assert_eq!(delete(rbd, id).unwrap(), Deleted::Gone));
     assert!(!cluster.dump().contains(&id.object), "{}", cluster.dump());
-    do_chores_due_within(&rbd, LONG);
-    assert!(rbd.chores.0.pauses().is_empty(), "nothing is left to flatten");
+    do_jobs_due_within(&rbd, LONG);
+    assert!(rbd.context.jobs.queue.waiting().is_empty(), "nothing is left to flatten");
 }

@@ -2,13 +2,18 @@
 
 use super::publish::{Scene, refused, scene, unpublish};
 use super::*;
+use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{Hold, Lockable, RbdTool, Room};
+use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
 /// The volume, seen by a controller that has not looked before; `known` says whether it remembers the volume.
 fn inspect(it: &Scene) -> Volume {
-    controller(&it.cluster, TWO).inspect(&call(), &it.id, &Secrets::default()).unwrap().expect("it is there")
+    controller(&it.cluster, TWO)
+        .volumes()
+        .inspect(&call(), &it.id, &Secrets::default())
+        .unwrap()
+        .expect("it is there")
 }
 
 #[test]
@@ -23,13 +28,13 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
     }
     assert_eq!(inspect(&it).published, ["n2", "n3"]);
     unpublish(&it.rbd, &it.id, None).unwrap();
-    let hold = Hold {
+    let hold = LockRequest {
         cookie: "delete".into(),
         description: "deletion by controller x".into(),
         shared: None,
         seconds: None,
     };
-    it.cluster.lock(&call(), &it.cluster.spot(), Lockable::Header(&it.image()), &hold).unwrap();
+    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
     assert_eq!(inspect(&it).published, [""; 0]);
 }
 
@@ -38,14 +43,14 @@ fn pools_without_room_and_clients_shut_out_make_it_abnormal() {
     let it = scene();
     assert_eq!(inspect(&it).condition, Some(None));
     for (room, part) in [
-        (Room { available: 0, full: true }, "is full"),
-        (Room { available: GIB / 21, full: false }, "nearly full"),
+        (FreeSpace { available: 0, full: true }, "is full"),
+        (FreeSpace { available: GIB / 21, full: false }, "nearly full"),
     ] {
         it.cluster.set_room("rbd", room);
         let condition = inspect(&it).condition.flatten().unwrap();
         assert!(condition.contains(part) && condition.contains("\"rbd\""), "{condition}");
     }
-    it.cluster.set_room("rbd", Room { available: GIB, full: false });
+    it.cluster.set_room("rbd", FreeSpace { available: GIB, full: false });
     it.watch("10.0.0.7:0/1");
     it.cluster.shut_out("10.0.0.7:0/2");
     assert_eq!(inspect(&it).condition, Some(None));
@@ -57,33 +62,33 @@ fn pools_without_room_and_clients_shut_out_make_it_abnormal() {
 fn a_volume_that_is_gone_is_none() {
     let it = scene();
     it.remove();
-    assert!(it.rbd.inspect(&call(), &it.id, &Secrets::default()).unwrap().is_none());
+    assert!(it.rbd.volumes().inspect(&call(), &it.id, &Secrets::default()).unwrap().is_none());
 }
 
 #[test]
 fn a_cluster_out_of_reach_is_the_condition_of_what_is_known_and_an_error_for_the_rest() {
     let it = scene();
     it.cluster.fail_at(1, Fault::Before);
-    let volume = it.rbd.inspect(&call(), &it.id, &Secrets::default()).unwrap().unwrap();
+    let volume = it.rbd.volumes().inspect(&call(), &it.id, &Secrets::default()).unwrap().unwrap();
     let condition = volume.condition.flatten().unwrap();
     assert!(volume.id == it.id && condition.contains("\"ceph\" cannot be reached"), "{condition}");
     let fresh = controller(&it.cluster, TWO);
     it.cluster.fail_at(1, Fault::Before);
-    refused(fresh.inspect(&call(), &it.id, &Secrets::default()), Kind::Timeout, &[]);
+    refused(fresh.volumes().inspect(&call(), &it.id, &Secrets::default()), Kind::Timeout, &[]);
     let other = VolumeId { incarnation: Some("1f".into()), ..it.id.clone() };
     it.cluster.fail_at(1, Fault::Before);
-    refused(it.rbd.inspect(&call(), &other, &Secrets::default()), Kind::Timeout, &[]);
+    refused(it.rbd.volumes().inspect(&call(), &other, &Secrets::default()), Kind::Timeout, &[]);
 }
 
 #[test]
 fn what_holds_for_all_volumes_of_a_pool_is_asked_once_in_a_while() {
     let it = scene();
     it.watch("10.0.0.7:0/1");
-    let ask = || it.rbd.inspect(&call(), &it.id, &Secrets::default()).unwrap();
+    let ask = || it.rbd.volumes().inspect(&call(), &it.id, &Secrets::default()).unwrap();
     ask();
     assert_eq!(it.methods(), ["info", "holders", "watchers", "blocklist", "room"]);
     ask();
     assert_eq!(it.methods(), ["info", "holders", "watchers"]);
-    it.rbd.find(&call(), &it.id, &Secrets::default()).unwrap();
+    it.rbd.volumes().find(&call(), &it.id, &Secrets::default()).unwrap();
     assert_eq!(it.methods(), ["info"]);
 }

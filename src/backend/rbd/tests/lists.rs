@@ -3,8 +3,9 @@
 use super::publish::refused;
 use super::*;
 use crate::backend::Page;
+use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{NewImage, RbdTool, Room};
+use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
 /// Clusters: name, pools, namespaces, with a key of their own.
@@ -24,9 +25,8 @@ fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
         Arc::new(Clusters::of(clusters)),
         Arc::new(cluster.clone()),
         mapper(),
-        "node7",
-        ONE,
-        TOOL_TIMEOUT,
+        ("node7", ONE),
+        Arc::default(),
     )
 }
 
@@ -41,7 +41,7 @@ fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Vol
 }
 
 fn list(rbd: &Rbd, after: &str, limit: usize) -> Page<Volume> {
-    rbd.list(&call(), after, limit).unwrap()
+    rbd.volumes().list(&call(), after, limit).unwrap()
 }
 
 fn ids(part: &Page<Volume>) -> Vec<String> {
@@ -100,7 +100,7 @@ fn only_volumes_are_listed() {
         format!("csi-vol-{digits}x"),
     ] {
         let image = NewImage { name: &name, size: GIB, layout: &Default::default(), metadata: &[] };
-        cluster.create(&call(), &cluster.spot(), &image).unwrap();
+        cluster.create(&call(), &cluster.at(), &image).unwrap();
     }
     let part = list(&rbd, "", 0);
     assert_eq!(ids(&part), [volume.id.to_string()]);
@@ -117,7 +117,7 @@ fn pages_are_stable_while_volumes_come_and_go() {
     let mut fresh = 100..;
     let told = pages(&rbd, 3, || {
         if let Some(volume) = gone.next() {
-            cluster.remove(&call(), &cluster.spot(), &volume.id.object).unwrap();
+            cluster.remove(&call(), &cluster.at(), &volume.id.object).unwrap();
         }
         add(&rbd, "ceph", "rbd", "", &format!("v{}", fresh.next().unwrap()));
     });
@@ -173,13 +173,13 @@ fn a_pool_that_was_used_is_listed_before_the_cluster_tells_of_it_and_forgotten_w
 fn what_cannot_be_listed_fails_the_list_and_names_cluster_and_pool() {
     let cluster = FakeCluster::new();
     let rbd = controller_of(&cluster, &[("main", &["rbd", "nope"], &[""], true)]);
-    refused(rbd.list(&call(), "", 0), Kind::Precondition, &["\"main\"", "\"nope\""]);
+    refused(rbd.volumes().list(&call(), "", 0), Kind::Precondition, &["\"main\"", "\"nope\""]);
     let rbd = controller_of(&cluster, &[("main", &["rbd"], &[""], true)]);
     cluster.fail_at(1, Fault::Before);
-    refused(rbd.list(&call(), "", 0), Kind::Timeout, &["\"main\"", "\"rbd\""]);
+    refused(rbd.volumes().list(&call(), "", 0), Kind::Timeout, &["\"main\"", "\"rbd\""]);
     let rbd = controller_of(&cluster, &[("main", &[], &[], true)]);
     cluster.fail_at(1, Fault::Before);
-    refused(rbd.list(&call(), "", 0), Kind::Timeout, &["\"main\""]);
+    refused(rbd.volumes().list(&call(), "", 0), Kind::Timeout, &["\"main\""]);
     assert_eq!(list(&rbd, "", 0).entries.len(), 0);
 }
 
@@ -206,17 +206,17 @@ fn a_list_tells_the_source_of_copies_and_without_a_record_what_the_image_says() 
 fn room_is_that_of_the_pool_that_takes_the_data() {
     let cluster = FakeCluster::new();
     cluster.add_pool("ec");
-    cluster.set_room("ec", Room { available: 5000, full: false });
+    cluster.set_room("ec", FreeSpace { available: 5000, full: false });
     let rbd = controller(&cluster, ONE);
     let room = |pairs: &[(&str, &str)]| {
         let parameters = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        rbd.capacity(&call(), &parameters)
+        rbd.volumes().capacity(&call(), &parameters)
     };
     let plain = room(&[]).unwrap();
     assert_eq!((plain.available, plain.largest, plain.smallest), (1 << 40, 1 << 40, 4096));
     let of_data = room(&[("dataPool", "ec")]).unwrap();
     assert_eq!((of_data.available, of_data.largest), (5000, 4096));
-    cluster.set_room("ec", Room { available: 5000, full: true });
+    cluster.set_room("ec", FreeSpace { available: 5000, full: true });
     assert_eq!(room(&[("pool", "ec")]).unwrap().available, 0);
     refused(room(&[("poool", "x")]), Kind::InvalidArgument, &["poool"]);
 }

@@ -9,7 +9,9 @@ mod delete_races;
 mod detach;
 mod flatten;
 mod give_way;
+mod graces;
 mod inspect;
+mod internal;
 mod lists;
 mod publish;
 mod publish_races;
@@ -21,11 +23,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Rbd;
+use super::context::Identity;
 use super::node::Mapper;
+use super::timing::Timing;
 use super::tool::fake::FakeCluster;
-use crate::backend::{
-    Backend, NewSnapshot, NewVolume, NodeDriver, Origin, Publisher, Snapshot, Volume, Volumes,
-};
+use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
@@ -36,8 +38,6 @@ use crate::kernel::Kernel;
 use crate::secrets::{Secret, Secrets};
 
 pub(super) const GIB: u64 = 1 << 30;
-/// What a command may take.
-pub(super) const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Long enough for anything that should happen soon, on the slowest machine.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 /// The tags of two controllers.
@@ -64,10 +64,45 @@ pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) ->
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
     let clusters = Clusters::of(names.iter().map(named));
-    let mut rbd =
-        Rbd::new(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), "node7", tag, TOOL_TIMEOUT);
-    rbd.patience = Duration::from_millis(300);
-    rbd
+    with_timing(clusters, cluster, tag, timing())
+}
+
+/// The same with other pauses and graces.
+pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
+    let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
+    let named = Cluster { credentials: Some(credentials), ..Cluster::named("ceph") };
+    with_timing(Clusters::of([named]), cluster, tag, timing)
+}
+
+fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
+    let identity = Identity { node: "node7".into(), tag: tag.into() };
+    let (tool, queue) = (Arc::new(cluster.clone()), Arc::default());
+    Rbd::with_timing(Arc::new(clusters), tool, mapper(), (identity, timing), queue)
+}
+
+/// Nothing is waited for that others do, as nobody does anything meanwhile.
+pub(super) fn timing() -> Timing {
+    let (nothing, short) = (Duration::ZERO, Duration::from_millis(1));
+    Timing {
+        poll: short,
+        orphan_name_grace: nothing,
+        claim_grace: Duration::from_millis(300),
+        dead_client_poll: short,
+        command_watches: 2 * short,
+        deletion_wait: 10 * short,
+        ..Timing::default()
+    }
+}
+
+/// Does something as the door does it: while it only waits, it is repeated from its start.
+pub(super) fn repeated<T>(act: impl Fn(&Call) -> Result<T>) -> Result<T> {
+    let call = call();
+    loop {
+        match act(&call) {
+            Err(error) if error.pause().is_some() => std::thread::sleep(error.pause().unwrap()),
+            outcome => return outcome,
+        }
+    }
 }
 
 pub(super) fn place(pool: &str) -> Place {
@@ -106,18 +141,18 @@ pub(super) fn await_that(happens: impl Fn() -> bool) {
     }
 }
 
-/// Does what is to be done now beside the calls.
-pub(super) fn do_chores(rbd: &Rbd) {
-    do_chores_due_within(rbd, Duration::ZERO);
+/// Does the jobs that are due.
+pub(super) fn do_jobs(rbd: &Rbd) {
+    do_jobs_due_within(rbd, Duration::ZERO);
 }
 
-/// The same with what is to be done later, if it is not much later.
-pub(super) fn do_chores_due_within(rbd: &Rbd, time: Duration) {
-    rbd.chores.0.work_off(time, |chore| rbd.do_chore(chore));
+/// The same with jobs that are due later, if it is not much later.
+pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
+    rbd.context.jobs.queue.work_off(time);
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
-    rbd.create(&call(), new, &|| Ok(()))
+    repeated(|call| rbd.volumes().create(call, new, &|| Ok(())))
 }
 
 pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
@@ -126,5 +161,5 @@ pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {
-    rbd.snapshots().create(&call(), &request(source, name), &|| Ok(()))
+    repeated(|call| rbd.snapshots().create(call, &request(source, name), &|| Ok(())))
 }

@@ -3,7 +3,9 @@
 use super::*;
 use crate::backend::Publication;
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::tool::{Hold, Image, Lockable, NewImage, RbdTool};
+use crate::backend::rbd::publish::to_node::publish_here;
+use crate::backend::rbd::publish::unpublish::unpublish_here;
+use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 use crate::ids::DELETER;
 
@@ -28,11 +30,11 @@ pub(super) fn block(mode: Mode) -> Capability {
 
 pub(super) fn publish(rbd: &Rbd, id: &VolumeId, node: &str, mode: Mode, read_only: bool) -> Result<Map> {
     let publication = Publication { node: node.into(), capability: block(mode), read_only };
-    rbd.publish(&call(), id, &publication, &Secrets::default())
+    repeated(|call| rbd.publisher().publish(call, id, &publication, &Secrets::default()))
 }
 
 pub(super) fn unpublish(rbd: &Rbd, id: &VolumeId, node: Option<&str>) -> Result<()> {
-    rbd.unpublish(&call(), id, node, &Secrets::default()).map(drop)
+    repeated(|call| rbd.publisher().unpublish(call, id, node, &Secrets::default())).map(drop)
 }
 
 /// The nodes that hold the volume for good, by the dump.
@@ -51,11 +53,11 @@ impl Scene {
     }
 
     pub fn watch(&self, address: &str) {
-        self.cluster.watch(&self.cluster.spot(), &self.id.object, address);
+        self.cluster.watch(&self.cluster.at(), &self.id.object, address);
     }
 
     pub fn remove(&self) {
-        self.cluster.remove(&call(), &self.cluster.spot(), &self.id.object).unwrap();
+        self.cluster.remove(&call(), &self.cluster.at(), &self.id.object).unwrap();
     }
 
     pub fn image(&self) -> String {
@@ -168,7 +170,7 @@ fn a_block_device_and_a_file_system_are_not_the_same() {
     let capability = Capability { access: mount, mode: Mode::SingleNodeWriter };
     let publication = Publication { node: "n1".into(), capability, read_only: false };
     refused(
-        it.rbd.publish(&call(), &it.id, &publication, &Secrets::default()),
+        it.rbd.publisher().publish(&call(), &it.id, &publication, &Secrets::default()),
         Kind::AlreadyExists,
         &["block", "mount:ext4"],
     );
@@ -204,7 +206,7 @@ fn an_image_made_by_hand_is_given_too() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let image = NewImage { name: "web", size: GIB, layout: &Default::default(), metadata: &[] };
-    cluster.create(&call(), &cluster.spot(), &image).unwrap();
+    cluster.create(&call(), &cluster.at(), &image).unwrap();
     let id = VolumeId { place: place("rbd"), object: "web".into(), incarnation: None };
     let map = publish(&rbd, &id, "n1", Mode::SingleNodeWriter, false).unwrap();
     assert_eq!(map.get("mounter").map(String::as_str), Some("rbd"));
@@ -256,13 +258,13 @@ fn the_nodes_own_mapping_does_not_block_a_repeat_but_the_next_node() {
 #[test]
 fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     let it = scene();
-    let hold = Hold {
+    let hold = LockRequest {
         cookie: DELETER.into(),
         description: "deletion by controller x".into(),
         shared: None,
         seconds: Some(180),
     };
-    it.cluster.lock(&call(), &it.cluster.spot(), Lockable::Header(&it.image()), &hold).unwrap();
+    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly] {
         refused(
             it.publish("n1", mode, false),
@@ -317,12 +319,12 @@ fn taking_back_is_repeatable_and_takes_only_what_is_meant() {
 fn taking_back_cleans_up_after_an_image_that_is_gone_and_finds_one_that_was_renamed() {
     let it = scene();
     it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
-    it.cluster.rename(&call(), &it.cluster.spot(), &it.id.object, "csi-held-1").unwrap();
+    it.cluster.rename(&call(), &it.cluster.at(), &it.id.object, "csi-held-1").unwrap();
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
-    it.cluster.remove(&call(), &it.cluster.spot(), "csi-held-1").unwrap();
-    let hold = Hold { cookie: "n1".into(), description: "x".into(), shared: None, seconds: None };
-    it.cluster.lock(&call(), &it.cluster.spot(), Lockable::Header(&it.image()), &hold).unwrap();
+    it.cluster.remove(&call(), &it.cluster.at(), "csi-held-1").unwrap();
+    let hold = LockRequest { cookie: "n1".into(), description: "x".into(), shared: None, seconds: None };
+    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
     assert!(it.cluster.dump().starts_with("object header"));
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     assert_eq!(it.cluster.dump(), "");
@@ -331,8 +333,9 @@ fn taking_back_cleans_up_after_an_image_that_is_gone_and_finds_one_that_was_rena
 #[test]
 fn a_node_takes_for_itself_what_it_was_not_given_and_gives_only_that_back() {
     let it = scene();
+    let capability = block(Mode::SingleNodeWriter);
     let here = |read_only| {
-        it.rbd.publish_here(&call(), &it.id, &block(Mode::SingleNodeWriter), read_only, &Secrets::default())
+        publish_here(&it.rbd.context, &call(), &it.id, (&capability, read_only), &Secrets::default())
     };
     let context = here(false).unwrap();
     assert_eq!(context.image_id, it.image());
@@ -340,11 +343,11 @@ fn a_node_takes_for_itself_what_it_was_not_given_and_gives_only_that_back() {
     assert_eq!(given(&it.cluster), ["node7"]);
     refused(here(true), Kind::AlreadyExists, &["not read-only"]);
     refused(it.publish("n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["\"node7\""]);
-    it.rbd.unpublish_here(&call(), &it.id, &Secrets::default()).unwrap();
+    unpublish_here(&it.rbd.context, &call(), &it.id, &Secrets::default()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
     it.publish("node7", Mode::SingleNodeWriter, false).unwrap();
     here(false).unwrap();
-    it.rbd.unpublish_here(&call(), &it.id, &Secrets::default()).unwrap();
+    unpublish_here(&it.rbd.context, &call(), &it.id, &Secrets::default()).unwrap();
     assert_eq!(given(&it.cluster), ["node7"], "the controller's to take back");
 }
 
@@ -354,9 +357,8 @@ fn keyless(cluster: &FakeCluster) -> Rbd {
         Arc::new(Clusters::of([Cluster::named("ceph")])),
         Arc::new(cluster.clone()),
         mapper(),
-        "node7",
-        TWO,
-        TOOL_TIMEOUT,
+        ("node7", TWO),
+        Arc::default(),
     )
 }
 
@@ -371,7 +373,7 @@ fn a_cluster_without_a_key_of_its_own_takes_back_with_a_requests_key_only() {
     it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     let rbd = keyless(&it.cluster);
     refused(unpublish(&rbd, &it.id, Some("n1")), Kind::Unauthenticated, &["\"ceph\"", "userKey"]);
-    rbd.unpublish(&call(), &it.id, Some("n1"), &brought()).unwrap();
+    rbd.publisher().unpublish(&call(), &it.id, Some("n1"), &brought()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }
 
@@ -379,14 +381,14 @@ fn a_cluster_without_a_key_of_its_own_takes_back_with_a_requests_key_only() {
 fn a_node_without_a_key_of_its_own_gives_back_with_a_requests_key() {
     let it = scene();
     let rbd = keyless(&it.cluster);
-    rbd.publish_here(&call(), &it.id, &block(Mode::SingleNodeWriter), false, &brought()).unwrap();
+    publish_here(&rbd.context, &call(), &it.id, (&block(Mode::SingleNodeWriter), false), &brought()).unwrap();
     assert_eq!(given(&it.cluster), ["node7"]);
     refused(
-        rbd.detach(&call(), &it.id, crate::backend::PublishedBy::Node, &Secrets::default()),
+        rbd.node().detach(&call(), &it.id, crate::backend::PublishedBy::Node, &Secrets::default()),
         Kind::Unauthenticated,
         &["\"ceph\"", "userKey"],
     );
-    rbd.detach(&call(), &it.id, crate::backend::PublishedBy::Node, &brought()).unwrap();
+    rbd.node().detach(&call(), &it.id, crate::backend::PublishedBy::Node, &brought()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }
 
@@ -414,15 +416,15 @@ fn limits_are_set_and_unknown_ones_refused() {
     let it = scene();
     let modify = |pairs: &[(&str, &str)]| {
         let map = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        it.rbd.modify(&call(), &it.id, &map, &Secrets::default())
+        it.rbd.volumes().modify(&call(), &it.id, &map, &Secrets::default())
     };
     modify(&[("iops", "500"), ("bps", "0")]).unwrap();
     assert_eq!(it.methods(), ["info", "set_limits"]);
-    let set = it.cluster.all_metadata(&it.cluster.spot(), &it.id.object);
+    let set = it.cluster.all_metadata(&it.cluster.at(), &it.id.object);
     assert_eq!(set.get("conf_rbd_qos_iops_limit").map(String::as_str), Some("500"));
     refused(modify(&[("iop", "5")]), Kind::InvalidArgument, &["did you mean \"iops\""]);
     modify(&[]).unwrap();
-    assert!(it.cluster.info(&call(), &it.cluster.spot(), Image::Named(&it.id.object)).unwrap().is_some());
+    assert!(it.cluster.info(&call(), &it.cluster.at(), ImageRef::Name(&it.id.object)).unwrap().is_some());
     it.remove();
     refused(modify(&[]), Kind::NotFound, &[]);
     refused(modify(&[("iops", "1")]), Kind::NotFound, &[]);

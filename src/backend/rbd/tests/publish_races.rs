@@ -2,8 +2,8 @@
 
 use super::publish::{given, publish, refused, scene, unpublish};
 use super::*;
-use crate::backend::rbd::tool::RbdTool;
 use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
@@ -56,7 +56,7 @@ fn a_client_that_comes_before_the_last_look_is_seen_by_both_controllers() {
         let it = scene();
         let (id, other) = (it.id.clone(), controller(&it.cluster, TWO));
         it.cluster.on_step(k, move |cluster| {
-            cluster.watch(&cluster.spot(), &id.object, "10.0.0.9:0/42");
+            cluster.watch(&cluster.at(), &id.object, "10.0.0.9:0/42");
             refused(
                 publish(&other, &id, "n1", Mode::SingleNodeWriter, false),
                 Kind::Precondition,
@@ -76,7 +76,7 @@ fn a_volume_that_vanishes_meanwhile_is_not_found_and_leaves_nothing() {
             let it = scene();
             let object = it.id.object.clone();
             it.cluster.on_step(1, move |cluster| {
-                cluster.remove(&call(), &cluster.spot(), &object).unwrap();
+                cluster.remove(&call(), &cluster.at(), &object).unwrap();
                 if again {
                     create(&controller(cluster, TWO), &wanted("a", GIB, None)).unwrap();
                 }
@@ -180,7 +180,7 @@ fn a_node_that_died_with_its_controller_does_not_block_others_for_long() {
     it.publish("n2", Mode::SingleNodeWriter, false).unwrap();
     assert!(
         it.cluster
-            .holders(&call(), &it.cluster.spot(), crate::backend::rbd::tool::Lockable::Header(&it.image()))
+            .holders(&call(), &it.cluster.at(), crate::backend::rbd::tool::LockTarget::Header(&it.image()))
             .is_ok()
     );
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::backend::rbd::tool::fake::FakeCluster;
-use crate::backend::rbd::tool::{Image, Layout, NewImage, RbdTool};
+use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Origin};
 use crate::error::Kind;
 use crate::ids::{VolumeId, volume_object};
@@ -59,7 +59,7 @@ fn copies_keep_nothing() {
     let (cluster, rbd, source) = with_volume(1);
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
     let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
-    cluster.take_snapshot(&call(), &cluster.spot(), &source.object, &left).unwrap();
+    cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
     assert_eq!(release(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(release(&rbd, &copy).unwrap(), Deleted::Gone);
     assert_eq!(cluster.dump(), "");
@@ -70,7 +70,7 @@ fn copies_keep_nothing() {
 #[test]
 fn a_snapshot_that_is_taken_meanwhile_keeps_the_volume() {
     let name = |cluster: &FakeCluster, id: &VolumeId| {
-        cluster.info(&call(), &cluster.spot(), Image::Named(&id.object)).unwrap().map(|info| info.id)
+        cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().map(|info| info.id)
     };
     for size in [1, 5] {
         let mut kept = 0;
@@ -105,7 +105,7 @@ fn what_died_before_it_was_taken_back_from_the_trash_is_taken_back_later() {
         let (cluster, rbd, id) = with_volume(5);
         snapshot(&rbd, &id, "s").unwrap();
         let before = cluster.dump();
-        cluster.move_to_trash(&call(), &cluster.spot(), &id.object).unwrap();
+        cluster.move_to_trash(&call(), &cluster.at(), &id.object).unwrap();
         let late = controller(&cluster, tag);
         assert_eq!(release(&late, &id).unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(release(&late, &id).unwrap_err().kind(), Kind::HasSnapshots);
@@ -119,8 +119,8 @@ fn another_image_that_was_moved_to_the_trash_in_its_place_is_taken_back() {
     let (cluster, rbd, id) = with_volume(5);
     let object = id.object.clone();
     cluster.on_step(3, move |other| {
-        let spot = other.spot();
-        other.take_snapshot(&call(), &spot, &object, "by-hand").unwrap();
+        let spot = other.at();
+        other.create_snapshot(&call(), &spot, &object, "by-hand").unwrap();
         other.rename(&call(), &spot, &object, "aside").unwrap();
         other
             .create(
@@ -132,6 +132,6 @@ fn another_image_that_was_moved_to_the_trash_in_its_place_is_taken_back() {
         other.write(&spot, &object, "precious");
     });
     assert_eq!(release(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
-    assert_eq!(cluster.content(&cluster.spot(), &id.object), "precious");
+    assert_eq!(cluster.content(&cluster.at(), &id.object), "precious");
     assert!(!cluster.dump().contains("trash"), "{}", cluster.dump());
 }

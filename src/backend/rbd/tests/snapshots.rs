@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::*;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{Image, Lockable, RbdTool};
+use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, SnapshotFilter};
 use crate::error::Kind;
 use crate::ids::SnapshotId;
@@ -42,7 +42,7 @@ impl Scene {
     /// The volume is deleted, its snapshots are kept.
     fn hold_source(&self) -> String {
         let held = format!("csi-held-{}", self.source.incarnation.as_ref().unwrap());
-        let spot = self.cluster.spot();
+        let spot = self.cluster.at();
         self.cluster
             .set_metadata(&call(), &spot, &self.source.object, "cephlet.object", &self.source.object)
             .unwrap();
@@ -116,17 +116,17 @@ fn only_volumes_have_snapshots() {
 #[test]
 fn a_claim_without_its_snapshot_is_taken_over() {
     let scene = Scene::new();
-    let spot = scene.cluster.spot();
+    let spot = scene.cluster.at();
     let theirs = snapshot(&scene.rbd, &scene.other, "snap").unwrap().id;
     let name = names::snapshot(&theirs.snapshot);
-    scene.cluster.remove_snapshot(&call(), &spot, Image::Id(&theirs.source), &name).unwrap();
+    scene.cluster.remove_snapshot(&call(), &spot, ImageRef::Id(&theirs.source), &name).unwrap();
     let id = snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap().id;
-    let holders = scene.cluster.holders(&call(), &spot, Lockable::SnapshotName(&id.snapshot)).unwrap();
+    let holders = scene.cluster.holders(&call(), &spot, LockTarget::SnapshotName(&id.snapshot)).unwrap();
     assert!(holders.len() == 1 && holders[0].cookie == id.source);
     // The same, seen from another controller, first with the image still there, then without.
-    scene.cluster.remove_snapshot(&call(), &spot, Image::Id(&id.source), &name).unwrap();
+    scene.cluster.remove_snapshot(&call(), &spot, ImageRef::Id(&id.source), &name).unwrap();
     let back = snapshot(&controller(&scene.cluster, TWO), &scene.other, "snap").unwrap().id;
-    scene.cluster.remove_snapshot(&call(), &spot, Image::Id(&back.source), &name).unwrap();
+    scene.cluster.remove_snapshot(&call(), &spot, ImageRef::Id(&back.source), &name).unwrap();
     scene.cluster.remove(&call(), &spot, &scene.other.object).unwrap();
     snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
     assert_eq!((scene.lines("snapshot"), scene.lines("object")), (1, 1));
@@ -159,10 +159,10 @@ fn the_name_of_another_sources_snapshot_stays() {
 #[test]
 fn the_claim_of_an_image_that_is_gone_goes_too() {
     let scene = Scene::new();
-    let (spot, id) = (scene.cluster.spot(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
+    let (spot, id) = (scene.cluster.at(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
     scene
         .cluster
-        .remove_snapshot(&call(), &spot, Image::Id(&id.source), &names::snapshot(&id.snapshot))
+        .remove_snapshot(&call(), &spot, ImageRef::Id(&id.source), &names::snapshot(&id.snapshot))
         .unwrap();
     scene.cluster.remove(&call(), &spot, &scene.source.object).unwrap();
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
@@ -196,7 +196,7 @@ fn a_list_is_told_in_pages_that_stay_as_they_were() {
     ids.push(snapshot(&scene.rbd, &scene.other, "o").unwrap().id.to_string());
     scene
         .cluster
-        .take_snapshot(&call(), &scene.cluster.spot(), &scene.other.object, "csi-snap-by-hand")
+        .create_snapshot(&call(), &scene.cluster.at(), &scene.other.object, "csi-snap-by-hand")
         .unwrap();
     ids.sort();
     let rbd = controller(&scene.cluster, TWO);
@@ -338,9 +338,7 @@ fn the_source_may_go_while_it_is_snapshotted() {
     for k in 1..5 {
         let scene = Scene::new();
         let object = scene.source.object.clone();
-        scene
-            .cluster
-            .on_step(k, move |cluster| _ = cluster.remove(&call(), &cluster.spot(), &object).unwrap());
+        scene.cluster.on_step(k, move |cluster| _ = cluster.remove(&call(), &cluster.at(), &object).unwrap());
         let outcome = snapshot(&scene.rbd, &scene.source, "snap");
         sound(&scene, &format!("step {k}"));
         assert!(outcome.is_ok() || outcome.is_err_and(|error| error.kind() == Kind::NotFound), "step {k}");

@@ -3,9 +3,13 @@
 use std::sync::mpsc;
 use std::time::SystemTime;
 
-use crate::backend::rbd::jobs::Chore;
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::jobs::run::run;
+use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
+use crate::jobs::Requeue;
 
 use super::delete::{delete, with_volume};
 use super::*;
@@ -14,11 +18,15 @@ const DIGITS: &str = "0123456789abcdef0123456789abcdef";
 
 fn image(cluster: &FakeCluster, name: &str) {
     let image = NewImage { name, size: GIB, layout: &Layout::default(), metadata: &[] };
-    assert_eq!(cluster.create(&call(), &cluster.spot(), &image).unwrap(), Made::New);
+    assert_eq!(cluster.create(&call(), &cluster.at(), &image).unwrap(), Made::New);
+}
+
+fn sweep_soon(rbd: &Rbd, cluster: &str) {
+    rbd.context.jobs.add_now(Job::Sweep { cluster: cluster.into() });
 }
 
 fn sweep(cluster: &FakeCluster, rbd: &Rbd) -> crate::error::Result<()> {
-    rbd.sweep_spot(&call(), &cluster.spot())
+    sweep_pool(&rbd.context.pool(&call(), &cluster.at()))
 }
 
 #[test]
@@ -33,7 +41,7 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
     [&ours, &theirs, &making].into_iter().for_each(|name| image(&cluster, name));
     image(&cluster, "csi-tmp-of-an-operator");
     let rbd = controller(&cluster, ONE);
-    let working = rbd.temporaries.begin(&making);
+    let working = rbd.context.in_progress.try_begin(&making);
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
     assert!(!left.contains(&ours) && left.contains(&theirs) && left.contains(&making), "{left}");
@@ -58,8 +66,8 @@ fn copies_whose_removal_was_killed_go() {
     let name = format!("csi-tmp-{DIGITS}-{ONE}");
     image(&cluster, &name);
     cluster.fail_at(1, Fault::HalfMade);
-    cluster.remove(&call(), &cluster.spot(), &name).unwrap_err();
-    assert!(cluster.list(&call(), &cluster.spot()).unwrap().is_empty());
+    cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
+    assert!(cluster.list(&call(), &cluster.at()).unwrap().is_empty());
     assert!(!cluster.dump().is_empty());
     sweep(&cluster, &controller(&cluster, ONE)).unwrap();
     assert_eq!(cluster.dump(), "");
@@ -72,16 +80,16 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     for _ in 0..3 {
         image(&cluster, &name);
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.remove(&call(), &cluster.spot(), &name).unwrap_err();
+        cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
     }
-    let working = rbd.temporaries.begin(&name);
-    rbd.chores.remove(&cluster.spot(), &name);
+    let working = rbd.context.in_progress.try_begin(&name);
+    rbd.context.jobs.add_now(Job::RemoveTemporary { at: cluster.at(), temporary: name.clone() });
     let soon = Duration::from_secs(100);
-    do_chores_due_within(&rbd, soon);
+    do_jobs_due_within(&rbd, soon);
     drop(working);
     assert!(!cluster.dump().is_empty());
-    do_chores_due_within(&rbd, soon);
-    assert_eq!((cluster.dump().as_str(), rbd.chores.0.pauses().len()), ("", 0));
+    do_jobs_due_within(&rbd, soon);
+    assert_eq!((cluster.dump().as_str(), rbd.context.jobs.queue.waiting().len()), ("", 0));
 }
 
 #[test]
@@ -91,7 +99,7 @@ fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
         (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
     image(&cluster, &open);
     image(&cluster, &other);
-    cluster.watch(&cluster.spot(), &open, "10.0.0.7:0/1");
+    cluster.watch(&cluster.at(), &open, "10.0.0.7:0/1");
     let rbd = controller(&cluster, ONE);
     assert!(sweep(&cluster, &rbd).is_err());
     assert_eq!(cluster.dump(), format!("image rbd/{open} {GIB}"));
@@ -105,7 +113,7 @@ fn snapshots_that_killed_copies_were_made_from_go() {
     let (cluster, rbd, id) = with_volume(1);
     for tag in [ONE, TWO] {
         cluster
-            .take_snapshot(&call(), &cluster.spot(), &id.object, &format!("csi-copy-{DIGITS}-{tag}"))
+            .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{DIGITS}-{tag}"))
             .unwrap();
     }
     sweep(&cluster, &rbd).unwrap();
@@ -124,8 +132,8 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     cluster
         .remove_snapshot(
             &call(),
-            &cluster.spot(),
-            Image::Named(&held),
+            &cluster.at(),
+            ImageRef::Name(&held),
             &format!("csi-snap-{}", taken.id.snapshot),
         )
         .unwrap();
@@ -139,10 +147,10 @@ fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
     cluster.set_manager(false);
     delete(&rbd, &id).unwrap();
     image(&cluster, "web");
-    cluster.move_to_trash(&call(), &cluster.spot(), "web").unwrap();
+    cluster.move_to_trash(&call(), &cluster.at(), "web").unwrap();
     let rbd = controller(&cluster, ONE);
-    rbd.sweep();
-    do_chores(&rbd);
+    rbd.recover().unwrap();
+    do_jobs(&rbd);
     assert_eq!(cluster.dump(), format!("trash rbd/web {GIB}"));
 }
 
@@ -151,7 +159,7 @@ fn the_thread_does_what_is_put_on_the_list() {
     let (cluster, rbd, id) = with_volume(5);
     cluster.set_manager(false);
     let rbd = Arc::new(rbd);
-    rbd.start_background();
+    rbd.context.jobs.queue.start();
     delete(&rbd, &id).unwrap();
     await_that(|| cluster.dump().is_empty());
 }
@@ -166,44 +174,43 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
         entered.send(()).unwrap();
         released.recv().unwrap();
     });
-    rbd.start_background();
-    rbd.chores.sweep("away");
+    rbd.context.jobs.queue.start();
+    sweep_soon(&rbd, "away");
     hangs.recv().unwrap();
     // Both are one cluster here, whose trash is the same.
     image(&cluster, &format!("csi-vol-{DIGITS}"));
     cluster.set_manager(false);
-    cluster.move_to_trash(&call(), &cluster.spot(), &format!("csi-vol-{DIGITS}")).unwrap();
-    rbd.chores.sweep("ceph");
+    cluster.move_to_trash(&call(), &cluster.at(), &format!("csi-vol-{DIGITS}")).unwrap();
+    sweep_soon(&rbd, "ceph");
     await_that(|| cluster.dump().is_empty());
     go.send(()).unwrap();
 }
 
 #[test]
-fn chores_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
+fn jobs_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
     let (cluster, rbd, _) = with_volume(1);
     let reached_as = |name: &str, user: &str, own: bool| {
         let credentials = Credentials { user: user.to_string(), key: None };
         let entry = Cluster { credentials: own.then(|| credentials.clone()), ..Cluster::named(name) };
         let access = crate::backend::ceph::Access { cluster: Arc::new(entry), credentials };
-        Chore::Remove { spot: Spot { access, ..cluster.spot() }, temporary: "x".into() }
+        PoolRef { access, ..cluster.at() }
     };
     for (own, user) in [(true, "csi"), (false, "tenant")] {
-        let mut chore = reached_as("ceph", "tenant", own);
-        assert!(rbd.renew(&mut chore).unwrap());
-        let Chore::Remove { spot, .. } = chore else { panic!("{chore}") };
-        assert_eq!(spot.access.credentials.user, user);
+        let at = reached_as("ceph", "tenant", own).renewed(&rbd.context.clusters).unwrap().unwrap();
+        assert_eq!(at.access.credentials.user, user);
     }
-    assert!(rbd.do_chore(reached_as("taken-away", "csi", true)).is_none());
+    let mut job = Job::RemoveTemporary { at: reached_as("taken-away", "csi", true), temporary: "x".into() };
+    assert_eq!(run(&rbd.context, &call(), &mut job).unwrap(), Requeue::Never);
     assert_eq!(cluster.steps().len(), 0);
 }
 
 #[test]
-fn a_chore_that_fails_is_kept() {
+fn a_job_that_fails_is_kept() {
     let (cluster, rbd, id) = with_volume(5);
     cluster.set_manager(false);
     delete(&rbd, &id).unwrap();
     cluster.fail_at(1, Fault::Before);
-    do_chores(&rbd);
+    do_jobs(&rbd);
     assert!(cluster.dump().contains("trash"));
-    assert_eq!(rbd.chores.0.pauses().len(), 1);
+    assert_eq!(rbd.context.jobs.queue.waiting().len(), 1);
 }

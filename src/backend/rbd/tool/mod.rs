@@ -11,28 +11,17 @@ pub mod cli;
 pub mod fake;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use crate::backend::ceph::Access;
+use crate::backend::ceph::{ClusterTool, PoolRef};
 use crate::call::Call;
 use crate::error::Result;
 
-/// A pool and a namespace (empty for none) of a cluster, and with whose credentials they are reached.
-#[derive(Clone, Debug)]
-pub struct Spot {
-    /// The cluster and the credentials.
-    pub access: Access,
-    /// The pool.
-    pub pool: String,
-    /// The namespace; empty for the default one.
-    pub namespace: String,
-}
-
 /// An image, by the name it has now or by the id it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Image<'a> {
+pub enum ImageRef<'a> {
     /// By name.
-    Named(&'a str),
+    Name(&'a str),
     /// By id; also finds images that were renamed, and those in the trash.
     Id(&'a str),
 }
@@ -67,13 +56,13 @@ pub struct NewImage<'a> {
 #[derive(Clone, Debug)]
 pub struct NewClone<'a> {
     /// Where its parent is.
-    pub from: &'a Spot,
+    pub from: &'a PoolRef,
     /// The parent.
     pub image: &'a str,
     /// The snapshot it starts from.
     pub snapshot: &'a str,
     /// Where it is to be.
-    pub to: &'a Spot,
+    pub to: &'a PoolRef,
     /// Its name.
     pub name: &'a str,
     /// Its layout.
@@ -124,7 +113,7 @@ pub enum Renamed {
 
 /// What an image says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct ImageInfo {
     /// The name it has now.
     pub name: String,
     /// The id it keeps.
@@ -158,7 +147,7 @@ pub struct Parent {
 
 /// An image in the list of a pool, with its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListedImage {
     /// Its name.
     pub name: String,
     /// Its id.
@@ -173,7 +162,7 @@ pub struct Entry {
 
 /// A snapshot of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snap {
+pub struct SnapshotInfo {
     /// Its name; one in the trash is told by the name it had.
     pub name: String,
     /// The image's size when it was taken, in bytes.
@@ -206,7 +195,7 @@ pub struct Trashed {
 
 /// A lock of ours on an object: kept by the cluster, no process needs to live for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct LockRequest {
     /// Who holds it: a node, or a controller's purpose.
     pub cookie: String,
     /// What it is for. Text without line ends.
@@ -219,7 +208,7 @@ pub struct Hold {
 
 /// One who holds a lock, as the cluster tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockHolder {
     /// As it was taken.
     pub cookie: String,
     /// As it was taken.
@@ -234,7 +223,7 @@ pub struct Holder {
 
 /// What carries a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lockable<'a> {
+pub enum LockTarget<'a> {
     /// The header of the image of this id: the attachment of a volume. Dies with the image.
     Header(&'a str),
     /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
@@ -244,139 +233,152 @@ pub enum Lockable<'a> {
 
 /// Whether a lock was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum Locked {
     /// It is held now.
     Now,
     /// Somebody holds it, perhaps the same.
     Held,
 }
 
-/// Whether the manager sees to a purge.
+/// Whether the cluster's manager takes on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handed {
-    /// It does, from now on or since somebody asked before.
-    Over,
+pub enum ManagerTask {
+    /// It will be done; also if somebody asked before.
+    Accepted,
     /// The image is not in the trash.
     Absent,
     /// No manager takes such tasks.
     NoManager,
 }
 
-/// Room in a pool, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// What can still be written, copies taken off, quota included.
-    pub available: u64,
-    /// The pool takes no more writes.
-    pub full: bool,
-}
-
 /// The limits of an image, by the cluster's names (`rbd_qos_iops_limit`, …); zero is no limit.
 pub type Limits<'a> = &'a [(&'a str, u64)];
 
-/// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
-/// trace of a key.
-pub trait RbdTool: Send + Sync {
-    /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
-    fn usable(&self) -> Result<()>;
-
+/// Images, by name or by id.
+pub trait ImageTool: Send + Sync {
     /// Makes an image with its metadata in one go.
-    fn create(&self, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made>;
+    fn create(&self, call: &Call, at: &PoolRef, image: &NewImage<'_>) -> Result<Made>;
 
     /// Looks an image up.
-    fn info(&self, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Info>>;
+    fn info(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<ImageInfo>>;
 
     /// One value of an image's metadata; None where the image or the key is absent.
-    fn metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str) -> Result<Option<String>>;
+    fn metadata(&self, call: &Call, at: &PoolRef, image: &str, key: &str) -> Result<Option<String>>;
 
     /// All of an image's metadata, its limits (`conf_rbd_qos_…`) included; None where the image is absent.
-    fn metadata_of(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>>;
+    fn all_metadata(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+    ) -> Result<Option<BTreeMap<String, String>>>;
 
     /// Sets one value of an image's metadata.
-    fn set_metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str, value: &str) -> Result<Changed>;
+    fn set_metadata(&self, call: &Call, at: &PoolRef, image: &str, key: &str, value: &str)
+    -> Result<Changed>;
+
+    /// Sets limits of an image.
+    fn set_limits(&self, call: &Call, at: &PoolRef, image: &str, limits: Limits<'_>) -> Result<Changed>;
 
     /// All images with their snapshots, by name.
-    fn list(&self, call: &Call, spot: &Spot) -> Result<Vec<Entry>>;
+    fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>>;
 
     /// The names of all images, with those that are half made or half removed, which no entry of
     /// [`list`](Self::list) tells.
-    fn names(&self, call: &Call, spot: &Spot) -> Result<Vec<String>>;
+    fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
 
     /// Removes an image. A parent that only its clones keep goes to the trash, and with the last clone for
     /// good.
-    fn remove(&self, call: &Call, spot: &Spot, image: &str) -> Result<Removed>;
+    fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
 
     /// Gives an image another name.
-    fn rename(&self, call: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed>;
+    fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed>;
 
     /// Takes a name away that a killed renaming left beside the image's own; the image stays. One that is
     /// gone is no error.
-    fn remove_name(&self, call: &Call, spot: &Spot, name: &str) -> Result<()>;
+    fn remove_name(&self, call: &Call, at: &PoolRef, name: &str) -> Result<()>;
 
     /// Sets the size of an image to `size` bytes. Never makes it smaller: that is an error.
-    fn resize(&self, call: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed>;
+    fn resize(&self, call: &Call, at: &PoolRef, image: &str, size: u64) -> Result<Changed>;
 
     /// Who has the image open; None where it is absent.
-    fn watchers(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<Watcher>>>;
+    fn watchers(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<Watcher>>>;
+}
 
+/// Snapshots, and the clones that read from them.
+pub trait SnapshotTool: Send + Sync {
     /// Takes a snapshot; None where the image is absent.
-    fn take_snapshot(&self, call: &Call, spot: &Spot, image: &str, snapshot: &str) -> Result<Option<Made>>;
+    fn create_snapshot(&self, call: &Call, at: &PoolRef, image: &str, snapshot: &str)
+    -> Result<Option<Made>>;
 
     /// The snapshots of an image, those in its trash included; None where the image is absent.
-    fn snapshots(&self, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Vec<Snap>>>;
+    fn snapshots(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>>;
 
     /// Deletes a snapshot; one with clones goes to the image's trash.
-    fn remove_snapshot(&self, call: &Call, spot: &Spot, image: Image<'_>, snapshot: &str) -> Result<Removed>;
+    fn remove_snapshot(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: ImageRef<'_>,
+        snapshot: &str,
+    ) -> Result<Removed>;
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
     /// Copies into a clone what it still reads from its parent. Takes as long as it takes; broken off when
     /// the call's deadline has passed, and when the daemon ends. Repeated it goes on where it was.
-    fn flatten(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed>;
+    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
+}
 
+/// The trash of a pool.
+pub trait TrashTool: Send + Sync {
     /// Moves an image to the trash, even one that is in use.
-    fn move_to_trash(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed>;
+    fn move_to_trash(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
 
     /// What is in the trash.
-    fn trash(&self, call: &Call, spot: &Spot) -> Result<Vec<Trashed>>;
+    fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>>;
 
     /// Takes an image back from the trash, under a name.
-    fn restore_from_trash(&self, call: &Call, spot: &Spot, id: &str, name: &str) -> Result<Renamed>;
+    fn restore_from_trash(&self, call: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed>;
 
     /// Deletes an image in the trash for good, also one whose removal was broken off there. Takes as long as
     /// it takes; never broken off. One that is only on its way to the trash is absent.
-    fn purge(&self, call: &Call, spot: &Spot, id: &str) -> Result<Removed>;
+    fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed>;
 
     /// Has the cluster's manager delete an image in the trash.
-    fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<Handed>;
+    fn purge_by_manager(&self, call: &Call, at: &PoolRef, id: &str) -> Result<ManagerTask>;
+}
 
+/// Locks in the cluster.
+pub trait LockTool: Send + Sync {
     /// Takes a lock of ours.
-    fn lock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Result<Taken>;
+    fn lock(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        target: LockTarget<'_>,
+        request: &LockRequest,
+    ) -> Result<Locked>;
 
     /// Who holds it; empty also where the object is absent.
-    fn holders(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<Vec<Holder>>;
+    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>>;
 
     /// Takes a lock from its holder. One that is held no longer is no error.
-    fn unlock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, holder: &Holder) -> Result<()>;
+    fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;
 
     /// Removes the object that carries a lock: the name of a deleted snapshot, or what a lock on a header
     /// left behind that was deleted meanwhile. The header of an image that exists is refused. An object that
     /// is there no longer is no error.
-    fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()>;
+    fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()>;
+}
 
-    /// The pools that are for RBD, by name.
-    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+/// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
+/// trace of a key.
+pub trait RbdTool: ImageTool + SnapshotTool + TrashTool + LockTool + ClusterTool {
+    /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
+    fn usable(&self) -> Result<()>;
 
-    /// The namespaces of a spot's pool, without the default one; the spot's own namespace does not matter.
-    fn namespaces(&self, call: &Call, spot: &Spot) -> Result<Vec<String>>;
-
-    /// Room in the pool `pool`, which may be another than the spot's.
-    fn room(&self, call: &Call, spot: &Spot, pool: &str) -> Result<Room>;
-
-    /// Sets limits of an image.
-    fn set_limits(&self, call: &Call, spot: &Spot, image: &str, limits: Limits<'_>) -> Result<Changed>;
-
-    /// Addresses of clients that the cluster has shut out.
-    fn blocklist(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+    /// From asking for a change to its end, at the longest: whoever asked may be dead by then.
+    fn longest_change(&self) -> Duration;
 }

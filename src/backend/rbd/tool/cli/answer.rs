@@ -5,9 +5,10 @@
 //! only a piece that is written at once can be relied on: "rename error: " is one, "(2) No such file or
 //! directory" after it is another.
 
-use super::{Cli, pools};
+use super::{CommandTool, pools};
+use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::{Access, Failure, Reason};
-use crate::backend::rbd::tool::{Layout, Spot};
+use crate::backend::rbd::tool::Layout;
 use crate::call::Call;
 use crate::error::{Error, Kind};
 use crate::exec::{Cmd, Output};
@@ -39,7 +40,7 @@ pub(super) fn missing_data_pool<'a>(failure: &Failure, layout: &'a Layout) -> Op
     missing.then_some(named)
 }
 
-impl Cli {
+impl CommandTool {
     /// Runs a command.
     pub(super) fn run(&self, call: &Call, access: &Access, cmd: Cmd) -> Result<Output, Failure> {
         access.run(&*self.runner, call, &cmd)
@@ -61,8 +62,8 @@ impl Cli {
     }
 
     /// The error that a failure of `doing` is, in a pool and namespace.
-    pub(super) fn error(&self, call: &Call, failure: Failure, spot: &Spot, doing: &str) -> Error {
-        let Spot { access, pool, namespace } = spot;
+    pub(super) fn error(&self, call: &Call, failure: Failure, at: &PoolRef, doing: &str) -> Error {
+        let PoolRef { access, pool, namespace } = at;
         if failure.says("error opening pool") {
             return Error::precondition(format!("{doing}: {}", no_pool(pool)));
         }
@@ -86,7 +87,7 @@ impl Cli {
         &self,
         call: &Call,
         failure: Failure,
-        spot: &Spot,
+        at: &PoolRef,
         layout: &Layout,
         doing: &str,
     ) -> Error {
@@ -100,7 +101,7 @@ impl Cli {
             return failure.into_error(format!("{doing}: {refused}")).with_kind(Kind::InvalidArgument);
         }
         let named = failure.says("error opening pool") || says(&failure, "namespace '", "does not exist.");
-        let error = self.error(call, failure, spot, doing);
+        let error = self.error(call, failure, at, doing);
         if named { error.with_kind(Kind::InvalidArgument) } else { error }
     }
 }

@@ -27,33 +27,40 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{
-    Changed, Entry, Handed, Hold, Holder, Image, Info, Limits, Lockable, Made, NewClone, NewImage, RbdTool,
-    Removed, Renamed, Room, Snap, Spot, Taken, Trashed, Watcher,
+    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
+    LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo,
+    SnapshotTool, TrashTool, Trashed, Watcher,
 };
-use crate::backend::ceph::Access;
+use crate::backend::ceph::{Access, ClusterTool};
+use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
 
 /// RBD through the command line tools.
-pub struct Cli {
+pub struct CommandTool {
     runner: Arc<dyn Runner>,
+    timeout: Duration,
 }
 
-impl Cli {
-    /// Runs the tools with `runner`.
-    pub fn new(runner: Arc<dyn Runner>) -> Self {
-        Self { runner }
+impl CommandTool {
+    /// Runs the tools with `runner`. No command takes longer than `timeout`, nor waits for longer before.
+    pub fn new(runner: Arc<dyn Runner>, timeout: Duration) -> Self {
+        Self { runner, timeout }
     }
 }
 
-impl fmt::Debug for Cli {
+impl fmt::Debug for CommandTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cli")
+        f.write_str("CommandTool")
     }
 }
+
+/// What ending a command takes that has used up its time.
+const KILL: Duration = Duration::from_secs(5);
 
 /// How long a change may wait for an OSD, in seconds. Without it a command waits for ever where the pool is
 /// full, and nobody hears why. Longer than an OSD takes to fail over, or the owner of an image's lock to be
@@ -61,33 +68,33 @@ impl fmt::Debug for Cli {
 const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 
 /// A command of a tool that talks to OSDs.
-fn osd_command(spot: &Spot, tool: Tool, class: Class) -> Cmd {
-    let cmd = spot.access.command(tool, class);
+fn osd_command(at: &PoolRef, tool: Tool, class: Class) -> Cmd {
+    let cmd = at.access.command(tool, class);
     if matches!(class, Class::Change | Class::Breakable) { cmd.arg(OSD_TIMEOUT) } else { cmd }
 }
 
 /// `rbd` with its words, in a pool and namespace.
-fn rbd(spot: &Spot, class: Class, words: &[&str]) -> Cmd {
-    let cmd = osd_command(spot, Tool::Rbd, class).args(words).arg(format!("--pool={}", spot.pool));
+fn rbd(at: &PoolRef, class: Class, words: &[&str]) -> Cmd {
+    let cmd = osd_command(at, Tool::Rbd, class).args(words).arg(format!("--pool={}", at.pool));
     // An empty value is refused.
-    if spot.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", spot.namespace)) }
+    if at.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", at.namespace)) }
 }
 
 /// `rbd` with its words, about an image.
-fn rbd_image(spot: &Spot, class: Class, words: &[&str], image: Image<'_>) -> Result<Cmd> {
+fn rbd_image(at: &PoolRef, class: Class, words: &[&str], image: ImageRef<'_>) -> Result<Cmd> {
     let option = match image {
-        Image::Named(name) => format!("--image={}", plain(name)?),
-        Image::Id(id) => format!("--image-id={id}"),
+        ImageRef::Name(name) => format!("--image={}", plain(name)?),
+        ImageRef::Id(id) => format!("--image-id={id}"),
     };
-    Ok(rbd(spot, class, words).arg(option))
+    Ok(rbd(at, class, words).arg(option))
 }
 
 /// Where an image is made or moved to, as options.
-fn destination(spot: &Spot, name: &str) -> Result<impl Iterator<Item = String>> {
-    let namespace = Some(&spot.namespace).filter(|namespace| !namespace.is_empty());
+fn destination(at: &PoolRef, name: &str) -> Result<impl Iterator<Item = String>> {
+    let namespace = Some(&at.namespace).filter(|namespace| !namespace.is_empty());
     let namespace = namespace.map(|namespace| format!("--dest-namespace={namespace}"));
     let image = format!("--dest={}", plain(name)?);
-    Ok([format!("--dest-pool={}", spot.pool)].into_iter().chain(namespace).chain([image]))
+    Ok([format!("--dest-pool={}", at.pool)].into_iter().chain(namespace).chain([image]))
 }
 
 /// Refuses names that rbd would read as something else.
@@ -101,146 +108,185 @@ fn plain(name: &str) -> Result<&str> {
 }
 
 /// `pool/namespace/name`, for messages.
-fn path(spot: &Spot, name: impl fmt::Display) -> String {
-    let Spot { pool, namespace, .. } = spot;
+fn path(at: &PoolRef, name: impl fmt::Display) -> String {
+    let PoolRef { pool, namespace, .. } = at;
     if namespace.is_empty() { format!("{pool}/{name}") } else { format!("{pool}/{namespace}/{name}") }
 }
 
-impl fmt::Display for Image<'_> {
+impl fmt::Display for ImageRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Image::Named(name) => f.write_str(name),
-            Image::Id(id) => write!(f, "(id {id})"),
+            ImageRef::Name(name) => f.write_str(name),
+            ImageRef::Id(id) => write!(f, "(id {id})"),
         }
     }
 }
 
-impl RbdTool for Cli {
-    fn usable(&self) -> Result<()> {
-        Ok([Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.runner.has(tool))?)
+impl ImageTool for CommandTool {
+    fn create(&self, call: &Call, at: &PoolRef, image: &NewImage<'_>) -> Result<Made> {
+        images::create(self, call, at, image)
     }
 
-    fn create(&self, call: &Call, spot: &Spot, image: &NewImage<'_>) -> Result<Made> {
-        images::create(self, call, spot, image)
+    fn info(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<ImageInfo>> {
+        images::info(self, call, at, image)
     }
 
-    fn info(&self, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Info>> {
-        images::info(self, call, spot, image)
+    fn metadata(&self, call: &Call, at: &PoolRef, image: &str, key: &str) -> Result<Option<String>> {
+        metadata::get(self, call, at, image, key)
     }
 
-    fn metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str) -> Result<Option<String>> {
-        metadata::get(self, call, spot, image, key)
+    fn all_metadata(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+    ) -> Result<Option<BTreeMap<String, String>>> {
+        metadata::all(self, call, at, image)
     }
 
-    fn metadata_of(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<BTreeMap<String, String>>> {
-        metadata::all(self, call, spot, image)
+    fn set_metadata(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<Changed> {
+        metadata::set(self, call, at, image, key, value)
     }
 
-    fn set_metadata(&self, call: &Call, spot: &Spot, image: &str, key: &str, value: &str) -> Result<Changed> {
-        metadata::set(self, call, spot, image, key, value)
+    fn set_limits(&self, call: &Call, at: &PoolRef, image: &str, limits: Limits<'_>) -> Result<Changed> {
+        metadata::set_limits(self, call, at, image, limits)
     }
 
-    fn names(&self, call: &Call, spot: &Spot) -> Result<Vec<String>> {
-        images::names(self, call, spot)
+    fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>> {
+        images::list(self, call, at)
     }
 
-    fn list(&self, call: &Call, spot: &Spot) -> Result<Vec<Entry>> {
-        images::list(self, call, spot)
+    fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
+        images::names(self, call, at)
     }
 
-    fn remove(&self, call: &Call, spot: &Spot, image: &str) -> Result<Removed> {
-        images::remove(self, call, spot, image)
+    fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
+        images::remove(self, call, at, image)
     }
 
-    fn rename(&self, call: &Call, spot: &Spot, from: &str, to: &str) -> Result<Renamed> {
-        images::rename(self, call, spot, from, to)
+    fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed> {
+        images::rename(self, call, at, from, to)
     }
 
-    fn remove_name(&self, call: &Call, spot: &Spot, name: &str) -> Result<()> {
-        objects::remove_name(self, call, spot, name)
+    fn remove_name(&self, call: &Call, at: &PoolRef, name: &str) -> Result<()> {
+        objects::remove_name(self, call, at, name)
     }
 
-    fn resize(&self, call: &Call, spot: &Spot, image: &str, size: u64) -> Result<Changed> {
-        images::resize(self, call, spot, image, size)
+    fn resize(&self, call: &Call, at: &PoolRef, image: &str, size: u64) -> Result<Changed> {
+        images::resize(self, call, at, image, size)
     }
 
-    fn watchers(&self, call: &Call, spot: &Spot, image: &str) -> Result<Option<Vec<Watcher>>> {
-        images::watchers(self, call, spot, image)
+    fn watchers(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<Watcher>>> {
+        images::watchers(self, call, at, image)
+    }
+}
+
+impl SnapshotTool for CommandTool {
+    fn create_snapshot(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+        snapshot: &str,
+    ) -> Result<Option<Made>> {
+        snapshots::take(self, call, at, image, snapshot)
     }
 
-    fn take_snapshot(&self, call: &Call, spot: &Spot, image: &str, snapshot: &str) -> Result<Option<Made>> {
-        snapshots::take(self, call, spot, image, snapshot)
+    fn snapshots(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
+        snapshots::list(self, call, at, image)
     }
 
-    fn snapshots(&self, call: &Call, spot: &Spot, image: Image<'_>) -> Result<Option<Vec<Snap>>> {
-        snapshots::list(self, call, spot, image)
-    }
-
-    fn remove_snapshot(&self, call: &Call, spot: &Spot, image: Image<'_>, snapshot: &str) -> Result<Removed> {
-        snapshots::remove(self, call, spot, image, snapshot)
+    fn remove_snapshot(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: ImageRef<'_>,
+        snapshot: &str,
+    ) -> Result<Removed> {
+        snapshots::remove(self, call, at, image, snapshot)
     }
 
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
         snapshots::clone(self, call, clone)
     }
 
-    fn flatten(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
-        snapshots::flatten(self, call, spot, image)
+    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        snapshots::flatten(self, call, at, image)
+    }
+}
+
+impl TrashTool for CommandTool {
+    fn move_to_trash(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        trash::put(self, call, at, image)
     }
 
-    fn move_to_trash(&self, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
-        trash::put(self, call, spot, image)
+    fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
+        trash::list(self, call, at)
     }
 
-    fn trash(&self, call: &Call, spot: &Spot) -> Result<Vec<Trashed>> {
-        trash::list(self, call, spot)
+    fn restore_from_trash(&self, call: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed> {
+        trash::restore(self, call, at, id, name)
     }
 
-    fn restore_from_trash(&self, call: &Call, spot: &Spot, id: &str, name: &str) -> Result<Renamed> {
-        trash::restore(self, call, spot, id, name)
+    fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed> {
+        trash::purge(self, call, at, id)
     }
 
-    fn purge(&self, call: &Call, spot: &Spot, id: &str) -> Result<Removed> {
-        trash::purge(self, call, spot, id)
+    fn purge_by_manager(&self, call: &Call, at: &PoolRef, id: &str) -> Result<ManagerTask> {
+        trash::purge_by_manager(self, call, at, id)
+    }
+}
+
+impl LockTool for CommandTool {
+    fn lock(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
+        locks::take(self, call, at, on, hold)
     }
 
-    fn purge_by_manager(&self, call: &Call, spot: &Spot, id: &str) -> Result<Handed> {
-        trash::purge_by_manager(self, call, spot, id)
+    fn holders(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+        locks::holders(self, call, at, on)
     }
 
-    fn lock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Result<Taken> {
-        locks::take(self, call, spot, on, hold)
+    fn unlock(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+        locks::give_back(self, call, at, on, holder)
     }
 
-    fn holders(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<Vec<Holder>> {
-        locks::holders(self, call, spot, on)
+    fn remove_lockable(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<()> {
+        objects::remove_lockable(self, call, at, on)
     }
+}
 
-    fn unlock(&self, call: &Call, spot: &Spot, on: Lockable<'_>, holder: &Holder) -> Result<()> {
-        locks::give_back(self, call, spot, on, holder)
-    }
-
-    fn remove_lockable(&self, call: &Call, spot: &Spot, on: Lockable<'_>) -> Result<()> {
-        objects::remove_lockable(self, call, spot, on)
-    }
-
+impl ClusterTool for CommandTool {
     fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
         pools::all(self, call, access)
     }
 
-    fn namespaces(&self, call: &Call, spot: &Spot) -> Result<Vec<String>> {
-        pools::namespaces(self, call, spot)
+    fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
+        pools::namespaces(self, call, at)
     }
 
-    fn room(&self, call: &Call, spot: &Spot, pool: &str) -> Result<Room> {
-        pools::room(self, call, &spot.access, pool)
-    }
-
-    fn set_limits(&self, call: &Call, spot: &Spot, image: &str, limits: Limits<'_>) -> Result<Changed> {
-        metadata::set_limits(self, call, spot, image, limits)
+    fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {
+        pools::room(self, call, &at.access, pool)
     }
 
     fn blocklist(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
         pools::blocklist(self, call, access)
+    }
+}
+
+impl RbdTool for CommandTool {
+    fn usable(&self) -> Result<()> {
+        Ok([Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.runner.has(tool))?)
+    }
+
+    /// It waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT each at most.
+    fn longest_change(&self) -> Duration {
+        2 * self.timeout + KILL
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::backend::rbd::tool::{Entry, Info, Parent, Snap, Trashed, Watcher};
+use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent, SnapshotInfo, Trashed, Watcher};
 use crate::error::{Error, Result};
 
 /// Reads what `command` printed.
@@ -39,7 +39,7 @@ pub(super) struct InfoOutput {
     parent: Option<ParentOutput>,
 }
 
-impl From<InfoOutput> for Info {
+impl From<InfoOutput> for ImageInfo {
     fn from(output: InfoOutput) -> Self {
         Self {
             name: output.name,
@@ -81,12 +81,12 @@ pub(super) struct Row {
 }
 
 /// The images, by name, each with its snapshots.
-pub(super) fn entries(rows: Vec<Row>) -> Vec<Entry> {
+pub(super) fn entries(rows: Vec<Row>) -> Vec<ListedImage> {
     let (images, snapshots): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.snapshot.is_none());
     let mut entries = BTreeMap::new();
     for Row { image: name, id, size, parent, .. } in images {
         let parent = parent.map(Parent::from);
-        entries.insert(name.clone(), Entry { name, id, size, parent, snapshots: Vec::new() });
+        entries.insert(name.clone(), ListedImage { name, id, size, parent, snapshots: Vec::new() });
     }
     for Row { image, size, snapshot, .. } in snapshots {
         if let (Some(entry), Some(snapshot)) = (entries.get_mut(&image), snapshot) {
@@ -137,14 +137,14 @@ struct SnapNamespace {
 
 impl SnapOutput {
     /// The snapshot; None for those that mirrors and groups make for themselves.
-    pub(super) fn snap(self) -> Option<Snap> {
+    pub(super) fn snap(self) -> Option<SnapshotInfo> {
         let trashed = match self.namespace.kind.as_str() {
             "user" | "" => false,
             "trash" => true,
             _ => return None,
         };
         let name = self.namespace.original_name.unwrap_or(self.name);
-        Some(Snap { name, size: self.size, created: time(&self.timestamp), trashed })
+        Some(SnapshotInfo { name, size: self.size, created: time(&self.timestamp), trashed })
     }
 }
 

@@ -7,9 +7,10 @@ use serde::de::IgnoredAny;
 
 use super::answer::{is, no_pool};
 use super::output::{read, read_all};
-use super::{Cli, rbd};
+use super::{CommandTool, rbd};
 use crate::backend::ceph::Access;
-use crate::backend::rbd::tool::{Room, Spot};
+use crate::backend::ceph::{FreeSpace, PoolRef};
+
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
@@ -40,18 +41,18 @@ struct PoolStats {
 }
 
 impl PoolStats {
-    fn room(&self) -> Room {
+    fn room(&self) -> FreeSpace {
         let within_quota =
             if self.quota_bytes == 0 { u64::MAX } else { self.quota_bytes.saturating_sub(self.stored) };
         let objects_used_up = self.quota_objects > 0 && self.objects >= self.quota_objects;
         let available = if objects_used_up { 0 } else { self.max_avail.min(within_quota) };
-        Room { available, full: available == 0 }
+        FreeSpace { available, full: available == 0 }
     }
 }
 
 /// `ceph df detail`: it has room, use and quotas of all pools in one process. max_avail is 0 where OSDs are
 /// full.
-pub(super) fn room(cli: &Cli, call: &Call, access: &Access, pool: &str) -> Result<Room> {
+pub(super) fn room(cli: &CommandTool, call: &Call, access: &Access, pool: &str) -> Result<FreeSpace> {
     let doing = format!("look for room in pool {pool}");
     let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);
     let output = cli.run(call, access, cmd).map_err(|failure| failure.into_error(&doing))?;
@@ -75,7 +76,7 @@ struct NamespaceRow {
 }
 
 /// `ceph osd pool ls detail`, which says for what application each pool is (`rbd pool init` does).
-pub(super) fn all(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<String>> {
+pub(super) fn all(cli: &CommandTool, call: &Call, access: &Access) -> Result<Vec<String>> {
     let cmd =
         access.command(Tool::Ceph, Class::Question).args(["osd", "pool", "ls", "detail", "--format=json"]);
     let output = cli.run(call, access, cmd).map_err(|failure| failure.into_error("list the pools"))?;
@@ -88,12 +89,12 @@ pub(super) fn all(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<String>
 }
 
 /// `rbd namespace ls`
-pub(super) fn namespaces(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<String>> {
-    let default = Spot { namespace: String::new(), ..spot.clone() };
+pub(super) fn namespaces(cli: &CommandTool, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
+    let default = PoolRef { namespace: String::new(), ..at.clone() };
     let cmd = rbd(&default, Class::Question, &["namespace", "ls", "--format=json"]);
-    let doing = || format!("list the namespaces of pool {}", spot.pool);
+    let doing = || format!("list the namespaces of pool {}", at.pool);
     let output =
-        cli.run(call, &spot.access, cmd).map_err(|failure| cli.error(call, failure, &default, &doing()))?;
+        cli.run(call, &at.access, cmd).map_err(|failure| cli.error(call, failure, &default, &doing()))?;
     Ok(read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?
         .into_iter()
         .map(|row| row.name)
@@ -109,7 +110,7 @@ struct Blocked {
 
 /// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of addresses
 /// and one of ranges.
-pub(super) fn blocklist(cli: &Cli, call: &Call, access: &Access) -> Result<Vec<String>> {
+pub(super) fn blocklist(cli: &CommandTool, call: &Call, access: &Access) -> Result<Vec<String>> {
     let ask = |list| {
         let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", list, "ls", "--format=json"]);
         cli.run(call, access, cmd)

@@ -2,21 +2,22 @@
 
 use super::answer::{absent, is};
 use super::output::{TrashOutput, read};
-use super::{Cli, images, path, plain, rbd, rbd_image};
+use super::{CommandTool, images, path, plain, rbd, rbd_image};
+use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::{Failure, Reason};
-use crate::backend::rbd::tool::{Changed, Handed, Image, Removed, Renamed, Spot, Trashed};
+use crate::backend::rbd::tool::{Changed, ImageRef, ManagerTask, Removed, Renamed, Trashed};
 use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::exec::{Class, Output, Tool};
 
 /// `rbd trash mv`
-pub(super) fn put(cli: &Cli, call: &Call, spot: &Spot, image: &str) -> Result<Changed> {
-    let cmd = rbd_image(spot, Class::Change, &["trash", "mv"], Image::Named(image))?;
-    match cli.run(call, &spot.access, cmd) {
+pub(super) fn put(cli: &CommandTool, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+    let cmd = rbd_image(at, Class::Change, &["trash", "mv"], ImageRef::Name(image))?;
+    match cli.run(call, &at.access, cmd) {
         Ok(_) => Ok(Changed::Done),
         Err(failure) if absent(&failure, &["deferred delete error: "]) => Ok(Changed::Absent),
         Err(failure) => {
-            Err(cli.error(call, failure, spot, &format!("move image {} to the trash", path(spot, image))))
+            Err(cli.error(call, failure, at, &format!("move image {} to the trash", path(at, image))))
         }
     }
 }
@@ -27,35 +28,40 @@ const LISTINGS: usize = 4;
 /// `rbd trash ls`. It opens every image to tell where it came from, and fails as a whole where one is not
 /// there: one that is purged just now, or one whose purge was killed after the image and before its entry.
 /// Such an entry stays until it is purged again.
-pub(super) fn list(cli: &Cli, call: &Call, spot: &Spot) -> Result<Vec<Trashed>> {
+pub(super) fn list(cli: &CommandTool, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
     for _ in 1..LISTINGS {
-        match rows(cli, call, spot, &["--long"]) {
-            Err(failure) if absent(&failure, &["trash list: "]) => purge_empty_entries(cli, call, spot)?,
-            listed => return told(cli, call, spot, listed),
+        match rows(cli, call, at, &["--long"]) {
+            Err(failure) if absent(&failure, &["trash list: "]) => purge_empty_entries(cli, call, at)?,
+            listed => return told(cli, call, at, listed),
         }
     }
-    told(cli, call, spot, rows(cli, call, spot, &["--long"]))
+    told(cli, call, at, rows(cli, call, at, &["--long"]))
 }
 
 /// Purges the entries whose image is gone.
-fn purge_empty_entries(cli: &Cli, call: &Call, spot: &Spot) -> Result<()> {
-    for entry in told(cli, call, spot, rows(cli, call, spot, &[]))? {
-        if images::info(cli, call, spot, Image::Id(&entry.id))?.is_none() {
-            purge(cli, call, spot, &entry.id)?;
+fn purge_empty_entries(cli: &CommandTool, call: &Call, at: &PoolRef) -> Result<()> {
+    for entry in told(cli, call, at, rows(cli, call, at, &[]))? {
+        if images::info(cli, call, at, ImageRef::Id(&entry.id))?.is_none() {
+            purge(cli, call, at, &entry.id)?;
         }
     }
     Ok(())
 }
 
-fn rows(cli: &Cli, call: &Call, spot: &Spot, options: &[&str]) -> std::result::Result<Output, Failure> {
+fn rows(
+    cli: &CommandTool,
+    call: &Call,
+    at: &PoolRef,
+    options: &[&str],
+) -> std::result::Result<Output, Failure> {
     let words = ["trash", "ls", "--all", "--format=json"];
-    cli.run(call, &spot.access, rbd(spot, Class::Question, &[&words, options].concat()))
+    cli.run(call, &at.access, rbd(at, Class::Question, &[&words, options].concat()))
 }
 
 fn told(
-    cli: &Cli,
+    cli: &CommandTool,
     call: &Call,
-    spot: &Spot,
+    at: &PoolRef,
     listed: std::result::Result<Output, Failure>,
 ) -> Result<Vec<Trashed>> {
     match listed {
@@ -63,29 +69,30 @@ fn told(
             let rows = read::<Vec<TrashOutput>>("rbd trash ls", &output.stdout)?;
             Ok(rows.into_iter().map(Trashed::from).collect())
         }
-        Err(failure) => Err(cli.error(call, failure, spot, &format!("list the trash of {}", path(spot, "")))),
+        Err(failure) => Err(cli.error(call, failure, at, &format!("list the trash of {}", path(at, "")))),
     }
 }
 
 /// `rbd trash restore`
-pub(super) fn restore(cli: &Cli, call: &Call, spot: &Spot, id: &str, name: &str) -> Result<Renamed> {
-    let cmd = rbd_image(spot, Class::Change, &["trash", "restore"], Image::Id(id))?;
-    match cli.run(call, &spot.access, cmd.arg(format!("--image={}", plain(name)?))) {
+pub(super) fn restore(cli: &CommandTool, call: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed> {
+    let cmd = rbd_image(at, Class::Change, &["trash", "restore"], ImageRef::Id(id))?;
+    match cli.run(call, &at.access, cmd.arg(format!("--image={}", plain(name)?))) {
         Ok(_) => Ok(Renamed::Done),
         Err(failure) if absent(&failure, &["image does not exist in trash"]) => Ok(Renamed::Absent),
         Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
         Err(failure) => {
-            let image = path(spot, Image::Id(id));
-            Err(cli.error(call, failure, spot, &format!("take image {image} back from the trash as {name}")))
+            let image = path(at, ImageRef::Id(id));
+            Err(cli.error(call, failure, at, &format!("take image {image} back from the trash as {name}")))
         }
     }
 }
 
 /// `rbd trash rm`. --force is about the time until which an image was to be kept, which clocks may see
 /// differently; images that are in use it refuses all the same.
-pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Removed> {
-    let cmd = rbd_image(spot, Class::Unbounded, &["trash", "rm", "--no-progress", "--force"], Image::Id(id))?;
-    match cli.run(call, &spot.access, cmd) {
+pub(super) fn purge(cli: &CommandTool, call: &Call, at: &PoolRef, id: &str) -> Result<Removed> {
+    let cmd =
+        rbd_image(at, Class::Unbounded, &["trash", "rm", "--no-progress", "--force"], ImageRef::Id(id))?;
+    match cli.run(call, &at.access, cmd) {
         Ok(_) => Ok(Removed::Gone),
         Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),
         // On its way there: its name still means it, or can be given to no other.
@@ -95,24 +102,29 @@ pub(super) fn purge(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Rem
         Err(failure) => Err(cli.error(
             call,
             failure,
-            spot,
-            &format!("purge image {} from the trash", path(spot, Image::Id(id))),
+            at,
+            &format!("purge image {} from the trash", path(at, ImageRef::Id(id))),
         )),
     }
 }
 
 /// `ceph rbd task add trash remove`. Where no manager is up, it waits for one: then its deadline passes.
-pub(super) fn purge_by_manager(cli: &Cli, call: &Call, spot: &Spot, id: &str) -> Result<Handed> {
+pub(super) fn purge_by_manager(
+    cli: &CommandTool,
+    call: &Call,
+    at: &PoolRef,
+    id: &str,
+) -> Result<ManagerTask> {
     let words = ["rbd", "task", "add", "trash", "remove"];
-    let cmd = spot.access.command(Tool::Ceph, Class::Question).args(words).arg(path(spot, id));
-    match cli.run(call, &spot.access, cmd) {
-        Ok(_) => Ok(Handed::Over),
-        Err(failure) if failure.says("RBD image not found") => Ok(Handed::Absent),
-        Err(failure) if not_served(&failure) => Ok(Handed::NoManager),
+    let cmd = at.access.command(Tool::Ceph, Class::Question).args(words).arg(path(at, id));
+    match cli.run(call, &at.access, cmd) {
+        Ok(_) => Ok(ManagerTask::Accepted),
+        Err(failure) if failure.says("RBD image not found") => Ok(ManagerTask::Absent),
+        Err(failure) if not_served(&failure) => Ok(ManagerTask::NoManager),
         Err(failure) => {
             let error =
-                cli.error(call, failure, spot, &format!("have image {} purged", path(spot, Image::Id(id))));
-            if error.kind() == Kind::Timeout { Ok(Handed::NoManager) } else { Err(error) }
+                cli.error(call, failure, at, &format!("have image {} purged", path(at, ImageRef::Id(id))));
+            if error.kind() == Kind::Timeout { Ok(ManagerTask::NoManager) } else { Err(error) }
         }
     }
 }

@@ -15,7 +15,7 @@
 
 use super::locks::Object;
 use super::state::{Disk, Path, Place, State};
-use crate::backend::rbd::tool::{Holder, Parent, Snap};
+use crate::backend::rbd::tool::{LockHolder, Parent, SnapshotInfo};
 
 /// A name where it is.
 fn at(pool: &str, namespace: &str, name: &str) -> String {
@@ -42,14 +42,14 @@ fn image(state: &State, disk: &Disk) -> String {
 }
 
 fn snapshots(disk: &Disk) -> impl Iterator<Item = String> {
-    let line = |snap: &Snap| {
+    let line = |snap: &SnapshotInfo| {
         let remark = if snap.trashed { " trashed" } else { "" };
         format!("snapshot {}@{} {}{remark}", of_disk(disk), snap.name, snap.size)
     };
     disk.snapshots.iter().map(move |shot| line(&shot.snap))
 }
 
-fn holder(holder: &Holder) -> String {
+fn holder(holder: &LockHolder) -> String {
     let shared = holder.shared.as_ref().map(|tag| format!(" shared {tag:?}")).unwrap_or_default();
     format!("{} {:?}{shared}", holder.cookie, holder.description)
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::state::State;
-use crate::backend::rbd::tool::{Hold, Holder, Lockable, Spot, Taken};
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 
 /// What carries a lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,29 +17,29 @@ pub(super) enum Object {
 
 /// A lock.
 pub(super) struct Lock {
-    pub(super) holder: Holder,
+    pub(super) holder: LockHolder,
     until: Option<SystemTime>,
 }
 
 impl Object {
     /// The object that is meant.
-    pub(super) fn of(on: Lockable<'_>) -> Self {
+    pub(super) fn of(on: LockTarget<'_>) -> Self {
         match on {
-            Lockable::Header(id) => Self::Header(id.to_string()),
-            Lockable::SnapshotName(digits) => Self::Name(digits.to_string()),
+            LockTarget::Header(id) => Self::Header(id.to_string()),
+            LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
         }
     }
 }
 
-fn key(spot: &Spot, on: Lockable<'_>) -> (String, String, Object) {
-    (spot.pool.clone(), spot.namespace.clone(), Object::of(on))
+fn key(at: &PoolRef, on: LockTarget<'_>) -> (String, String, Object) {
+    (at.pool.clone(), at.namespace.clone(), Object::of(on))
 }
 
 impl State {
     /// Whether the image of this id is there: the header exists without locks, too.
-    fn has_header(&self, spot: &Spot, object: &Object) -> bool {
+    fn has_header(&self, at: &PoolRef, object: &Object) -> bool {
         let Object::Header(id) = object else { return false };
-        self.images.get(id).is_some_and(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace)
+        self.images.get(id).is_some_and(|disk| disk.pool == at.pool && disk.namespace == at.namespace)
     }
 
     /// Locks whose time is over are held no longer.
@@ -51,15 +52,15 @@ impl State {
 
     /// Takes a lock. Every process is a client of its own, so the same cookie a second time is a second
     /// holder. Makes the object if it is not there.
-    pub(super) fn lock(&mut self, spot: &Spot, on: Lockable<'_>, hold: &Hold) -> Taken {
+    pub(super) fn lock(&mut self, at: &PoolRef, on: LockTarget<'_>, hold: &LockRequest) -> Locked {
         self.expire();
         let number = 4000 + self.number();
         let until = hold.seconds.map(|seconds| self.now + Duration::from_secs(seconds));
-        let locks = self.objects.entry(key(spot, on)).or_default();
+        let locks = self.objects.entry(key(at, on)).or_default();
         if locks.iter().any(|lock| hold.shared.is_none() || lock.holder.shared != hold.shared) {
-            return Taken::Held;
+            return Locked::Held;
         }
-        let holder = Holder {
+        let holder = LockHolder {
             cookie: hold.cookie.clone(),
             description: hold.description.clone(),
             shared: hold.shared.clone(),
@@ -67,19 +68,19 @@ impl State {
             address: format!("10.0.0.1:0/{number}"),
         };
         locks.push(Lock { holder, until });
-        Taken::Now
+        Locked::Now
     }
 
     /// Who holds a lock.
-    pub(super) fn holders(&mut self, spot: &Spot, on: Lockable<'_>) -> Vec<Holder> {
+    pub(super) fn holders(&mut self, at: &PoolRef, on: LockTarget<'_>) -> Vec<LockHolder> {
         self.expire();
-        self.objects.get(&key(spot, on)).into_iter().flatten().map(|lock| lock.holder.clone()).collect()
+        self.objects.get(&key(at, on)).into_iter().flatten().map(|lock| lock.holder.clone()).collect()
     }
 
     /// Takes a lock from its holder: told by client and cookie. The object stays.
-    pub(super) fn unlock(&mut self, spot: &Spot, on: Lockable<'_>, holder: &Holder) {
+    pub(super) fn unlock(&mut self, at: &PoolRef, on: LockTarget<'_>, holder: &LockHolder) {
         let is_his = |lock: &Lock| lock.holder.client == holder.client && lock.holder.cookie == holder.cookie;
-        if let Some(locks) = self.objects.get_mut(&key(spot, on)) {
+        if let Some(locks) = self.objects.get_mut(&key(at, on)) {
             locks.retain(|lock| !is_his(lock));
         }
     }
@@ -88,13 +89,9 @@ impl State {
     ///
     /// # Panics
     /// If it is the header of an image: on a real cluster that image would be lost.
-    pub(super) fn remove_object(&mut self, spot: &Spot, on: Lockable<'_>) {
-        let key = key(spot, on);
-        assert!(
-            !self.has_header(spot, &key.2),
-            "the header of an image that exists was removed: {:?}",
-            key.2
-        );
+    pub(super) fn remove_object(&mut self, at: &PoolRef, on: LockTarget<'_>) {
+        let key = key(at, on);
+        assert!(!self.has_header(at, &key.2), "the header of an image that exists was removed: {:?}", key.2);
         self.objects.remove(&key);
     }
 }

@@ -3,6 +3,7 @@
 //! what others do in between.
 
 mod answers;
+mod commands;
 mod dump;
 mod locks;
 mod script;
@@ -19,8 +20,9 @@ use parking_lot::Mutex;
 pub use self::script::Fault;
 use self::script::Script;
 use self::state::{Disk, Pool, State};
-use super::{Image, Layout, Room, Spot, Watcher};
+use super::{ImageRef, Layout, Watcher};
 use crate::backend::ceph::Access;
+use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
 use crate::secrets::Secret;
@@ -69,18 +71,18 @@ impl FakeCluster {
     }
 
     /// The pool `rbd`.
-    pub fn spot(&self) -> Spot {
-        self.spot_in("rbd", "")
+    pub fn at(&self) -> PoolRef {
+        self.at_pool("rbd", "")
     }
 
     /// A pool and a namespace, existing or not.
-    pub fn spot_in(&self, pool: &str, namespace: &str) -> Spot {
-        Spot { access: access(), pool: pool.to_string(), namespace: namespace.to_string() }
+    pub fn at_pool(&self, pool: &str, namespace: &str) -> PoolRef {
+        PoolRef { access: access(), pool: pool.to_string(), namespace: namespace.to_string() }
     }
 
     /// Adds a pool with room for 1 TiB.
     pub fn add_pool(&self, pool: &str) {
-        let room = Room { available: 1 << 40, full: false };
+        let room = FreeSpace { available: 1 << 40, full: false };
         self.0.lock().state.pools.insert(pool.to_string(), Pool { room, namespaces: BTreeSet::new() });
     }
 
@@ -91,7 +93,7 @@ impl FakeCluster {
 
     /// Sets the room in a pool. Nothing else changes it; a full pool takes no more images, snapshots, locks
     /// or changes.
-    pub fn set_room(&self, pool: &str, room: Room) {
+    pub fn set_room(&self, pool: &str, room: FreeSpace) {
         self.pool(pool, |pool| pool.room = room);
     }
 
@@ -99,21 +101,21 @@ impl FakeCluster {
         act(self.0.lock().state.pools.get_mut(pool).expect("a pool that was added"))
     }
 
-    fn disk<T>(&self, spot: &Spot, image: &str, act: impl FnOnce(&mut Disk) -> T) -> T {
+    fn disk<T>(&self, at: &PoolRef, image: &str, act: impl FnOnce(&mut Disk) -> T) -> T {
         let mut inner = self.0.lock();
         act(inner
             .state
-            .find_mut(spot, Image::Named(image))
+            .find_mut(at, ImageRef::Name(image))
             .unwrap_or_else(|| panic!("there is no image {image:?}")))
     }
 
     /// A client at `address` opens an image, as a map does.
-    pub fn watch(&self, spot: &Spot, image: &str, address: &str) {
+    pub fn watch(&self, at: &PoolRef, image: &str, address: &str) {
         let watcher = Watcher {
             address: address.to_string(),
             client: format!("client.{}", self.0.lock().state.number()),
         };
-        self.disk(spot, image, |disk| disk.watchers.push(watcher));
+        self.disk(at, image, |disk| disk.watchers.push(watcher));
     }
 
     /// The client at `address` has closed everything.
@@ -132,23 +134,23 @@ impl FakeCluster {
     }
 
     /// Writes to an image: the token stands for all its data.
-    pub fn write(&self, spot: &Spot, image: &str, token: &str) {
-        self.disk(spot, image, |disk| disk.content = token.to_string());
+    pub fn write(&self, at: &PoolRef, image: &str, token: &str) {
+        self.disk(at, image, |disk| disk.content = token.to_string());
     }
 
     /// The data of an image; empty if it is blank.
-    pub fn content(&self, spot: &Spot, image: &str) -> String {
-        self.disk(spot, image, |disk| disk.content.clone())
+    pub fn content(&self, at: &PoolRef, image: &str) -> String {
+        self.disk(at, image, |disk| disk.content.clone())
     }
 
     /// The metadata of an image, limits (`conf_rbd_qos_iops_limit`, …) included.
-    pub fn all_metadata(&self, spot: &Spot, image: &str) -> BTreeMap<String, String> {
-        self.disk(spot, image, |disk| disk.metadata.clone())
+    pub fn all_metadata(&self, at: &PoolRef, image: &str) -> BTreeMap<String, String> {
+        self.disk(at, image, |disk| disk.metadata.clone())
     }
 
     /// The layout an image was made with.
-    pub fn layout(&self, spot: &Spot, image: &str) -> Layout {
-        self.disk(spot, image, |disk| disk.layout.clone())
+    pub fn layout(&self, at: &PoolRef, image: &str) -> Layout {
+        self.disk(at, image, |disk| disk.layout.clone())
     }
 
     /// Whether flattenings go on, with the image open, until they are broken off.
@@ -157,8 +159,8 @@ impl FakeCluster {
     }
 
     /// Whether anybody has an image open.
-    pub fn is_watched(&self, spot: &Spot, image: &str) -> bool {
-        self.disk(spot, image, |disk| !disk.watchers.is_empty())
+    pub fn is_watched(&self, at: &PoolRef, image: &str) -> bool {
+        self.disk(at, image, |disk| !disk.watchers.is_empty())
     }
 
     /// Whether there is a manager to give tasks to.

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use super::locks::Object;
-use crate::backend::rbd::tool::{Image, Info, Layout, Lockable, Parent, Removed, Room, Snap, Spot, Watcher};
+use crate::backend::ceph::{FreeSpace, PoolRef};
+use crate::backend::rbd::tool::{
+    ImageInfo, ImageRef, Layout, LockTarget, Parent, Removed, SnapshotInfo, Watcher,
+};
 use crate::error::{Error, Result};
 
 /// A pool, a namespace and a name in it.
@@ -18,7 +21,7 @@ const IMPLICIT: [&str; 3] = ["data-pool", "operations", "striping"];
 
 /// A pool.
 pub(super) struct Pool {
-    pub(super) room: Room,
+    pub(super) room: FreeSpace,
     pub(super) namespaces: BTreeSet<String>,
 }
 
@@ -47,7 +50,7 @@ pub(super) struct Link {
 /// A snapshot with the data of its time.
 pub(super) struct Shot {
     pub(super) number: u64,
-    pub(super) snap: Snap,
+    pub(super) snap: SnapshotInfo,
     pub(super) content: String,
 }
 
@@ -131,8 +134,8 @@ impl State {
     }
 
     /// That pool and namespace exist.
-    pub(super) fn check(&self, spot: &Spot) -> Result<()> {
-        let (pool, namespace) = (&spot.pool, &spot.namespace);
+    pub(super) fn check(&self, at: &PoolRef) -> Result<()> {
+        let (pool, namespace) = (&at.pool, &at.namespace);
         if namespace.is_empty() || self.pool(pool)?.namespaces.contains(namespace) {
             return self.pool(pool).map(drop);
         }
@@ -140,38 +143,40 @@ impl State {
     }
 
     /// That pool and namespace exist and take writes.
-    pub(super) fn check_room(&self, spot: &Spot) -> Result<()> {
-        self.check(spot)?;
-        match self.pool(&spot.pool)?.room.full {
-            true => Err(Error::no_space(format!("pool {:?} is full", spot.pool))),
+    pub(super) fn check_room(&self, at: &PoolRef) -> Result<()> {
+        self.check(at)?;
+        match self.pool(&at.pool)?.room.full {
+            true => Err(Error::no_space(format!("pool {:?} is full", at.pool))),
             false => Ok(()),
         }
     }
 
     /// That an image can be made here.
-    pub(super) fn check_layout(&self, spot: &Spot, layout: &Layout) -> Result<()> {
-        self.check_room(spot)?;
+    pub(super) fn check_layout(&self, at: &PoolRef, layout: &Layout) -> Result<()> {
+        self.check_room(at)?;
         layout.data_pool.as_deref().map_or(Ok(()), |pool| self.pool(pool).map(drop))
     }
 
     /// All images of a pool and namespace, those in the trash included.
-    pub(super) fn images_in(&self, spot: &Spot) -> impl Iterator<Item = &Disk> {
-        self.images.values().filter(|disk| disk.pool == spot.pool && disk.namespace == spot.namespace)
+    pub(super) fn images_in(&self, at: &PoolRef) -> impl Iterator<Item = &Disk> {
+        self.images.values().filter(|disk| disk.pool == at.pool && disk.namespace == at.namespace)
     }
 
     /// The image as it is found: by name only outside the trash.
-    pub(super) fn find(&self, spot: &Spot, image: Image<'_>) -> Option<&Disk> {
-        let second = |disk: &Disk, name: &str| self.second_names.get(&path(spot, name)) == Some(&disk.id);
+    pub(super) fn find(&self, at: &PoolRef, image: ImageRef<'_>) -> Option<&Disk> {
+        let second = |disk: &Disk, name: &str| self.second_names.get(&path(at, name)) == Some(&disk.id);
         let found = |disk: &&Disk| match image {
-            Image::Named(name) => disk.place == Place::Directory && (disk.name == name || second(disk, name)),
-            Image::Id(id) => disk.id == id,
+            ImageRef::Name(name) => {
+                disk.place == Place::Directory && (disk.name == name || second(disk, name))
+            }
+            ImageRef::Id(id) => disk.id == id,
         };
-        self.images_in(spot).find(found)
+        self.images_in(at).find(found)
     }
 
     /// The same, to be changed.
-    pub(super) fn find_mut(&mut self, spot: &Spot, image: Image<'_>) -> Option<&mut Disk> {
-        let id = self.find(spot, image)?.id.clone();
+    pub(super) fn find_mut(&mut self, at: &PoolRef, image: ImageRef<'_>) -> Option<&mut Disk> {
+        let id = self.find(at, image)?.id.clone();
         self.images.get_mut(&id)
     }
 
@@ -181,22 +186,22 @@ impl State {
     }
 
     /// The image of this id, if it is in the trash.
-    pub(super) fn trashed(&mut self, spot: &Spot, id: &str) -> Option<&mut Disk> {
-        self.find_mut(spot, Image::Id(id))
+    pub(super) fn trashed(&mut self, at: &PoolRef, id: &str) -> Option<&mut Disk> {
+        self.find_mut(at, ImageRef::Id(id))
             .filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
     }
 
     /// Whether a name cannot be given.
-    pub(super) fn taken(&self, spot: &Spot, name: &str) -> bool {
+    pub(super) fn taken(&self, at: &PoolRef, name: &str) -> bool {
         let moving = |disk: &Disk| disk.place == Place::Moving && disk.name == name;
-        self.half_made.contains(&path(spot, name))
-            || self.second_names.contains_key(&path(spot, name))
-            || self.find(spot, Image::Named(name)).is_some()
-            || self.images_in(spot).any(moving)
+        self.half_made.contains(&path(at, name))
+            || self.second_names.contains_key(&path(at, name))
+            || self.find(at, ImageRef::Name(name)).is_some()
+            || self.images_in(at).any(moving)
     }
 
     /// Makes a blank image.
-    pub(super) fn add(&mut self, spot: &Spot, name: &str, size: u64, layout: &Layout) -> &mut Disk {
+    pub(super) fn add(&mut self, at: &PoolRef, name: &str, size: u64, layout: &Layout) -> &mut Disk {
         let id = format!("10{:010x}", self.number() * 0x9e37);
         let mut features = layout
             .features
@@ -206,8 +211,8 @@ impl State {
         features.extend(layout.striping.iter().map(|_| "striping".to_string()));
         let disk = Disk {
             id: id.clone(),
-            pool: spot.pool.clone(),
-            namespace: spot.namespace.clone(),
+            pool: at.pool.clone(),
+            namespace: at.namespace.clone(),
             name: name.to_string(),
             size,
             layout: layout.clone(),
@@ -225,14 +230,14 @@ impl State {
 
     /// Makes a clone: the data and size of the snapshot, the metadata and (if nothing is said) the features
     /// of the image.
-    pub(super) fn add_clone(&mut self, link: Link, spot: &Spot, name: &str, layout: &Layout) {
+    pub(super) fn add_clone(&mut self, link: Link, at: &PoolRef, name: &str, layout: &Layout) {
         let Some(parent) = self.images.get(&link.image) else { return };
         let Some(shot) = parent.snapshots.iter().find(|shot| shot.number == link.snapshot) else { return };
         let inherited =
             parent.features.iter().filter(|it| !IMPLICIT.contains(&it.as_str())).cloned().collect();
         let layout = Layout { features: layout.features.clone().or(Some(inherited)), ..layout.clone() };
         let (size, content, metadata) = (shot.snap.size, shot.content.clone(), parent.metadata.clone());
-        let disk = self.add(spot, name, size, &layout);
+        let disk = self.add(at, name, size, &layout);
         (disk.content, disk.metadata, disk.parent) = (content, metadata, Some(link));
     }
 
@@ -262,7 +267,7 @@ impl State {
     /// The image is gone, and the locks on its header with it.
     fn erase(&mut self, id: &str) {
         let Some(disk) = self.images.remove(id) else { return };
-        self.objects.remove(&(disk.pool, disk.namespace, Object::of(Lockable::Header(id))));
+        self.objects.remove(&(disk.pool, disk.namespace, Object::of(LockTarget::Header(id))));
         disk.parent.iter().for_each(|link| self.let_go(link));
     }
 
@@ -306,14 +311,14 @@ impl State {
     }
 
     /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
-    pub(super) fn info(&self, disk: &Disk) -> Info {
+    pub(super) fn info(&self, disk: &Disk) -> ImageInfo {
         let mut features = disk.features.clone();
         let is_parent =
             self.images.values().any(|it| it.parent.as_ref().is_some_and(|link| link.image == disk.id));
         if is_parent || disk.parent.is_some() {
             features.insert("operations".to_string());
         }
-        Info {
+        ImageInfo {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
@@ -326,6 +331,6 @@ impl State {
 }
 
 /// Where a name is.
-pub(super) fn path(spot: &Spot, name: &str) -> Path {
-    (spot.pool.clone(), spot.namespace.clone(), name.to_string())
+pub(super) fn path(at: &PoolRef, name: &str) -> Path {
+    (at.pool.clone(), at.namespace.clone(), name.to_string())
 }

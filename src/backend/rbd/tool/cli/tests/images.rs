@@ -1,9 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
-use crate::backend::rbd::tool::{
-    Changed, Entry, Image, Info, Layout, Made, NewImage, Parent, RbdTool, Removed, Renamed, Watcher,
-};
+use crate::backend::rbd::tool::*;
 use crate::exec::CommandError;
 
 const IMPORT: &str =
@@ -33,7 +31,7 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
         striping: Some((8_192, 3)),
     };
     it.prints(IMPORT, "");
-    assert_eq!(it.create(&it.call, &it.spot, &web(&Layout::default())).unwrap(), Made::New);
+    assert_eq!(it.create(&it.call, &it.at, &web(&Layout::default())).unwrap(), Made::New);
     assert!(it.was(Class::Change));
     let stream = crate::backend::rbd::tool::cli::stream::empty_image(1_000_003, &[("cephlet.request", "{}")]);
     assert!(format!("{:?}", it.last()).contains(&format!(" {} bytes on stdin", stream.len())));
@@ -50,14 +48,14 @@ fn a_taken_name_is_no_error() {
     let log = "rbd: image creation failed2026-11-21T08:29:14.583+0000 7f2210a9f380 -1 librbd: rbd image web \
                already exists\n";
     it.fails(IMPORT, 17, &format!("{log}\n\nrbd: import failed: (17) File exists\n"));
-    assert_eq!(it.create(&it.call, &it.spot, &web(&Layout::default())).unwrap(), Made::Taken);
+    assert_eq!(it.create(&it.call, &it.at, &web(&Layout::default())).unwrap(), Made::Taken);
 }
 
 #[test]
 fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let it = Fixture::new();
     it.fails(IMPORT, 2, NO_POOL);
-    let made = it.create(&it.call, &it.spot, &web(&Layout::default()));
+    let made = it.create(&it.call, &it.at, &web(&Layout::default()));
     assert_error(
         made,
         Kind::InvalidArgument,
@@ -74,7 +72,7 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let failed = "rbd: image creation failed\nrbd: import failed: (2) No such file or directory\n";
     it.fails(&format!("{IMPORT} --data-pool=ec"), 2, failed);
     assert_error(
-        it.create(&it.call, &it.spot, &web(&layout)),
+        it.create(&it.call, &it.at, &web(&layout)),
         Kind::InvalidArgument,
         &["data pool", "no pool \"ec\""],
     );
@@ -85,13 +83,13 @@ fn a_layout_that_rbd_refuses_is_the_requests_fault() {
     let it = Fixture::new();
     it.fails(IMPORT, 22, "rbd: image creation failed\nrbd: import failed: (22) Invalid argument\n");
     assert_error(
-        it.create(&it.call, &it.spot, &web(&Layout::default())),
+        it.create(&it.call, &it.at, &web(&Layout::default())),
         Kind::InvalidArgument,
         &["stripeUnit"],
     );
     it.fails(IMPORT, 1, "rbd: the argument for option '--image-feature' is invalid\n");
     assert_error(
-        it.create(&it.call, &it.spot, &web(&Layout::default())),
+        it.create(&it.call, &it.at, &web(&Layout::default())),
         Kind::InvalidArgument,
         &["imageFeatures"],
     );
@@ -107,7 +105,7 @@ fn a_change_that_waits_for_an_osd_asks_whether_the_pool_is_full() {
             r#"{{"name":"vms","stats":{{"stored":9830470,"max_avail":4069262080,"quota_bytes":{quota}}}}}"#
         );
         it.prints("ceph df detail --format=json", &format!("\n{{\"pools\":[{pool}]}}\n"));
-        assert_error(it.create(&it.call, &it.spot, &web(&Layout::default())), kind, &["make image vms/web"]);
+        assert_error(it.create(&it.call, &it.at, &web(&Layout::default())), kind, &["make image vms/web"]);
     }
 }
 
@@ -125,7 +123,7 @@ fn a_cluster_that_is_not_reached_is_asked_nothing_more() {
     for (status, said) in failures {
         it.fails(IMPORT, status, said);
         assert_error(
-            it.create(&it.call, &it.spot, &web(&Layout::default())),
+            it.create(&it.call, &it.at, &web(&Layout::default())),
             Kind::Unavailable,
             &["was not reached"],
         );
@@ -137,13 +135,13 @@ fn names_that_rbd_would_take_apart_are_refused() {
     let it = Fixture::new();
     for name in ["", "a/b", "a@b"] {
         assert_error(
-            it.info(&it.call, &it.spot, Image::Named(name)),
+            it.info(&it.call, &it.at, ImageRef::Name(name)),
             Kind::InvalidArgument,
             &["name of an RBD image"],
         );
     }
     it.prints("rbd info --format=json --pool=vms --image=-v", WEB);
-    it.info(&it.call, &it.spot, Image::Named("-v")).unwrap();
+    it.info(&it.call, &it.at, ImageRef::Name("-v")).unwrap();
 }
 
 #[test]
@@ -157,7 +155,7 @@ fn an_image_tells_of_itself() {
         id: Some("10d95d6456b2".into()),
         snapshot: "s1".into(),
     };
-    let expected = Info {
+    let expected = ImageInfo {
         name: "web".into(),
         id: "11a3a0064e19".into(),
         size: 2_000_000,
@@ -168,29 +166,29 @@ fn an_image_tells_of_itself() {
         created: UNIX_EPOCH + Duration::from_secs(1_795_249_757),
         parent: Some(parent),
     };
-    assert_eq!(it.info(&it.call, &it.spot, Image::Named("web")).unwrap(), Some(expected));
+    assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), Some(expected));
     assert!(it.was(Class::Question));
     it.prints("rbd info --format=json --pool=vms --namespace=team --image-id=11a3a0064e19", WEB);
-    assert!(it.info(&it.call, &it.team, Image::Id("11a3a0064e19")).unwrap().is_some());
+    assert!(it.info(&it.call, &it.team, ImageRef::Id("11a3a0064e19")).unwrap().is_some());
 }
 
 #[test]
 fn only_an_image_that_cannot_be_found_is_absent() {
     let it = Fixture::new();
     it.fails(INFO, 2, NO_IMAGE);
-    assert_eq!(it.info(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
+    assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), None);
     it.fails(INFO, 2, NO_POOL);
-    assert_error(it.info(&it.call, &it.spot, Image::Named("web")), Kind::Precondition, &["no pool \"vms\""]);
+    assert_error(it.info(&it.call, &it.at, ImageRef::Name("web")), Kind::Precondition, &["no pool \"vms\""]);
     it.fails(INFO, 1, "rbd: error opening image web: (1) Operation not permitted\n");
-    assert!(it.info(&it.call, &it.spot, Image::Named("web")).is_err());
+    assert!(it.info(&it.call, &it.at, ImageRef::Name("web")).is_err());
     it.prints(INFO, "{\"name\":");
-    assert_error(it.info(&it.call, &it.spot, Image::Named("web")), Kind::Internal, &["`rbd info`"]);
+    assert_error(it.info(&it.call, &it.at, ImageRef::Name("web")), Kind::Internal, &["`rbd info`"]);
 }
 
 #[test]
 fn metadata_is_read_and_set() {
     let it = Fixture::new();
-    let get = || it.metadata(&it.call, &it.spot, "web", "k");
+    let get = || it.metadata(&it.call, &it.at, "web", "k");
     for (printed, value) in [("a\nb\n\n", "a\nb\n"), ("\n", "")] {
         it.prints("rbd image-meta get --pool=vms --image=web -- k", printed);
         assert_eq!(get().unwrap(), Some(value.to_string()));
@@ -202,9 +200,9 @@ fn metadata_is_read_and_set() {
         assert_eq!(get().unwrap(), None);
     }
     it.prints("rbd ~ image-meta set --pool=vms --image=web -- k -v", "");
-    assert_eq!(it.set_metadata(&it.call, &it.spot, "web", "k", "-v").unwrap(), Changed::Done);
+    assert_eq!(it.set_metadata(&it.call, &it.at, "web", "k", "-v").unwrap(), Changed::Done);
     it.fails("rbd ~ image-meta set --pool=vms --image=web -- k -v", 2, NO_IMAGE);
-    assert_eq!(it.set_metadata(&it.call, &it.spot, "web", "k", "-v").unwrap(), Changed::Absent);
+    assert_eq!(it.set_metadata(&it.call, &it.at, "web", "k", "-v").unwrap(), Changed::Absent);
 }
 
 #[test]
@@ -222,7 +220,7 @@ fn a_pool_is_listed_by_one_process() {
         id: None,
         snapshot: "5ffa168e-d509-4eee-8f00-554507e17677".into(),
     };
-    let entry = |name: &str, id: &str| Entry {
+    let entry = |name: &str, id: &str| ListedImage {
         name: name.into(),
         id: id.into(),
         size: 2_000_000,
@@ -230,10 +228,10 @@ fn a_pool_is_listed_by_one_process() {
         snapshots: Vec::new(),
     };
     let expected = [
-        Entry { parent: Some(parent), ..entry("t-c2", "11a3a0064e19") },
-        Entry { snapshots: vec![("s2".into(), 1_000)], ..entry("t-full", "10d95d6456b2") },
+        ListedImage { parent: Some(parent), ..entry("t-c2", "11a3a0064e19") },
+        ListedImage { snapshots: vec![("s2".into(), 1_000)], ..entry("t-full", "10d95d6456b2") },
     ];
-    assert_eq!(it.list(&it.call, &it.spot).unwrap(), expected);
+    assert_eq!(it.list(&it.call, &it.at).unwrap(), expected);
     it.prints("rbd ls --long --format=json --pool=vms --namespace=team", "[]");
     assert!(it.list(&it.call, &it.team).unwrap().is_empty());
     it.fails("rbd ls --long --format=json --pool=vms --namespace=team", 2, NO_NAMESPACE);
@@ -256,7 +254,7 @@ fn an_image_that_cannot_be_opened_hides_no_other() {
                     .into(),
         },
     );
-    let names: Vec<_> = it.list(&it.call, &it.spot).unwrap().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = it.list(&it.call, &it.at).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["k47"]);
 }
 
@@ -264,11 +262,11 @@ fn an_image_that_cannot_be_opened_hides_no_other() {
 fn a_removal_ends_as_rbd_says() {
     let it = Fixture::new();
     it.prints(RM, "");
-    assert_eq!(it.remove(&it.call, &it.spot, "web").unwrap(), Removed::Gone);
+    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Gone);
     it.fails(RM, 16, "rbd: error: image still has watchers\n");
-    assert_eq!(it.remove(&it.call, &it.spot, "web").unwrap(), Removed::Watched);
+    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Watched);
     it.fails(RM, 39, "rbd: image has snapshots - these must be deleted …\n");
-    assert_eq!(it.remove(&it.call, &it.spot, "web").unwrap(), Removed::HasSnapshots);
+    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::HasSnapshots);
 }
 
 #[test]
@@ -279,11 +277,11 @@ fn what_rm_finds_absent_is_looked_for() {
     for (status, said) in [(2, absent), (116, "rbd: delete error: (116) Stale file handle\n")] {
         it.fails(RM, status, said);
         it.fails(INFO, 2, NO_IMAGE);
-        assert_eq!(it.remove(&it.call, &it.spot, "web").unwrap(), Removed::Absent);
+        assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Absent);
     }
     it.fails(RM, 2, absent);
     it.prints(INFO, WEB);
-    assert_error(it.remove(&it.call, &it.spot, "web"), Kind::Unavailable, &["vms/web", "it is there"]);
+    assert_error(it.remove(&it.call, &it.at, "web"), Kind::Unavailable, &["vms/web", "it is there"]);
 }
 
 #[test]
@@ -294,7 +292,7 @@ fn a_full_pool_lets_nothing_be_removed_though_rm_says_absent() {
         rbd: delete error: (2) No such file or directory\n";
     it.fails(RM, 2, said);
     assert_error(
-        it.remove(&it.call, &it.spot, "web"),
+        it.remove(&it.call, &it.at, "web"),
         Kind::NoSpace,
         &["remove image vms/web", "ceph osd pool set-quota vms"],
     );
@@ -325,7 +323,7 @@ fn an_image_is_renamed() {
 #[test]
 fn an_image_grows_and_never_shrinks() {
     let it = Fixture::new();
-    let go = || it.resize(&it.call, &it.spot, "web", 2_000_001);
+    let go = || it.resize(&it.call, &it.at, "web", 2_000_001);
     it.prints(RESIZE, "");
     assert_eq!(go().unwrap(), Changed::Done);
     it.fails(RESIZE, 22, "rbd: new size is equal to original size \n");
@@ -340,7 +338,7 @@ fn an_image_grows_and_never_shrinks() {
 fn clients_are_told_by_address() {
     let it = Fixture::new();
     let status = "rbd status --format=json --pool=vms --image=web";
-    let go = || it.watchers(&it.call, &it.spot, "web");
+    let go = || it.watchers(&it.call, &it.at, "web");
     it.prints(
         status,
         r#"{"watchers":[{"address":"127.0.0.1:0/3486094362","client":4860,"cookie":139995599877104}]}"#,
@@ -359,9 +357,9 @@ fn each_limit_takes_a_process_and_zero_takes_it_away() {
     it.prints(set, "");
     let remove = "rbd ~ config image remove --pool=vms --image=web rbd_qos_bps_limit";
     it.fails(remove, 2, "rbd: failed to remove rbd_qos_bps_limit: (2) No such file or directory\n");
-    assert_eq!(it.set_limits(&it.call, &it.spot, "web", &limits).unwrap(), Changed::Done);
+    assert_eq!(it.set_limits(&it.call, &it.at, "web", &limits).unwrap(), Changed::Done);
     it.fails(set, 2, NO_IMAGE);
-    assert_eq!(it.set_limits(&it.call, &it.spot, "web", &limits).unwrap(), Changed::Absent);
+    assert_eq!(it.set_limits(&it.call, &it.at, "web", &limits).unwrap(), Changed::Absent);
 }
 
 #[test]
@@ -370,7 +368,7 @@ fn an_image_that_goes_while_it_is_looked_at_is_absent() {
     let info = "rbd info --format=json --pool=vms --image=web";
     it.fails(info, 2, "librbd::image::RefreshRequest: …\n\nrbd: info: (2) No such file or directory\n");
     it.fails(info, 2, NO_IMAGE);
-    assert_eq!(it.info(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
+    assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), None);
 }
 
 #[test]

@@ -1,13 +1,18 @@
 use super::*;
-use crate::backend::rbd::tool::{Hold, Holder, Lockable, RbdTool, Taken};
+use crate::backend::rbd::tool::*;
 
-const HEADER: Lockable<'_> = Lockable::Header("10eaba2fcb04");
-const NAME: Lockable<'_> = Lockable::SnapshotName("00112233");
+const HEADER: LockTarget<'_> = LockTarget::Header("10eaba2fcb04");
+const NAME: LockTarget<'_> = LockTarget::SnapshotName("00112233");
 const BUSY: &str =
     "ERROR: failed locking: (16) Device or resource busy\nerror 16: (16) Device or resource busy\n";
 
-fn hold(shared: Option<&str>, seconds: Option<u64>) -> Hold {
-    Hold { cookie: "node-1".into(), description: "mode=rw".into(), shared: shared.map(String::from), seconds }
+fn hold(shared: Option<&str>, seconds: Option<u64>) -> LockRequest {
+    LockRequest {
+        cookie: "node-1".into(),
+        description: "mode=rw".into(),
+        shared: shared.map(String::from),
+        seconds,
+    }
 }
 
 #[test]
@@ -16,18 +21,18 @@ fn a_lock_is_taken_by_one() {
     let get = "rados ~ --pool=vms lock get rbd_header.10eaba2fcb04 cephlet --lock-cookie=node-1 \
                --lock-description=mode=rw";
     it.prints(get, "");
-    assert_eq!(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)).unwrap(), Taken::Now);
+    assert_eq!(it.lock(&it.call, &it.at, HEADER, &hold(None, None)).unwrap(), Locked::Now);
     it.fails(get, 1, BUSY);
-    assert_eq!(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)).unwrap(), Taken::Held);
+    assert_eq!(it.lock(&it.call, &it.at, HEADER, &hold(None, None)).unwrap(), Locked::Held);
     it.fails(
         get,
         1,
         "ERROR: failed locking: (1) Operation not permitted\nerror 1: (1) Operation not permitted\n",
     );
-    assert!(it.lock(&it.call, &it.spot, HEADER, &hold(None, None)).is_err());
+    assert!(it.lock(&it.call, &it.at, HEADER, &hold(None, None)).is_err());
     it.fails(get, 1, "error opening pool vms: (2) No such file or directory\n");
     assert_error(
-        it.lock(&it.call, &it.spot, HEADER, &hold(None, None)),
+        it.lock(&it.call, &it.at, HEADER, &hold(None, None)),
         Kind::Precondition,
         &["no pool \"vms\""],
     );
@@ -40,16 +45,16 @@ fn a_lock_may_be_shared_and_may_end() {
                --lock-cookie=node-1 \
                --lock-description=mode=rw --lock-type=shared --lock-tag=many --lock-duration=60";
     it.prints(get, "");
-    assert_eq!(it.lock(&it.call, &it.team, NAME, &hold(Some("many"), Some(60))).unwrap(), Taken::Now);
+    assert_eq!(it.lock(&it.call, &it.team, NAME, &hold(Some("many"), Some(60))).unwrap(), Locked::Now);
 }
 
 #[test]
 fn holders_are_told_as_they_took_it() {
     let it = Fixture::new();
     let info = "rados --pool=vms lock info rbd_header.10eaba2fcb04 cephlet --format=json";
-    let go = || it.holders(&it.call, &it.spot, HEADER).unwrap();
+    let go = || it.holders(&it.call, &it.at, HEADER).unwrap();
     let locker = r#"{"name":"client.4652","cookie":"node-1","description":"a b \"c\"","expiration":"0.000000","addr":"127.0.0.1:0/1061249245"}"#;
-    let holder = Holder {
+    let holder = LockHolder {
         cookie: "node-1".into(),
         description: "a b \"c\"".into(),
         shared: None,
@@ -59,7 +64,7 @@ fn holders_are_told_as_they_took_it() {
     it.prints(info, &format!(r#"{{"name":"cephlet","type":"exclusive","tag":"","lockers":[{locker}]}}"#));
     assert_eq!(go(), std::slice::from_ref(&holder));
     it.prints(info, &format!(r#"{{"name":"cephlet","type":"shared","tag":"t","lockers":[{locker}]}}"#));
-    assert_eq!(go(), [Holder { shared: Some("t".into()), ..holder }]);
+    assert_eq!(go(), [LockHolder { shared: Some("t".into()), ..holder }]);
     it.prints(info, r#"{"name":"cephlet","type":"none","tag":"","lockers":[]}"#);
     assert_eq!(go(), []);
     it.fails(
@@ -74,7 +79,7 @@ fn holders_are_told_as_they_took_it() {
 #[test]
 fn a_lock_is_taken_back_by_the_client_that_took_it() {
     let it = Fixture::new();
-    let holder = Holder {
+    let holder = LockHolder {
         cookie: "node-1".into(),
         description: String::new(),
         shared: None,
@@ -84,14 +89,14 @@ fn a_lock_is_taken_back_by_the_client_that_took_it() {
     let unlock =
         "rados ~ --pool=vms lock break rbd_header.10eaba2fcb04 cephlet client.4652 --lock-cookie=node-1";
     it.prints(unlock, "");
-    it.unlock(&it.call, &it.spot, HEADER, &holder).unwrap();
+    it.unlock(&it.call, &it.at, HEADER, &holder).unwrap();
     it.fails(
         unlock,
         1,
         "ERROR: failed breaking lock: (2) No such file or directory\nerror 2: (2) No such \
                          file or directory\n",
     );
-    it.unlock(&it.call, &it.spot, HEADER, &holder).unwrap();
+    it.unlock(&it.call, &it.at, HEADER, &holder).unwrap();
 }
 
 #[test]
@@ -119,14 +124,14 @@ fn the_header_of_an_image_is_never_removed() {
     let it = Fixture::new();
     let keys = "rados --pool=vms listomapkeys rbd_header.10eaba2fcb04";
     it.prints(keys, "features\nsize\n");
-    assert_error(it.remove_lockable(&it.call, &it.spot, HEADER), Kind::Precondition, &["header of an image"]);
+    assert_error(it.remove_lockable(&it.call, &it.at, HEADER), Kind::Precondition, &["header of an image"]);
     it.prints(keys, "");
     it.prints("rados ~ --pool=vms rm rbd_header.10eaba2fcb04", "");
-    it.remove_lockable(&it.call, &it.spot, HEADER).unwrap();
+    it.remove_lockable(&it.call, &it.at, HEADER).unwrap();
     it.fails(
         keys,
         1,
         "error getting omap key set vms/rbd_header.10eaba2fcb04: (2) No such file or directory\n",
     );
-    it.remove_lockable(&it.call, &it.spot, HEADER).unwrap();
+    it.remove_lockable(&it.call, &it.at, HEADER).unwrap();
 }

@@ -9,10 +9,11 @@ mod trash;
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Cli;
+use super::CommandTool;
 use crate::backend::ceph::Access;
-use crate::backend::rbd::tool::Spot;
+use crate::backend::ceph::PoolRef;
 use crate::call::Call;
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Kind};
@@ -27,18 +28,18 @@ const NO_IMAGE: &str = "rbd: error opening image web: (2) No such file or direct
 /// The command line tools on a runner that knows what comes next.
 struct Fixture {
     runner: Arc<FakeRunner>,
-    cli: Cli,
+    cli: CommandTool,
     call: Call,
     /// Pool `vms`.
-    spot: Spot,
+    at: PoolRef,
     /// Namespace `team` of pool `vms`.
-    team: Spot,
+    team: PoolRef,
 }
 
 impl Deref for Fixture {
-    type Target = Cli;
+    type Target = CommandTool;
 
-    fn deref(&self) -> &Cli {
+    fn deref(&self) -> &CommandTool {
         &self.cli
     }
 }
@@ -46,10 +47,10 @@ impl Deref for Fixture {
 impl Fixture {
     fn new() -> Self {
         let runner = Arc::new(FakeRunner::default());
-        let spot =
-            |namespace: &str| Spot { access: access(), pool: "vms".into(), namespace: namespace.into() };
-        let cli = Cli::new(Arc::clone(&runner) as Arc<_>);
-        Self { runner, cli, call: Call::internal("test"), spot: spot(""), team: spot("team") }
+        let at =
+            |namespace: &str| PoolRef { access: access(), pool: "vms".into(), namespace: namespace.into() };
+        let cli = CommandTool::new(Arc::clone(&runner) as Arc<_>, Duration::from_secs(120));
+        Self { runner, cli, call: Call::internal("test"), at: at(""), team: at("team") }
     }
 
     /// Next comes this command line, its arguments parted by blanks; it prints `stdout`.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::backend::rbd::tool::{RbdTool, Room};
+use crate::backend::ceph::ClusterTool;
+use crate::backend::ceph::FreeSpace;
 
 /// What `ceph df detail` says of a pool, without the fields that nobody reads.
 fn usage(name: &str, stats: &str) -> String {
@@ -13,30 +14,30 @@ fn room_is_what_space_and_quotas_leave() {
     let it = Fixture::new();
     let room = |stats: &str| {
         it.prints("ceph df detail --format=json", &usage("data", stats));
-        it.room(&it.call, &it.spot, "data").unwrap()
+        it.free_space(&it.call, &it.at, "data").unwrap()
     };
     let free = r#""stored":980,"objects":48,"max_avail":4080139008,"quota_objects":0,"quota_bytes":0"#;
-    assert_eq!(room(free), Room { available: 4_080_139_008, full: false });
+    assert_eq!(room(free), FreeSpace { available: 4_080_139_008, full: false });
     assert_eq!(
         room(r#""stored":980,"objects":48,"max_avail":4000,"quota_bytes":1000"#),
-        Room { available: 20, full: false }
+        FreeSpace { available: 20, full: false }
     );
     assert_eq!(
         room(r#""stored":9830470,"objects":8,"max_avail":4000,"quota_bytes":1000"#),
-        Room { available: 0, full: true }
+        FreeSpace { available: 0, full: true }
     );
     assert_eq!(
         room(r#""stored":1,"objects":8,"max_avail":4000,"quota_objects":8"#),
-        Room { available: 0, full: true }
+        FreeSpace { available: 0, full: true }
     );
-    assert_eq!(room(r#""stored":1,"objects":8,"max_avail":0"#), Room { available: 0, full: true });
+    assert_eq!(room(r#""stored":1,"objects":8,"max_avail":0"#), FreeSpace { available: 0, full: true });
 }
 
 #[test]
 fn a_pool_that_is_not_there_has_no_room() {
     let it = Fixture::new();
     it.prints("ceph df detail --format=json", &usage("data", r#""stored":1,"max_avail":4000"#));
-    assert_error(it.room(&it.call, &it.spot, "other"), Kind::Precondition, &["no pool \"other\""]);
+    assert_error(it.free_space(&it.call, &it.at, "other"), Kind::Precondition, &["no pool \"other\""]);
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn who_is_shut_out_stands_in_two_lists() {
     let printed = "\n[{\"addr\":\"10.9.9.9:0/123456\",\"until\":\"2026-11-21T08:32:30.332627+0000\"}]\
         [{\"range\":\"10.9.8.0:0/24\",\"until\":\"2026-11-21T08:32:31.348015+0000\"}]";
     it.prints("ceph osd blocklist ls --format=json", printed);
-    assert_eq!(it.blocklist(&it.call, &it.spot.access).unwrap(), ["10.9.9.9:0/123456", "10.9.8.0:0/24"]);
+    assert_eq!(it.blocklist(&it.call, &it.at.access).unwrap(), ["10.9.9.9:0/123456", "10.9.8.0:0/24"]);
 }
 
 #[test]
@@ -53,7 +54,7 @@ fn older_clusters_call_it_by_another_name() {
     let it = Fixture::new();
     it.fails("ceph osd blocklist ls --format=json", 22, "Error EINVAL: invalid command\n");
     it.prints("ceph osd blacklist ls --format=json", "[]");
-    assert_eq!(it.blocklist(&it.call, &it.spot.access).unwrap(), Vec::<String>::new());
+    assert_eq!(it.blocklist(&it.call, &it.at.access).unwrap(), Vec::<String>::new());
 }
 
 #[test]
@@ -61,9 +62,9 @@ fn a_cluster_that_is_not_reached_is_told_as_such_whatever_was_asked() {
     let it = Fixture::new();
     let parts = ["cluster \"main\" was not reached", "check that they run"];
     it.fails("ceph osd pool ls detail --format=json", 1, "timed out\n");
-    assert_error(it.pools(&it.call, &it.spot.access), Kind::Unavailable, &parts);
+    assert_error(it.pools(&it.call, &it.at.access), Kind::Unavailable, &parts);
     it.fails("ceph df detail --format=json", 1, "timed out\n");
-    assert_error(it.room(&it.call, &it.spot, "vms"), Kind::Unavailable, &parts);
+    assert_error(it.free_space(&it.call, &it.at, "vms"), Kind::Unavailable, &parts);
     it.fails("ceph osd blocklist ls --format=json", 1, "timed out\n");
-    assert_error(it.blocklist(&it.call, &it.spot.access), Kind::Unavailable, &parts);
+    assert_error(it.blocklist(&it.call, &it.at.access), Kind::Unavailable, &parts);
 }

@@ -1,7 +1,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
-use crate::backend::rbd::tool::{Changed, Image, Layout, Made, NewClone, RbdTool, Removed, Snap};
+use crate::backend::rbd::tool::*;
 
 const CLONE: &str = "rbd ~ clone --rbd-default-clone-format=2 --pool=vms --image=web --snap=s1 \
                      --dest-pool=vms --dest-namespace=team --dest=copy";
@@ -10,7 +10,7 @@ const CLONE: &str = "rbd ~ clone --rbd-default-clone-format=2 --pool=vms --image
 fn a_snapshot_is_taken_once() {
     let it = Fixture::new();
     let create = "rbd ~ snap create --no-progress --pool=vms --image=web --snap=s1";
-    let go = || it.take_snapshot(&it.call, &it.spot, "web", "s1");
+    let go = || it.create_snapshot(&it.call, &it.at, "web", "s1");
     it.prints(create, "");
     assert_eq!(go().unwrap(), Some(Made::New));
     it.fails(create, 17, "rbd: failed to create snapshot: (17) File exists\n");
@@ -31,19 +31,19 @@ fn snapshots_in_the_trash_go_by_the_name_they_had() {
     it.prints("rbd snap ls --all --format=json --pool=vms --image-id=10d95d6456b2", printed);
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
     let expected = vec![
-        Snap { name: "s1".into(), size: 2_000_000, created: at(1_795_249_756), trashed: true },
-        Snap { name: "s2".into(), size: 1_000, created: at(1_795_249_757), trashed: false },
+        SnapshotInfo { name: "s1".into(), size: 2_000_000, created: at(1_795_249_756), trashed: true },
+        SnapshotInfo { name: "s2".into(), size: 1_000, created: at(1_795_249_757), trashed: false },
     ];
-    assert_eq!(it.snapshots(&it.call, &it.spot, Image::Id("10d95d6456b2")).unwrap(), Some(expected));
+    assert_eq!(it.snapshots(&it.call, &it.at, ImageRef::Id("10d95d6456b2")).unwrap(), Some(expected));
     it.fails("rbd snap ls --all --format=json --pool=vms --image=web", 2, NO_IMAGE);
-    assert_eq!(it.snapshots(&it.call, &it.spot, Image::Named("web")).unwrap(), None);
+    assert_eq!(it.snapshots(&it.call, &it.at, ImageRef::Name("web")).unwrap(), None);
 }
 
 #[test]
 fn a_snapshot_is_deleted_but_not_a_protected_one() {
     let it = Fixture::new();
     let rm = "rbd ~ snap rm --no-progress --pool=vms --image=web --snap=s1";
-    let go = || it.remove_snapshot(&it.call, &it.spot, Image::Named("web"), "s1");
+    let go = || it.remove_snapshot(&it.call, &it.at, ImageRef::Name("web"), "s1");
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
     for absent in [NO_IMAGE, "rbd: failed to remove snapshot: (2) No such file or directory\n"] {
@@ -57,7 +57,7 @@ fn a_snapshot_is_deleted_but_not_a_protected_one() {
 fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {
     it.clone_image(
         &it.call,
-        &NewClone { from: &it.spot, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout },
+        &NewClone { from: &it.at, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout },
     )
 }
 
@@ -103,7 +103,7 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
 fn flatten_can_be_broken_off() {
     let it = Fixture::new();
     let flatten = "rbd ~ flatten --no-progress --pool=vms --image=web";
-    let go = || it.flatten(&it.call, &it.spot, "web");
+    let go = || it.flatten(&it.call, &it.at, "web");
     it.prints(flatten, "");
     assert_eq!(go().unwrap(), Changed::Done);
     assert!(it.was(Class::Breakable));

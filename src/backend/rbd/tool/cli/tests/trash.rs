@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::rbd::tool::{Changed, Handed, RbdTool, Removed, Renamed, Trashed};
+use crate::backend::rbd::tool::*;
 
 const ID: &str = "118b7b3d6f7d";
 
@@ -8,9 +8,9 @@ fn an_image_is_moved_to_the_trash_and_taken_back() {
     let it = Fixture::new();
     let mv = "rbd ~ trash mv --pool=vms --image=web";
     it.prints(mv, "");
-    assert_eq!(it.move_to_trash(&it.call, &it.spot, "web").unwrap(), Changed::Done);
+    assert_eq!(it.move_to_trash(&it.call, &it.at, "web").unwrap(), Changed::Done);
     it.fails(mv, 2, "rbd: deferred delete error: (2) No such file or directory\n");
-    assert_eq!(it.move_to_trash(&it.call, &it.spot, "web").unwrap(), Changed::Absent);
+    assert_eq!(it.move_to_trash(&it.call, &it.at, "web").unwrap(), Changed::Absent);
     let restore = "rbd ~ trash restore --pool=vms --namespace=team --image-id=118b7b3d6f7d --image=web";
     let go = || it.restore_from_trash(&it.call, &it.team, ID, "web");
     it.prints(restore, "");
@@ -38,7 +38,7 @@ fn the_trash_says_what_librbd_moved_there() {
     it.prints("rbd trash ls --all --format=json --long --pool=vms", printed);
     let item = |name: &str, id: &str, by_clones| Trashed { name: name.into(), id: id.into(), by_clones };
     let expected = [item("t-full", "10d95d6456b2", true), item("t-c1", ID, false)];
-    assert_eq!(it.trash(&it.call, &it.spot).unwrap(), expected);
+    assert_eq!(it.trash(&it.call, &it.at).unwrap(), expected);
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn an_entry_without_its_image_is_purged_for_the_list_to_be_told() {
     it.fails(info, 2, "rbd: error opening image with id 118b7b3d6f7d: (2) No such file or directory\n");
     it.prints("rbd trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d", "");
     it.prints(long, "[]");
-    assert_eq!(it.trash(&it.call, &it.spot).unwrap(), []);
+    assert_eq!(it.trash(&it.call, &it.at).unwrap(), []);
 }
 
 #[test]
 fn a_purge_is_never_broken_off() {
     let it = Fixture::new();
     let rm = "rbd trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
-    let go = || it.purge(&it.call, &it.spot, ID);
+    let go = || it.purge(&it.call, &it.at, ID);
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
     assert!(it.was(Class::Unbounded));
@@ -87,17 +87,17 @@ fn the_manager_purges_where_it_takes_tasks() {
     let task = "ceph rbd task add trash remove vms/team/118b7b3d6f7d";
     let go = || it.purge_by_manager(&it.call, &it.team, ID);
     it.prints(task, "{\"sequence\": 1}\n");
-    assert_eq!(go().unwrap(), Handed::Over);
+    assert_eq!(go().unwrap(), ManagerTask::Accepted);
     it.fails(task, 2, "Error ENOENT: [errno 2] RBD image not found (error retrieving image from trash)\n");
-    assert_eq!(go().unwrap(), Handed::Absent, "it is purged already");
+    assert_eq!(go().unwrap(), ManagerTask::Absent, "it is purged already");
     it.fails(
         task,
         13,
         "Error EACCES: access denied: does your client key have mgr caps? See http://docs.ceph.com/…\n",
     );
-    assert_eq!(go().unwrap(), Handed::NoManager);
+    assert_eq!(go().unwrap(), ManagerTask::NoManager);
     it.fails(task, 22, "no valid command found; 10 closest matches:\nError EINVAL: invalid command\n");
-    assert_eq!(go().unwrap(), Handed::NoManager);
+    assert_eq!(go().unwrap(), ManagerTask::NoManager);
     it.fails(task, 2, "Error ENOENT: [errno 2] RADOS object not found (error opening pool 'vms')\n");
     assert_error(go(), Kind::Precondition, &["no pool \"vms\""]);
     it.fails(task, 1, "timed out\n");

@@ -1,0 +1,102 @@
+//! Whether a cluster lets volumes go on: clients that it has shut out, pools that are full. What is the same
+//! for all volumes of a pool is remembered for a moment: orchestrators ask for one after the other.
+
+use std::time::Duration;
+
+use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::placement::PoolRef;
+use crate::backend::ceph::{ClusterTool, FreeSpace};
+use crate::call::Call;
+use crate::error::Result;
+use crate::ids;
+
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// A pool is nearly full for a volume when this part of the volume's size is not left.
+const NEARLY_FULL: u64 = 20;
+
+/// What was asked for one volume and holds for others.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// By cluster and pool.
+    free_space: Cache<String, FreeSpace>,
+    /// By cluster.
+    blocklists: Cache<String, Vec<String>>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { free_space: Cache::for_at_most(REMEMBERED), blocklists: Cache::for_at_most(REMEMBERED) }
+    }
+}
+
+impl Health {
+    /// The first of these clients that the cluster has shut out.
+    pub fn find_blocked(
+        &self,
+        tool: &dyn ClusterTool,
+        call: &Call,
+        at: &PoolRef,
+        clients: &[&str],
+    ) -> Result<Option<String>> {
+        if clients.is_empty() {
+            return Ok(None);
+        }
+        let ask = || tool.blocklist(call, &at.access);
+        let blocklist = self.blocklists.get_or_ask(at.access.cluster.name.clone(), ask)?;
+        let is_blocked = |client: &&&str| blocklist.iter().any(|entry| covers(entry, client));
+        Ok(clients.iter().find(is_blocked).map(ToString::to_string))
+    }
+
+    /// What is wrong with the space in `pool`, for a volume of `size` bytes.
+    pub fn shortage(
+        &self,
+        tool: &dyn ClusterTool,
+        call: &Call,
+        at: &PoolRef,
+        (pool, size): (&str, u64),
+    ) -> Result<Option<String>> {
+        let cluster = &at.access.cluster.name;
+        let key = [cluster, pool].map(ids::encode).join(":");
+        let space = self.free_space.get_or_ask(key, || tool.free_space(call, at, pool))?;
+        let what_to_do = "add storage, raise its quota, or delete what is not needed";
+        Ok(if space.full {
+            Some(format!(
+                "pool {pool:?} of cluster {cluster:?} is full and takes no more writes: {what_to_do}"
+            ))
+        } else if space.available < size / NEARLY_FULL {
+            Some(format!(
+                "pool {pool:?} of cluster {cluster:?} is nearly full, {} bytes are left: {what_to_do}",
+                space.available
+            ))
+        } else {
+            None
+        })
+    }
+}
+
+/// Whether an entry of the blocklist means a client. Nonce 0 means all clients of the host, or of the port.
+fn covers(entry: &str, address: &str) -> bool {
+    let plain = |text: &str| {
+        text.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:").to_string()
+    };
+    let (entry, address) = (plain(entry), plain(address));
+    let host =
+        |text: &str| text.rsplit_once(':').map_or_else(|| text.to_string(), |(host, _)| host.to_string());
+    entry == address || (entry.ends_with(":0/0") && host(&entry) == host(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn an_entry_means_one_client_or_a_whole_host() {
+        assert!(covers("10.0.0.7:0/4711", "10.0.0.7:0/4711"));
+        assert!(covers("v1:10.0.0.7:0/4711", "10.0.0.7:0/4711"));
+        assert!(covers("10.0.0.7:0/0", "10.0.0.7:0/4711"));
+        assert!(covers("[fd00::7]:0/0", "[fd00::7]:0/4711"));
+        assert!(!covers("10.0.0.7:0/4712", "10.0.0.7:0/4711"));
+        assert!(!covers("10.0.0.70:0/0", "10.0.0.7:0/4711"));
+    }
+}

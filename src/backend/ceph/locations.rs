@@ -1,0 +1,140 @@
+//! Which pools and namespaces there are to list: those the operator named, else those the cluster reports,
+//! which is remembered for a while, so that a page of a list costs no more than its pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::placement::PoolRef;
+use crate::backend::ceph::{Access, ClusterTool};
+use crate::call::Call;
+use crate::clusters::{Cluster, Clusters};
+use crate::error::{Kind, Result};
+use crate::ids::{self, Place};
+use crate::secrets::Secrets;
+
+/// So long pools and namespaces of a cluster are remembered.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// A pool and a namespace.
+type Pair = (String, String);
+
+/// What is remembered of clusters, by their names.
+#[derive(Debug)]
+pub(crate) struct Locations {
+    reported: Cache<String, Arc<BTreeSet<Pair>>>,
+    /// Where this daemon itself has made volumes, whatever the cluster reports.
+    used: Mutex<BTreeSet<(String, Pair)>>,
+}
+
+impl Default for Locations {
+    fn default() -> Self {
+        Self { reported: Cache::for_at_most(REMEMBERED), used: Mutex::default() }
+    }
+}
+
+/// Whose locations are asked for, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    /// The first field of its keys.
+    pub backend: &'a str,
+    pub clusters: &'a Clusters,
+    pub tool: &'a dyn ClusterTool,
+    pub call: &'a Call,
+}
+
+impl Locations {
+    /// There are volumes here.
+    pub fn note(&self, place: &Place) {
+        self.used.lock().insert(used(place));
+    }
+
+    /// The place could not be listed: the next list asks anew what there is. `gone` says that it is not
+    /// there.
+    pub fn forget(&self, place: &Place, gone: bool) {
+        self.reported.forget(&place.cluster);
+        if gone {
+            self.used.lock().remove(&used(place));
+        }
+    }
+
+    /// Everywhere in all clusters with credentials of their own that can have keys behind `after`, in the
+    /// order of the keys. Clusters that cannot are not asked for their pools.
+    pub fn after(&self, question: &Question<'_>, after: &str) -> Result<Vec<PoolRef>> {
+        let Question { backend, clusters, .. } = question;
+        let mut found = BTreeMap::new();
+        for cluster in clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
+            if is_over(&format!("{backend}:{}:", ids::encode(&cluster.name)), after) {
+                continue;
+            }
+            let here = self
+                .of_cluster(question, cluster)
+                .map_err(|error| error.context(format_args!("list cluster {:?}", cluster.name)))?;
+            // No such key begins another, so what lies at a place sorts by the place first.
+            found.extend(here.into_iter().map(|at| (at.place(backend).key(""), at)));
+        }
+        Ok(found.into_iter().filter(|(prefix, _)| !is_over(prefix, after)).map(|(_, at)| at).collect())
+    }
+
+    /// Everywhere in a cluster with credentials of its own.
+    pub fn of_cluster(&self, question: &Question<'_>, cluster: &Arc<Cluster>) -> Result<Vec<PoolRef>> {
+        let access = Access::new(Arc::clone(cluster), &Secrets::default())?;
+        let ask = || reported(question, &access).map(Arc::new);
+        let pairs = self.reported.get_or_ask(cluster.name.clone(), ask)?;
+        let used: Vec<Pair> = {
+            let used = self.used.lock();
+            used.iter().filter(|(name, _)| *name == cluster.name).map(|(_, pair)| pair.clone()).collect()
+        };
+        let all: BTreeSet<Pair> = pairs.iter().cloned().chain(used).collect();
+        let allowed = all.into_iter().filter(|(pool, namespace)| cluster.allows(pool, namespace));
+        Ok(allowed.map(|(pool, namespace)| PoolRef { access: access.clone(), pool, namespace }).collect())
+    }
+}
+
+/// The pools that were named, else all; with the namespaces that are there and allowed.
+fn reported(question: &Question<'_>, access: &Access) -> Result<BTreeSet<Pair>> {
+    let cluster = &access.cluster;
+    let named = !cluster.pools.is_empty();
+    let pools = if named { cluster.pools.clone() } else { question.tool.pools(question.call, access)? };
+    let (mut pairs, mut refusal) = (BTreeSet::new(), None);
+    for pool in pools {
+        let at = PoolRef { access: access.clone(), pool, namespace: String::new() };
+        match namespaces(question, &at, named) {
+            Ok(others) => {
+                let all = others.into_iter().chain([String::new()]);
+                pairs.extend(all.map(|namespace| (at.pool.clone(), namespace)));
+            }
+            // One that this user may not look into, and that nobody named, has no volumes of ours.
+            Err(error) if !named && error.kind() == Kind::Precondition => {
+                log::debug!("pool {:?} of cluster {:?} is passed over: {error}", at.pool, cluster.name);
+                refusal = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    // A user who may look into none at all is set up wrongly.
+    match refusal {
+        Some(refusal) if pairs.is_empty() => Err(refusal),
+        _ => Ok(pairs),
+    }
+}
+
+fn namespaces(question: &Question<'_>, at: &PoolRef, named: bool) -> Result<Vec<String>> {
+    match at.access.cluster.namespaces.as_slice() {
+        // Only the default one: nothing to ask for.
+        [only] if only.is_empty() && named => Ok(Vec::new()),
+        _ => question.tool.namespaces(question.call, at),
+    }
+}
+
+fn used(place: &Place) -> (String, Pair) {
+    (place.cluster.clone(), (place.pool.clone(), place.namespace.clone()))
+}
+
+/// Whether all keys that begin with `prefix` lie before `after`, or are `after` at most.
+fn is_over(prefix: &str, after: &str) -> bool {
+    prefix < after && !after.starts_with(prefix)
+}

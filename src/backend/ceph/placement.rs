@@ -1,0 +1,121 @@
+//! Where volumes live: which cluster, pool and namespace an ID or the parameters of a request mean, and with
+//! whose key they are reached.
+
+use std::sync::Arc;
+
+use crate::backend::ceph::Access;
+use crate::clusters::{Cluster, Clusters};
+use crate::error::{Error, Result};
+use crate::ids::Place;
+use crate::secrets::Secrets;
+
+/// A pool and a namespace (empty for none) of a cluster, and with whose credentials they are reached.
+#[derive(Clone, Debug)]
+pub struct PoolRef {
+    /// The cluster and the credentials.
+    pub access: Access,
+    /// The pool.
+    pub pool: String,
+    /// The namespace; empty for the default one.
+    pub namespace: String,
+}
+
+impl PoolRef {
+    /// The place it is, for volumes of this backend.
+    pub fn place(&self, backend: &str) -> Place {
+        Place {
+            backend: backend.into(),
+            cluster: self.access.cluster.name.clone(),
+            pool: self.pool.clone(),
+            namespace: self.namespace.clone(),
+        }
+    }
+
+    /// The same with the credentials that its cluster has now, which may be others than when it was made. None
+    /// if the cluster is no longer set up.
+    pub fn renewed(&self, clusters: &Clusters) -> Result<Option<Self>> {
+        let Some(cluster) = clusters.find(&self.access.cluster.name)? else { return Ok(None) };
+        if !self.access.is_own() {
+            return Ok(Some(self.clone()));
+        }
+        Ok(Some(Self { access: Access::new(cluster, &Secrets::default())?, ..self.clone() }))
+    }
+}
+
+impl std::fmt::Display for PoolRef {
+    /// For people. Without the namespace the same names elsewhere would read alike.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.namespace.as_str() {
+            "" => write!(f, "pool {:?}", self.pool),
+            namespace => write!(f, "pool {:?}, namespace {namespace:?}", self.pool),
+        }
+    }
+}
+
+/// Where a request wants a new volume, as far as it says so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub cluster: Option<&'a str>,
+    pub pool: Option<&'a str>,
+    pub namespace: &'a str,
+    /// The pool where neither the request nor the cluster names one.
+    pub usual_pool: &'a str,
+}
+
+/// How a place is reached: with a request's secrets, or the cluster's own key.
+pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
+    let cluster = known(clusters, &place.cluster)?;
+    if !cluster.allows(&place.pool, &place.namespace) {
+        return Err(Error::precondition(format!(
+            "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file \
+             of clusters",
+            place.pool, place.namespace, place.cluster
+        )));
+    }
+    let access = Access::new(cluster, secrets)?;
+    Ok(PoolRef { access, pool: place.pool.clone(), namespace: place.namespace.clone() })
+}
+
+/// Where a new volume of `backend` would live.
+pub(crate) fn choose(clusters: &Clusters, backend: &str, asked: &Asked<'_>) -> Result<Place> {
+    let cluster = choose_cluster(clusters, asked.cluster)?;
+    let known = known(clusters, &cluster)?;
+    let pool = asked.pool.unwrap_or_else(|| match known.pools.as_slice() {
+        [only] => only,
+        _ => asked.usual_pool,
+    });
+    if !known.allows(pool, asked.namespace) {
+        return Err(Error::invalid(format!(
+            "pool {pool:?} with namespace {:?} is not among those allowed for cluster {cluster:?}: set the \
+             parameters \"pool\" and \"namespace\" to allowed ones",
+            asked.namespace
+        )));
+    }
+    Ok(Place { backend: backend.into(), cluster, pool: pool.into(), namespace: asked.namespace.into() })
+}
+
+fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
+    // Those that cannot be used just now count too: where a volume goes must not depend on that.
+    let names: Vec<String> = clusters.entries().into_iter().map(|(name, _)| name).collect();
+    match (asked, names.as_slice()) {
+        (Some(name), _) => Ok(name.to_string()),
+        (None, [only]) => Ok(only.clone()),
+        (None, []) => {
+            let why = clusters.trouble();
+            Err(Error::precondition(
+                why.as_deref()
+                    .unwrap_or("no Ceph cluster is set up: set CEPHLET_CEPH_CONF or CEPHLET_CLUSTERS"),
+            ))
+        }
+        (None, _) => Err(Error::invalid(format!(
+            "the parameter \"cluster\" is missing: set it to one of {}",
+            names.join(", ")
+        ))),
+    }
+}
+
+fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
+    clusters.find(name)?.ok_or_else(|| {
+        Error::invalid(format!("cluster {name:?} is not set up: name one that `cephlet config` shows"))
+    })
+}

@@ -1,0 +1,256 @@
+//! What every operation works with: the clusters and the tool, what is remembered, the jobs to do later, and
+//! who we are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::Served;
+use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::health::Health;
+use crate::backend::ceph::locations::{Locations, Question};
+use crate::backend::ceph::{PoolRef, placement};
+use crate::backend::rbd::image::in_progress::InProgress;
+use crate::backend::rbd::image::record::RecordCache;
+use crate::backend::rbd::jobs::Jobs;
+use crate::backend::rbd::jobs::flatten_registry::FlattenRegistry;
+use crate::backend::rbd::names::NAME;
+use crate::backend::rbd::snapshot::cache::SnapshotCache;
+use crate::backend::rbd::timing::Timing;
+use crate::backend::rbd::tool::{
+    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockTarget, Locked, Made,
+    ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo, Trashed, Watcher,
+};
+use crate::call::Call;
+use crate::clusters::Clusters;
+use crate::error::Result;
+use crate::ids::Place;
+use crate::secrets::Secrets;
+
+/// What operations share.
+pub(crate) struct Context {
+    pub clusters: Arc<Clusters>,
+    pub tool: Arc<dyn RbdTool>,
+    pub identity: Identity,
+    pub timing: Timing,
+    pub memory: Memory,
+    pub jobs: Jobs,
+    /// Images that this daemon works on under their temporary names.
+    pub in_progress: InProgress,
+    pub flattens: FlattenRegistry,
+}
+
+/// Who we are to the clusters.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// This node.
+    pub node: String,
+    /// Tells the temporary images of this controller from those of others: the same after a restart, whatever
+    /// was lost.
+    pub tag: String,
+}
+
+/// What is remembered of the clusters. Forgetting costs a few processes, never a wrong answer.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub records: RecordCache,
+    /// Volumes that were deleted, or found absent: a repeated deletion then looks before it writes.
+    pub deleted: Cache<String, ()>,
+    pub snapshots: SnapshotCache,
+    /// How many parents an image has at most, by its id: others may have flattened one of them. Its parent
+    /// never becomes another, it only goes when the image is flattened.
+    pub parent_counts: Cache<String, ParentCount>,
+    pub locations: Locations,
+    pub health: Health,
+}
+
+/// How many parents an image has at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ParentCount {
+    pub most: usize,
+    pub counted: Instant,
+}
+
+impl Context {
+    /// The place, reached with a request's secrets or the cluster's own key.
+    pub fn locate(&self, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
+        placement::locate(&self.clusters, place, secrets)
+    }
+
+    /// Whether there may be volumes of ours at a place; a set-up that cannot be read says nothing against it.
+    pub fn serves(&self, place: &Place) -> Served {
+        match self.clusters.find(&place.cluster) {
+            Ok(None) => Served::Nowhere,
+            Ok(Some(_)) | Err(_) => Served::Here,
+        }
+    }
+
+    /// A pool as a call works with it.
+    pub fn pool<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Pool<'a> {
+        Pool { context: self, call, at }
+    }
+
+    /// Whose pools and namespaces are asked for.
+    pub fn question<'a>(&'a self, call: &'a Call) -> Question<'a> {
+        Question { backend: NAME, clusters: &self.clusters, tool: &*self.tool, call }
+    }
+}
+
+/// A pool and namespace within one call. Its methods are the tool's.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool<'a> {
+    pub context: &'a Context,
+    pub call: &'a Call,
+    pub at: &'a PoolRef,
+}
+
+impl<'a> Pool<'a> {
+    /// Another pool within the same call.
+    pub fn other(&self, at: &'a PoolRef) -> Self {
+        Self { at, ..*self }
+    }
+
+    /// The place it is.
+    pub fn place(&self) -> Place {
+        self.at.place(NAME)
+    }
+
+    /// The tag of this controller.
+    pub fn tag(&self) -> &'a str {
+        &self.context.identity.tag
+    }
+
+    /// How long what is waited for.
+    pub fn timing(&self) -> &'a Timing {
+        &self.context.timing
+    }
+
+    /// What is remembered.
+    pub fn memory(&self) -> &'a Memory {
+        &self.context.memory
+    }
+
+    fn tool(&self) -> &'a dyn RbdTool {
+        &*self.context.tool
+    }
+}
+
+/// [`ImageTool`](crate::backend::rbd::tool::ImageTool), here.
+impl Pool<'_> {
+    pub fn create(&self, image: &NewImage<'_>) -> Result<Made> {
+        self.tool().create(self.call, self.at, image)
+    }
+
+    pub fn info(&self, image: ImageRef<'_>) -> Result<Option<ImageInfo>> {
+        self.tool().info(self.call, self.at, image)
+    }
+
+    pub fn metadata(&self, image: &str, key: &str) -> Result<Option<String>> {
+        self.tool().metadata(self.call, self.at, image, key)
+    }
+
+    pub fn all_metadata(&self, image: &str) -> Result<Option<BTreeMap<String, String>>> {
+        self.tool().all_metadata(self.call, self.at, image)
+    }
+
+    pub fn set_metadata(&self, image: &str, key: &str, value: &str) -> Result<Changed> {
+        self.tool().set_metadata(self.call, self.at, image, key, value)
+    }
+
+    pub fn set_limits(&self, image: &str, limits: Limits<'_>) -> Result<Changed> {
+        self.tool().set_limits(self.call, self.at, image, limits)
+    }
+
+    pub fn list(&self) -> Result<Vec<ListedImage>> {
+        self.tool().list(self.call, self.at)
+    }
+
+    pub fn names(&self) -> Result<Vec<String>> {
+        self.tool().names(self.call, self.at)
+    }
+
+    pub fn remove(&self, image: &str) -> Result<Removed> {
+        self.tool().remove(self.call, self.at, image)
+    }
+
+    pub fn rename(&self, from: &str, to: &str) -> Result<Renamed> {
+        self.tool().rename(self.call, self.at, from, to)
+    }
+
+    pub fn remove_name(&self, name: &str) -> Result<()> {
+        self.tool().remove_name(self.call, self.at, name)
+    }
+
+    pub fn resize(&self, image: &str, size: u64) -> Result<Changed> {
+        self.tool().resize(self.call, self.at, image, size)
+    }
+
+    pub fn watchers(&self, image: &str) -> Result<Option<Vec<Watcher>>> {
+        self.tool().watchers(self.call, self.at, image)
+    }
+}
+
+/// [`SnapshotTool`](crate::backend::rbd::tool::SnapshotTool), here.
+impl Pool<'_> {
+    pub fn create_snapshot(&self, image: &str, snapshot: &str) -> Result<Option<Made>> {
+        self.tool().create_snapshot(self.call, self.at, image, snapshot)
+    }
+
+    pub fn snapshots(&self, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
+        self.tool().snapshots(self.call, self.at, image)
+    }
+
+    pub fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed> {
+        self.tool().remove_snapshot(self.call, self.at, image, snapshot)
+    }
+
+    pub fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {
+        self.tool().clone_image(self.call, clone)
+    }
+
+    pub fn flatten(&self, image: &str) -> Result<Changed> {
+        self.tool().flatten(self.call, self.at, image)
+    }
+}
+
+/// [`TrashTool`](crate::backend::rbd::tool::TrashTool), here.
+impl Pool<'_> {
+    pub fn move_to_trash(&self, image: &str) -> Result<Changed> {
+        self.tool().move_to_trash(self.call, self.at, image)
+    }
+
+    pub fn trash(&self) -> Result<Vec<Trashed>> {
+        self.tool().trash(self.call, self.at)
+    }
+
+    pub fn restore_from_trash(&self, id: &str, name: &str) -> Result<Renamed> {
+        self.tool().restore_from_trash(self.call, self.at, id, name)
+    }
+
+    pub fn purge(&self, id: &str) -> Result<Removed> {
+        self.tool().purge(self.call, self.at, id)
+    }
+
+    pub fn purge_by_manager(&self, id: &str) -> Result<ManagerTask> {
+        self.tool().purge_by_manager(self.call, self.at, id)
+    }
+}
+
+/// [`LockTool`](crate::backend::rbd::tool::LockTool), here.
+impl Pool<'_> {
+    pub fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
+        self.tool().lock(self.call, self.at, target, request)
+    }
+
+    pub fn holders(&self, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+        self.tool().holders(self.call, self.at, target)
+    }
+
+    pub fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+        self.tool().unlock(self.call, self.at, target, holder)
+    }
+
+    pub fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
+        self.tool().remove_lockable(self.call, self.at, target)
+    }
+}

@@ -1,0 +1,104 @@
+//! What a volume is cloned from.
+
+use crate::backend::Origin;
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::image::spec::CreateSpec;
+use crate::backend::rbd::names;
+use crate::backend::rbd::tool::{ImageInfo, ImageRef};
+use crate::error::{Error, Result};
+use crate::ids::{SnapshotId, VolumeId};
+
+/// A snapshot of an image.
+pub(crate) struct CloneSource {
+    pub at: PoolRef,
+    /// The image's name, as far as is known.
+    pub image: String,
+    /// Its id.
+    pub id: String,
+    pub snapshot: String,
+    /// The snapshot is taken for this copy only.
+    pub is_transient: bool,
+    /// The image's name was remembered, not asked for.
+    pub is_cached_name: bool,
+}
+
+/// Why an image is no clone of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    /// It reads from nothing.
+    NoParent,
+    /// It reads from another image or snapshot.
+    OtherParent,
+}
+
+impl CloneSource {
+    /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and
+    /// by now it is in the trash, where it goes by another.
+    pub fn mismatch(&self, clone: &ImageInfo) -> Option<Mismatch> {
+        let Some(parent) = &clone.parent else { return Some(Mismatch::NoParent) };
+        let is_same_image = parent.id.as_ref() == Some(&self.id);
+        let is_same_snapshot = self.is_transient || parent.snapshot == self.snapshot;
+        (!is_same_image || !is_same_snapshot).then_some(Mismatch::OtherParent)
+    }
+}
+
+/// Finds the image, by a remembered name if `may_guess`: that saves a question, and were it out of date, the
+/// clone would say so by its parent.
+pub(crate) fn find_source(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    origin: &Origin,
+    may_guess: bool,
+) -> Result<CloneSource> {
+    let at = locate(pool, spec, origin)?;
+    let there = pool.other(&at);
+    match origin {
+        Origin::Snapshot(id) => from_snapshot(&there, id, may_guess),
+        Origin::Volume(id) => from_volume(&there, id, &spec.new.object),
+    }
+}
+
+fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<PoolRef> {
+    let new = &spec.new.place;
+    let place = match origin {
+        Origin::Snapshot(id) => &id.place,
+        Origin::Volume(id) => &id.place,
+    };
+    if place.backend != new.backend || place.cluster != new.cluster {
+        return Err(Error::invalid(format!(
+            "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its source's \
+             cluster",
+            place.cluster, place.backend, new.cluster
+        )));
+    }
+    pool.context.locate(place, &spec.new.secrets)
+}
+
+fn from_snapshot(pool: &Pool<'_>, id: &SnapshotId, may_guess: bool) -> Result<CloneSource> {
+    let remembered = if may_guess { pool.memory().records.name_of(&id.place, &id.source) } else { None };
+    let is_cached_name = remembered.is_some();
+    let image = match remembered {
+        Some(name) => Some(name),
+        None => pool.info(ImageRef::Id(&id.source))?.map(|info| info.name),
+    };
+    let image = image.ok_or_else(|| no_source(&Origin::Snapshot(id.clone())))?;
+    let (at, snapshot) = (pool.at.clone(), names::snapshot(&id.snapshot));
+    Ok(CloneSource { at, image, id: id.source.clone(), snapshot, is_transient: false, is_cached_name })
+}
+
+fn from_volume(pool: &Pool<'_>, id: &VolumeId, object: &str) -> Result<CloneSource> {
+    let info = existing_volume(pool, id).map_err(|error| error.context("the content source"))?;
+    let (at, snapshot) = (pool.at.clone(), names::transient(object, pool.tag()));
+    Ok(CloneSource { at, image: info.name, id: info.id, snapshot, is_transient: true, is_cached_name: false })
+}
+
+/// The refusal of a source that is not there.
+pub(crate) fn no_source(origin: &Origin) -> Error {
+    let what = match origin {
+        Origin::Snapshot(id) => format!("snapshot {id}"),
+        Origin::Volume(id) => format!("volume {id}"),
+    };
+    Error::not_found(format!("{what}, the content source, does not exist: check the ID"))
+}

@@ -1,0 +1,29 @@
+//! Making a volume larger.
+
+use crate::backend::rbd::context::Context;
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::image::size::size_of_expanded;
+use crate::call::Call;
+use crate::csi::SizeRange;
+use crate::error::Result;
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+/// Makes the volume at least as large as asked, never smaller; gives its size.
+pub(crate) fn expand(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    range: &SizeRange,
+    secrets: &Secrets,
+) -> Result<u64> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let info = existing_volume(&pool, id)?;
+    let size = size_of_expanded(range, info.size)
+        .map_err(|error| error.context(format_args!("expand volume {id}")))?;
+    if size > info.size {
+        pool.resize(&id.object, size)?;
+    }
+    Ok(size)
+}

@@ -1,0 +1,113 @@
+//! Finding the image that an ID means, and its record.
+
+use std::time::SystemTime;
+
+use crate::backend::Volume;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::record::Record;
+use crate::backend::rbd::image::rename::find_by_name;
+use crate::backend::rbd::names::{self, RECORD_KEY};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef};
+use crate::csi::{Map, Source};
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+
+/// An image and what is known of how it was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageWithRecord {
+    pub info: ImageInfo,
+    /// None for an image that was made by hand.
+    pub record: Option<Record>,
+}
+
+/// The image that an ID means; None where there is none, or one of another incarnation, or one that is no
+/// volume.
+pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<ImageInfo>> {
+    if names::is_internal(&id.object) {
+        return Ok(None);
+    }
+    let Some(info) = pool.info(ImageRef::Name(&id.object))? else { return Ok(None) };
+    if id.means(&info.id) {
+        return Ok(Some(info));
+    }
+    // A mirrored image has an id of its own, and the first one in its record.
+    let found = with_record(pool, &id.key(), info)?;
+    let first = found.record.and_then(|record| record.first_id);
+    Ok(first.is_some_and(|first| id.means(&first)).then_some(found.info))
+}
+
+/// The image that an ID means, or NOT_FOUND.
+pub(crate) fn existing_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInfo> {
+    names::refuse_internal(id)?;
+    find_volume(pool, id)?.ok_or_else(|| {
+        Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
+    })
+}
+
+/// The image with its record, which is asked for once and then remembered: it never changes.
+pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
+    let records = &pool.memory().records;
+    if let Some(record) = records.get(key, &info.id) {
+        return Ok(ImageWithRecord { info, record: Some(record) });
+    }
+    let Some(text) = pool.metadata(&info.name, RECORD_KEY)? else {
+        return Ok(ImageWithRecord { info, record: None });
+    };
+    let record =
+        Record::parse(&text).map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?;
+    records.remember(key, &info.id, &record);
+    Ok(ImageWithRecord { info, record: Some(record) })
+}
+
+/// The same of an image that another controller may have made a moment ago: gives it the time to write the
+/// record.
+pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
+    let found = with_record(pool, key, info)?;
+    let timing = pool.timing();
+    let age = SystemTime::now().duration_since(found.info.created).unwrap_or_default();
+    if found.record.is_none() && age <= timing.record_grace {
+        let what = format!("another controller to write the record of image {}", found.info.name);
+        pool.call.wait(what, timing.record_grace, timing.poll)?;
+    }
+    Ok(found)
+}
+
+/// The image of a name that was just taken. One that another controller is making or renaming has its name
+/// before it can be opened: removed as half made, it would be lost to whom it is promised.
+pub(crate) fn find_taken(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
+    let found = find_by_name(pool, name)?;
+    if found.is_none() {
+        let timing = pool.timing();
+        let what = format!("image {name}, whose name is taken, to be there");
+        pool.call.wait(what, 2 * timing.orphan_name_grace, timing.poll)?;
+    }
+    Ok(found)
+}
+
+/// What was known of a volume a while ago: the id of its image, and its record.
+pub(crate) fn last_known(context: &Context, id: &VolumeId) -> Option<(String, Record)> {
+    let (image, record) = context.memory.records.last(&id.key())?;
+    let is_meant = id.means(&image) || record.first_id.as_ref().is_some_and(|first| id.means(first));
+    is_meant.then_some((image, record))
+}
+
+impl ImageWithRecord {
+    /// The volume as the orchestrator sees it. The ID keeps its caller's form where it names the incarnation;
+    /// one that leaves it out is that of a new volume, or an operator's.
+    pub fn volume(&self, id: &VolumeId) -> Volume {
+        let asked = self.record.as_ref().map(|record| &record.asked);
+        let incarnation = id.incarnation.clone().unwrap_or_else(|| self.info.id.clone());
+        Volume {
+            id: VolumeId { incarnation: Some(incarnation), ..id.clone() },
+            size: self.info.size,
+            // Everything a node must know is in the ID, or in what the controller gives it when it publishes
+            // the volume: a list, which sees no records, says the same of a volume as its creation.
+            context: Map::new(),
+            fs_type: asked.and_then(|asked| asked.fs_type.clone()),
+            source: asked.and_then(|asked| asked.source.as_ref()).map(Source::from),
+            topology: Vec::new(),
+            published: Vec::new(),
+            condition: None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a request for a volume asks, and whether an image that is there answers it.
+
+use crate::backend::NewVolume;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
+use crate::backend::rbd::image::record::Record;
+use crate::backend::rbd::image::rename::find_by_name;
+use crate::backend::rbd::names::RECORD_KEY;
+use crate::backend::rbd::parameters::Settings;
+use crate::backend::rbd::tool::ImageInfo;
+use crate::error::{Error, Result};
+
+/// A volume that is to exist, understood.
+#[derive(Debug)]
+pub(crate) struct CreateSpec<'a> {
+    /// As it was asked for.
+    pub new: &'a NewVolume,
+    /// What its parameters say.
+    pub settings: Settings,
+    /// What is written down of the request.
+    pub record: Record,
+}
+
+impl<'a> CreateSpec<'a> {
+    /// Understands a request.
+    pub fn new(new: &'a NewVolume) -> Result<Self> {
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        let record = Record::new(new, &settings);
+        Ok(Self { new, settings, record })
+    }
+
+    /// The key of its object.
+    pub fn key(&self) -> String {
+        self.new.place.key(&self.new.object)
+    }
+
+    /// What the image is born with: the record, and the limits.
+    pub fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
+        let limits = self.settings.limits.iter().filter(|(_, limit)| *limit > 0);
+        let limits = limits.map(|(key, limit)| (*key, limit.to_string()));
+        Ok([(RECORD_KEY, self.record.text()?)].into_iter().chain(limits).collect())
+    }
+}
+
+/// A look at what was there a while ago: a repeated request then costs one process. For others the attempt to
+/// make the volume is the look.
+pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
+    if !pool.memory().records.contains(&spec.key()) {
+        return Ok(None);
+    }
+    find_by_name(pool, &spec.new.object)
+}
+
+/// Answers a request whose image is there already; finishes it where a killed creation did not.
+pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<ImageInfo> {
+    let new = spec.new;
+    let ImageWithRecord { info, record } = with_record_in_making(pool, &spec.key(), info)?;
+    match record {
+        Some(present) => refuse_difference(new, &present, &info)?,
+        None if new.source.is_some() => {
+            return Err(Error::already_exists(format!(
+                "image {:?} exists, was not made by cephlet and is no copy of the source: choose another name",
+                new.object
+            )));
+        }
+        None if !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
+        None => {
+            pool.set_metadata(&new.object, RECORD_KEY, &spec.record.text()?)?;
+            pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
+        }
+    }
+    Ok(info)
+}
+
+fn refuse_difference(new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
+    match present.asked.difference(new, info.size) {
+        None => Ok(()),
+        Some(difference) => Err(Error::already_exists(format!(
+            "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",
+            new.name, info.name, new.place.pool
+        ))),
+    }
+}
+
+fn size_differs(new: &NewVolume, size: u64) -> Error {
+    Error::already_exists(format!(
+        "image {:?} exists already and has {size} bytes, which is not within {} to {} (0 is no limit)",
+        new.object, new.size.required, new.size.limit
+    ))
+}

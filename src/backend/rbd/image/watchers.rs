@@ -1,0 +1,37 @@
+//! Who has an image open.
+
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::tool::Watcher;
+use crate::error::{Error, Result};
+
+/// Who has the image open for longer than a command does: another controller that reads the record of the
+/// image or takes a snapshot counts as a watcher too, for a moment.
+pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str) -> Result<Vec<Watcher>> {
+    let timing = pool.timing();
+    let (mut staying, mut waiting) = (Vec::new(), Ok(()));
+    for watcher in pool.watchers(name)?.unwrap_or_default() {
+        let what = format!("client {} to close image {name}, as one that only looks does", watcher.address);
+        match pool.call.wait(what, timing.command_watches, timing.command_watches / 2) {
+            Ok(()) => staying.push(watcher),
+            Err(error) => waiting = Err(error),
+        }
+    }
+    if staying.is_empty() { waiting.map(|()| staying) } else { Ok(staying) }
+}
+
+/// Refuses an image that clients have open.
+pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str) -> Result<()> {
+    let watchers = staying_watchers(pool, name)?;
+    if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
+}
+
+/// The refusal of an image that clients have open.
+pub(crate) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
+    let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
+    let by =
+        if addresses.is_empty() { "a client that is gone by now".to_string() } else { addresses.join(", ") };
+    Error::precondition(format!(
+        "image {name:?} is in use by {by}: unmap it there, then try again; a client that died is forgotten \
+         after 30 s"
+    ))
+}

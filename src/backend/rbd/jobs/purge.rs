@@ -1,0 +1,66 @@
+//! Images in the trash: purged, or restored when they have snapshots.
+
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::deletion_lock;
+use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::retain::{live_snapshots, remove_transient};
+use crate::backend::rbd::names::{self, OBJECT_KEY};
+use crate::backend::rbd::tool::{Removed, Renamed};
+use crate::error::{Error, Result};
+
+/// What became of an image in the trash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is gone, or restored.
+    Over,
+    /// It is still there.
+    StillInTrash,
+}
+
+/// Purges an image in the trash.
+pub(crate) fn purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome> {
+    match pool.purge(image)? {
+        Removed::Gone | Removed::Absent => Ok(Outcome::Over),
+        Removed::Watched => {
+            Err(Error::unavailable("it is in use, or its purge was interrupted a moment ago"))
+        }
+        Removed::HasSnapshots => restore_if_snapshotted(pool, image, name),
+    }
+}
+
+/// Restores an image in the trash if it has snapshots that live, and retains it for them.
+pub(crate) fn restore_if_snapshotted(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome> {
+    let Some(live) = live_snapshots(pool, image)? else { return Ok(Outcome::Over) };
+    if live.iter().all(|snapshot| names::is_transient(snapshot)) {
+        remove_transient(pool, image, &live)?;
+        return Ok(Outcome::StillInTrash);
+    }
+    restore_retained(pool, image, name)?;
+    deletion_lock::release(pool, image);
+    // The last of them may be deleted since.
+    remove_retained(pool, image).map(|()| Outcome::Over)
+}
+
+/// Restores an image from the trash as one that is retained.
+fn restore_retained(pool: &Pool<'_>, image: &str, name: &str) -> Result<()> {
+    let retained = names::retained(image);
+    match pool.restore_from_trash(image, &retained)? {
+        Renamed::Done => {
+            log::warn!(
+                "image {name:?} of {} got a snapshot while it was deleted: it is {retained:?}",
+                pool.at
+            );
+        }
+        // By an attempt that came no further; or by an operator, whose image it is then.
+        Renamed::Absent => {}
+        Renamed::Taken => {
+            return Err(Error::precondition(format!(
+                "its snapshots live, but the name {retained:?} is taken: look at that image and remove it"
+            )));
+        }
+    }
+    if names::id_of_retained(name).is_none() {
+        pool.set_metadata(&retained, OBJECT_KEY, name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Doing the jobs.
+
+use std::sync::Weak;
+
+use crate::backend::rbd::context::Context;
+use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::jobs::flatten::flatten_if_deep;
+use crate::backend::rbd::jobs::purge::{Outcome, purge, restore_if_snapshotted};
+use crate::backend::rbd::jobs::sweep::{Swept, remove_unfinished, sweep_cluster};
+use crate::call::Call;
+use crate::error::Result;
+use crate::jobs::{RETRY, Requeue};
+
+/// Does a job of a backend, unless that is gone.
+pub(crate) fn run_for(context: &Weak<Context>, call: &Call, job: &mut Job) -> Result<Requeue> {
+    match context.upgrade() {
+        Some(context) => run(&context, call, job),
+        None => Ok(Requeue::Never),
+    }
+}
+
+/// Does a job.
+pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Requeue> {
+    if let Some(at) = job.at() {
+        // With the credentials that the cluster has now.
+        match at.renewed(&context.clusters)? {
+            Some(now) => *at = now,
+            None => return Ok(Requeue::Never),
+        }
+    }
+    match job {
+        Job::Sweep { cluster } => sweep_cluster(context, call, cluster).map(|()| Requeue::Never),
+        Job::RemoveTemporary { at, temporary } => {
+            Ok(match remove_unfinished(&context.pool(call, at), temporary)? {
+                Swept::Done => Requeue::Never,
+                Swept::BeingMade => Requeue::After(RETRY),
+            })
+        }
+        Job::Purge { at, image, name } => Ok(match purge(&context.pool(call, at), image, name)? {
+            Outcome::Over => Requeue::Never,
+            Outcome::StillInTrash => Requeue::After(RETRY),
+        }),
+        Job::RestoreSnapshotted { at, image, name, again } => {
+            Ok(match restore_if_snapshotted(&context.pool(call, at), image, name)? {
+                Outcome::StillInTrash if std::mem::take(again) => {
+                    Requeue::After(context.tool.longest_change())
+                }
+                _ => Requeue::Never,
+            })
+        }
+        Job::Flatten(candidate) => flatten_if_deep(context, call, candidate),
+    }
+}

@@ -1,0 +1,215 @@
+//! Publishing a volume to a node. That is written on the volume itself, as a lock on its image's header, where
+//! every controller sees it and the cluster decides who was first.
+//!
+//! A single writer must be alone, also among clients that know nothing of such locks. So it holds the volume
+//! in stage `asking` while it looks who has the image open, and in stage `given` when it found nobody: after a
+//! crash in between nothing is published, and soon nothing locked.
+
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::{existing_volume, with_record};
+use crate::backend::rbd::image::watchers::staying_watchers;
+use crate::backend::rbd::jobs::preempt::preempt_flatten;
+use crate::backend::rbd::publish::context::PublishContext;
+use crate::backend::rbd::publish::lock::{Publication, PublicationLock, Stage};
+use crate::backend::rbd::publish::stray::{Stray, remove_stray};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
+use crate::backend::{self, PublishedBy};
+use crate::call::Call;
+use crate::csi::{Capability, Map};
+use crate::error::{Error, Result};
+use crate::ids::{self, VolumeId};
+use crate::secrets::Secrets;
+
+/// An attempt to publish a volume.
+struct Attempt<'a> {
+    pool: &'a Pool<'a>,
+    id: &'a VolumeId,
+    /// The id of the image.
+    image: &'a str,
+    wanted: &'a Publication,
+}
+
+/// Publishes the volume to a node; gives what that node needs to know.
+pub(crate) fn publish(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    publication: &backend::Publication,
+    secrets: &Secrets,
+) -> Result<Map> {
+    if let Err(wrong) = ids::refuse_node(&publication.node) {
+        return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
+    }
+    let wanted = Publication::new(publication, PublishedBy::Controller);
+    publish_as(context, call, id, &wanted, secrets).map(|context| context.to_map())
+}
+
+/// Does for this node what the controller was not asked to do; gives what it would have said.
+pub(crate) fn publish_here(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    (capability, read_only): (&Capability, bool),
+    secrets: &Secrets,
+) -> Result<PublishContext> {
+    let node = context.identity.node.clone();
+    let publication = backend::Publication { node, capability: capability.clone(), read_only };
+    publish_as(context, call, id, &Publication::new(&publication, PublishedBy::Node), secrets)
+}
+
+fn publish_as(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    wanted: &Publication,
+    secrets: &Secrets,
+) -> Result<PublishContext> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let image = image_id(&pool, id)?;
+    let info = Attempt { pool: &pool, id, image: &image, wanted }.run()?;
+    PublishContext::new(with_record(&pool, &id.key(), info)?, wanted.read_only)
+}
+
+/// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is held.
+fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
+    match &id.incarnation {
+        Some(image) if pool.memory().records.get(&id.key(), image).is_some() => Ok(image.clone()),
+        _ => {
+            let info = existing_volume(pool, id)?;
+            Ok(with_record(pool, &id.key(), info)?.info.id)
+        }
+    }
+}
+
+impl Attempt<'_> {
+    fn header(&self) -> LockTarget<'_> {
+        LockTarget::Header(self.image)
+    }
+
+    /// Publishes the volume, or finds it published.
+    fn run(&self) -> Result<ImageInfo> {
+        let others = self.admitting_locks()?;
+        let is_given = |lock: &&PublicationLock| lock.stage == Stage::Given;
+        if others.iter().filter(is_given).any(|lock| lock.publication.node == self.wanted.node) {
+            return self.verified(Stage::Given);
+        }
+        if !self.wanted.is_single_writer() {
+            self.lock(Stage::Given)?;
+            return self.verified(Stage::Given);
+        }
+        let info = self.check_alone(others.iter().filter(is_given).count() == 0)?;
+        self.lock(Stage::Given)?;
+        // One who was kept waiting for longer than it could keep others away finds them here.
+        self.refuse_second_writer(Stage::Given)?;
+        Ok(info)
+    }
+
+    /// Keeps others away and looks whether the node would be the only one to write. `first` says that the
+    /// volume is published to nobody: then nobody may have it open either.
+    fn check_alone(&self, first: bool) -> Result<ImageInfo> {
+        self.lock(Stage::Asking)?;
+        let info = self.verified(Stage::Asking)?;
+        self.refuse_second_writer(Stage::Asking)?;
+        if first {
+            self.refuse_watchers().or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+        }
+        Ok(info)
+    }
+
+    /// A writer beside readers shares the lock with them, so it has to look for another writer: of two, at
+    /// least the later one sees the other. One for whom the node must be alone was not let in beside anybody.
+    fn refuse_second_writer(&self, stage: Stage) -> Result<()> {
+        match self.wanted.mode.is_multi_node() {
+            true => self.admitting_locks().map(drop).or_else(|refusal| self.release_and(stage, refusal)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the lock, which preempts our own flatten of the image.
+    fn lock(&self, stage: Stage) -> Result<()> {
+        match self.pool.lock(self.header(), &self.wanted.request(stage))? {
+            Locked::Now => {
+                self.pool.context.flattens.preempt(self.image);
+                Ok(())
+            }
+            Locked::Held => {
+                self.admitting_locks()?;
+                Err(Error::unavailable(format!(
+                    "volume {} was published to another node at this moment: try again",
+                    self.id
+                )))
+            }
+        }
+    }
+
+    /// To whom the volume is published.
+    ///
+    /// # Errors
+    /// If that does not admit this attempt.
+    fn admitting_locks(&self) -> Result<Vec<PublicationLock>> {
+        let mut holders = self.pool.holders(self.header())?;
+        // What is published says more than what somebody only asks for.
+        holders.sort_by_key(|holder| {
+            PublicationLock::read(holder).is_none_or(|lock| lock.stage == Stage::Asking)
+        });
+        let read = |holder| {
+            PublicationLock::read(holder).ok_or_else(|| {
+                Error::unavailable(format!(
+                    "is locked for {:?} by {} ({}): try again",
+                    holder.cookie, holder.description, holder.address
+                ))
+            })
+        };
+        let admitted = |lock: PublicationLock| lock.admit(self.wanted).map(|()| lock);
+        let locks: Result<Vec<PublicationLock>> =
+            holders.iter().map(|holder| read(holder).and_then(admitted)).collect();
+        locks.map_err(|error| error.context(format_args!("volume {}", self.id)))
+    }
+
+    /// The image, now that nobody deletes it any more: if it is still the one whose header was locked.
+    fn verified(&self, stage: Stage) -> Result<ImageInfo> {
+        let Self { pool, id, image, .. } = self;
+        match pool.info(ImageRef::Name(&id.object))? {
+            Some(info) if info.id == *image => Ok(info),
+            _ => {
+                if remove_stray(pool, image)? == Stray::ImageExists {
+                    self.release(stage)?;
+                }
+                pool.memory().records.forget(&id.key());
+                existing_volume(pool, id)?;
+                Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")))
+            }
+        }
+    }
+
+    fn refuse_watchers(&self) -> Result<()> {
+        preempt_flatten(self.pool, self.image, &self.id.object)?;
+        let watchers = staying_watchers(self.pool, &self.id.object)?;
+        if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
+    }
+
+    /// Lets the lock go again.
+    fn release_and<T>(&self, stage: Stage, refusal: Error) -> Result<T> {
+        self.release(stage)?;
+        Err(refusal)
+    }
+
+    fn release(&self, stage: Stage) -> Result<()> {
+        let wanted = self.wanted.request(stage);
+        for holder in self.pool.holders(self.header())? {
+            if holder.cookie == wanted.cookie && holder.description == wanted.description {
+                self.pool.unlock(self.header(), &holder)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
+    let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
+    Error::precondition(format!(
+        "volume {id} is published to no node, but open at {}, which could write to it: unmap the image there,          and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
+        addresses.join(", ")
+    ))
+}

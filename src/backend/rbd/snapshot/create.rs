@@ -1,0 +1,99 @@
+//! Taking a snapshot.
+
+use std::time::Instant;
+
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::names;
+use crate::backend::rbd::snapshot::find::find_in;
+use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim, NameOwner};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
+use crate::backend::{Begin, NewSnapshot, Snapshot};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::{SnapshotId, VolumeId};
+
+/// Takes the snapshot, or finds the one taken by the same request.
+pub(crate) fn create(
+    context: &Context,
+    call: &Call,
+    new: &NewSnapshot,
+    begin: Begin<'_>,
+) -> Result<Snapshot> {
+    let at = context.locate(&new.source.place, &new.secrets)?;
+    let pool = context.pool(call, &at);
+    let image = existing_volume(&pool, &new.source)?;
+    let id = SnapshotId {
+        place: new.source.place.clone(),
+        source: image.id.clone(),
+        snapshot: new.digits.clone(),
+    };
+    let info = match find_if_known(&pool, &id, &new.name)? {
+        Some(info) => info,
+        None => {
+            begin()?;
+            let taken = take_claimed(&pool, new, &image, &id);
+            taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?
+        }
+    };
+    context.memory.snapshots.remember(&id.source, &id.snapshot, info.created, Some(&new.name));
+    let incarnation = new.source.incarnation.clone().or(Some(image.id));
+    let source = VolumeId { incarnation, ..new.source.clone() };
+    Ok(Snapshot { id, source, size: info.size, created: info.created })
+}
+
+/// A look at what was there a while ago.
+fn find_if_known(pool: &Pool<'_>, id: &SnapshotId, name: &str) -> Result<Option<SnapshotInfo>> {
+    let known = pool.memory().snapshots.get(&id.source, &id.snapshot);
+    match known.is_some_and(|known| known.name.as_deref() == Some(name)) {
+        true => find_in(pool, id),
+        false => Ok(None),
+    }
+}
+
+/// Claims the name and takes the snapshot, or finds the one of the same request.
+fn take_claimed(
+    pool: &Pool<'_>,
+    new: &NewSnapshot,
+    image: &ImageInfo,
+    id: &SnapshotId,
+) -> Result<SnapshotInfo> {
+    let claim = NameClaim { digits: &new.digits, name: &new.name, image: &image.id, object: &image.name };
+    let since = Instant::now();
+    let claimed = name_lock::claim(pool, &claim)?;
+    if let Claimed::Before(_) = claimed
+        && let Some(info) = find_in(pool, id)?
+    {
+        return Ok(info);
+    }
+    let made = pool.create_snapshot(&image.name, &names::snapshot(&new.digits))?;
+    match (made, &claimed) {
+        (None, _) => {
+            let owner = name_lock::owner(pool, &new.digits, &image.id)?;
+            name_lock::release(pool, &new.digits, &owner)?;
+            return Err(Error::not_found(format!("volume {} was deleted at this moment", new.source)));
+        }
+        (Some(Made::New), Claimed::Before(holder)) => {
+            // It may be given back at this moment, by one who deleted the former snapshot of this name.
+            pool.unlock(LockTarget::SnapshotName(&new.digits), holder)?;
+            name_lock::claim(pool, &claim)?;
+        }
+        (Some(made), _) => check_claim(pool, &claim, since, made)?,
+    }
+    find_in(pool, id)?
+        .ok_or_else(|| Error::unavailable("it was deleted by others at the moment it was taken: try again"))
+}
+
+/// After a long time another controller may have thought our claim dead.
+fn check_claim(pool: &Pool<'_>, claim: &NameClaim<'_>, since: Instant, made: Made) -> Result<()> {
+    if !name_lock::may_be_lost(pool, since) {
+        return Ok(());
+    }
+    if let NameOwner::Ours(_) = name_lock::owner(pool, claim.digits, claim.image)? {
+        return Ok(());
+    }
+    if made == Made::New {
+        pool.remove_snapshot(ImageRef::Id(claim.image), &names::snapshot(claim.digits))?;
+    }
+    Err(Error::unavailable("it took so long that another controller took its name: try again"))
+}

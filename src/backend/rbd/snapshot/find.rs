@@ -1,0 +1,44 @@
+//! Finding a snapshot.
+
+use crate::backend::Snapshot;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::names::{self, OBJECT_KEY};
+use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
+use crate::call::Call;
+use crate::error::Result;
+use crate::ids::{SnapshotId, VolumeId};
+use crate::secrets::Secrets;
+
+/// The snapshot as the cluster has it; None where image or snapshot are gone.
+pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
+    let name = names::snapshot(&id.snapshot);
+    let all = pool.snapshots(ImageRef::Id(&id.source))?;
+    Ok(all.into_iter().flatten().find(|snapshot| !snapshot.trashed && snapshot.name == name))
+}
+
+/// Looks a snapshot up.
+pub(crate) fn find(
+    context: &Context,
+    call: &Call,
+    id: &SnapshotId,
+    secrets: &Secrets,
+) -> Result<Option<Snapshot>> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let Some(info) = find_in(&pool, id)? else { return Ok(None) };
+    let name = match context.memory.records.name_of(&id.place, &id.source) {
+        Some(name) => Some(name),
+        None => pool.info(ImageRef::Id(&id.source))?.map(|info| info.name),
+    };
+    let Some(name) = name else { return Ok(None) };
+    let source = volume_of(&pool, &name, &id.source)?;
+    Ok(Some(Snapshot { id: id.clone(), source, size: info.size, created: info.created }))
+}
+
+/// The volume that an image is, or was before it was deleted.
+pub(crate) fn volume_of(pool: &Pool<'_>, image: &str, id: &str) -> Result<VolumeId> {
+    let is_retained = names::id_of_retained(image).is_some();
+    let former = if is_retained { pool.metadata(image, OBJECT_KEY)? } else { None };
+    let object = former.unwrap_or_else(|| image.to_string());
+    Ok(VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) })
+}

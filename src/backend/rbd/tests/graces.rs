@@ -1,0 +1,70 @@
+//! What another controller is making is waited for, and never taken for what a killed command left.
+
+use super::*;
+use crate::backend::rbd::names;
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::rbd::tool::*;
+
+/// Far more steps than any of these requests takes.
+const STEPS: u64 = 12;
+
+/// A controller that waits for others as long as the product does.
+fn patient(cluster: &FakeCluster) -> Rbd {
+    patient_controller(cluster, ONE, Timing { orphan_name_grace: SOON, ..timing() })
+}
+
+#[test]
+fn an_image_that_another_makes_is_not_lost() {
+    for step in 1..STEPS {
+        let cluster = FakeCluster::new();
+        let (at, new) = (cluster.at(), wanted("a", GIB, None));
+        let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.create(&call(), &at, &image).unwrap_err();
+        let (made, request) = (Arc::new(parking_lot::Mutex::new(None)), new.clone());
+        let theirs = Arc::clone(&made);
+        cluster.on_step(step, move |cluster| {
+            *theirs.lock() = Some(create(&controller(cluster, TWO), &request).unwrap());
+        });
+        let ours = create(&patient(&cluster), &new).unwrap();
+        let theirs = made.lock().take().expect("nobody but the other can make it");
+        assert_eq!(ours.id, theirs.id, "step {step}");
+    }
+}
+
+#[test]
+fn a_copy_that_another_renames_is_not_lost() {
+    for step in 1..STEPS {
+        let cluster = FakeCluster::new();
+        let at = cluster.at();
+        let two = controller(&cluster, TWO);
+        let source = create(&two, &wanted("source", GIB, None)).unwrap().id;
+        let new = wanted("copy", 0, Some(Origin::Volume(source)));
+        let theirs = create(&two, &new).unwrap();
+        let temporary = names::temporary(&new.object, TWO);
+        cluster.rename(&call(), &at, &new.object, &temporary).unwrap();
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.rename(&call(), &at, &temporary, &new.object).unwrap_err();
+        let object = new.object.clone();
+        cluster.on_step(step, move |cluster| {
+            cluster.remove_name(&call(), &cluster.at(), &object).unwrap();
+            cluster.rename(&call(), &cluster.at(), &temporary, &object).unwrap();
+        });
+        let ours = create(&patient(&cluster), &new).unwrap();
+        assert_eq!(ours.id, theirs.id, "step {step}");
+    }
+}
+
+#[test]
+fn what_a_killed_creation_left_is_removed_after_the_grace() {
+    let cluster = FakeCluster::new();
+    let new = wanted("a", GIB, None);
+    let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
+    cluster.fail_at(1, Fault::HalfMade);
+    cluster.create(&call(), &cluster.at(), &image).unwrap_err();
+    let grace = Duration::from_millis(20);
+    let rbd = patient_controller(&cluster, ONE, Timing { orphan_name_grace: grace, ..timing() });
+    let begun = Instant::now();
+    create(&rbd, &new).unwrap();
+    assert!(begun.elapsed() >= grace, "it was removed at once");
+}

@@ -1,0 +1,61 @@
+//! Every pause and grace of this backend, and why it is as long as it is.
+
+use std::time::Duration;
+
+/// How long what is waited for.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    /// Between two looks at something that another process ends soon.
+    pub poll: Duration,
+    /// A name without an image, or a second name of one, belongs for so long to whoever may be making or
+    /// renaming it. Far longer than that takes; then it is what a killed command left.
+    pub orphan_name_grace: Duration,
+    /// An image that is older than this and has no record never gets one from whoever made it: a new one has
+    /// it from birth.
+    pub record_grace: Duration,
+    /// So long another controller's claim to a snapshot's name is watched before it counts as dead. Far longer
+    /// than a snapshot takes once its name is claimed.
+    pub claim_grace: Duration,
+    /// A client that was killed counts as a watcher for up to 30 s.
+    pub dead_client: Duration,
+    /// Between two looks whether such a client is forgotten.
+    pub dead_client_poll: Duration,
+    /// A command that reads or changes an image has it open for less than this; a client that is seen for
+    /// longer uses it.
+    pub command_watches: Duration,
+    /// So long a deletion by another controller is waited for.
+    pub deletion_wait: Duration,
+    /// What may pass between taking the deletion lock and asking for the removal.
+    pub deletion_decision: Duration,
+    /// From the move of an image to the trash to the first look whether it has got a snapshot: the command
+    /// that was taking one may have ended by then. The second look comes when it has ended in any case.
+    pub first_look_at_trash: Duration,
+    /// A copy of another controller that is older than this is not being made any more.
+    pub abandoned_copy: Duration,
+    /// The longest pause between two looks at an image that cannot be flattened now.
+    pub longest_flatten_pause: Duration,
+    /// So long a count of parents is believed that says that an image has too many: whoever flattens one of
+    /// them does it for all its clones.
+    pub parent_count_valid: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
+        Self {
+            poll: millis(500),
+            orphan_name_grace: seconds(3),
+            record_grace: seconds(10),
+            claim_grace: seconds(10),
+            dead_client: seconds(35),
+            dead_client_poll: seconds(2),
+            command_watches: millis(1400),
+            deletion_wait: seconds(5),
+            deletion_decision: seconds(60),
+            first_look_at_trash: seconds(5),
+            abandoned_copy: seconds(24 * 60 * 60),
+            longest_flatten_pause: seconds(60 * 60),
+            parent_count_valid: seconds(10 * 60),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What the commands do to the state of the cluster.
+
+use super::Fault;
+use super::state::{Disk, Link, Place, Shot, State, path};
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::tool::{
+    Changed, ImageRef, Layout, ListedImage, Made, ManagerTask, NewImage, Parent, Removed, Renamed,
+    SnapshotInfo, Trashed,
+};
+use crate::error::{Error, Result};
+
+impl State {
+    pub(super) fn create(&mut self, at: &PoolRef, image: &NewImage<'_>) -> Result<Made> {
+        self.check_layout(at, image.layout)?;
+        if self.taken(at, image.name) {
+            return Ok(Made::Taken);
+        }
+        let disk = self.add(at, image.name, image.size, image.layout);
+        disk.metadata =
+            image.metadata.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect();
+        Ok(Made::New)
+    }
+
+    pub(super) fn create_half(&mut self, at: &PoolRef, image: &NewImage<'_>) {
+        if self.check_layout(at, image.layout).is_ok() && !self.taken(at, image.name) {
+            self.half_made.insert(path(at, image.name));
+        }
+    }
+
+    /// A snapshot that can be cloned.
+    pub(super) fn link(&self, at: &PoolRef, image: &str, snapshot: &str) -> Option<(Link, u64)> {
+        let disk = self.find(at, ImageRef::Name(image))?;
+        let shot = disk.snapshot(snapshot)?;
+        Some((Link { image: disk.id.clone(), snapshot: shot.number }, shot.snap.size))
+    }
+
+    pub(super) fn clone_half(
+        &mut self,
+        source: Option<(Link, u64)>,
+        to: &PoolRef,
+        name: &str,
+        layout: &Layout,
+    ) {
+        if let (Some((_, size)), Ok(()), false) =
+            (source, self.check_layout(to, layout), self.taken(to, name))
+        {
+            self.add(to, name, size, layout);
+        }
+    }
+
+    /// Images by name; those that are half made, or half removed, are not in the list.
+    pub(super) fn entries(&self, at: &PoolRef) -> Vec<ListedImage> {
+        let name_and_size = |shot: &Shot| (shot.snap.name.clone(), shot.snap.size);
+        let entry = |disk: &Disk| ListedImage {
+            name: disk.name.clone(),
+            id: disk.id.clone(),
+            size: disk.size,
+            parent: self.told_parent(disk).map(|parent| Parent { id: None, ..parent }),
+            snapshots: disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(name_and_size).collect(),
+        };
+        let listed = self.images_in(at).filter(|disk| disk.place == Place::Directory);
+        let mut entries: Vec<ListedImage> = listed.map(entry).collect();
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        entries
+    }
+
+    /// Names of images, also of those that are half made or half removed.
+    pub(super) fn names(&self, at: &PoolRef) -> Vec<String> {
+        let seen = |disk: &&Disk| matches!(disk.place, Place::Directory | Place::TrashUnseen | Place::Moving);
+        let whole = self.images_in(at).filter(seen).map(|disk| disk.name.clone());
+        let half_made = self
+            .half_made
+            .iter()
+            .filter(|(pool, namespace, _)| (pool, namespace) == (&at.pool, &at.namespace));
+        whole.chain(half_made.map(|(.., name)| name.clone())).collect()
+    }
+
+    /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal.
+    pub(super) fn remove_named(&mut self, at: &PoolRef, name: &str) -> Removed {
+        if self.half_made.remove(&path(at, name)) {
+            return Removed::Gone;
+        }
+        if let Some(id) = self.second_names.get(&path(at, name)).cloned() {
+            return self.remove_by_second_name(at, name, &id);
+        }
+        let id =
+            self.find(at, ImageRef::Name(name)).or_else(|| self.unseen(at, name)).map(|disk| disk.id.clone());
+        id.map_or(Removed::Absent, |id| self.remove(&id))
+    }
+
+    /// The image goes, and its own name is taken by nothing.
+    pub(super) fn remove_by_second_name(&mut self, at: &PoolRef, name: &str, id: &str) -> Removed {
+        let own = self.images.get(id).map(|disk| path(at, &disk.name));
+        let removed = self.remove(id);
+        if matches!(removed, Removed::Gone | Removed::Absent) {
+            self.second_names.remove(&path(at, name));
+            self.half_made.extend(own);
+            return Removed::Gone;
+        }
+        removed
+    }
+
+    /// The image whose removal was broken off.
+    pub(super) fn unseen(&self, at: &PoolRef, name: &str) -> Option<&Disk> {
+        self.images_in(at)
+            .find(|disk| matches!(disk.place, Place::TrashUnseen | Place::Moving) && disk.name == name)
+    }
+
+    /// Before that, the name has lost its image and is still in the list of names.
+    pub(super) fn move_half(&mut self, at: &PoolRef, name: &str) {
+        let free = |disk: &&mut Disk| disk.snapshots.is_empty() && disk.watchers.is_empty();
+        if let Some(disk) = self.find_mut(at, ImageRef::Name(name)).filter(free) {
+            disk.place = Place::Moving;
+        }
+    }
+
+    /// The real tool looks whether the image can be removed, moves it to a part of the trash that no list
+    /// shows, and empties it.
+    pub(super) fn remove_half(&mut self, at: &PoolRef, name: &str) {
+        let free = |disk: &&mut Disk| disk.snapshots.is_empty() && disk.watchers.is_empty();
+        if let Some(disk) = self.find_mut(at, ImageRef::Name(name)).filter(free) {
+            disk.place = Place::TrashUnseen;
+        }
+    }
+
+    pub(super) fn rename(&mut self, at: &PoolRef, from: &str, to: &str) -> Renamed {
+        let taken = self.taken(at, to);
+        match self.find_mut(at, ImageRef::Name(from)) {
+            None => Renamed::Absent,
+            Some(_) if taken => Renamed::Taken,
+            Some(disk) if disk.name != from => Renamed::Absent,
+            Some(disk) => {
+                disk.name = to.to_string();
+                Renamed::Done
+            }
+        }
+    }
+
+    /// The real tool makes the new name, changes the directory and removes the old name.
+    pub(super) fn rename_half(&mut self, at: &PoolRef, from: &str, to: &str, fault: Fault) {
+        let free = !self.taken(at, to);
+        let Some(disk) = self.find_mut(at, ImageRef::Name(from)).filter(|disk| free && disk.name == from)
+        else {
+            return;
+        };
+        let second = if fault == Fault::HalfMoved {
+            std::mem::replace(&mut disk.name, to.to_string())
+        } else {
+            to.to_string()
+        };
+        let id = disk.id.clone();
+        self.second_names.insert(path(at, &second), id);
+    }
+
+    pub(super) fn restore(&mut self, at: &PoolRef, id: &str, name: &str) -> Renamed {
+        let taken = self.taken(at, name);
+        match self.trashed(at, id) {
+            None => Renamed::Absent,
+            Some(_) if taken => Renamed::Taken,
+            Some(disk) => {
+                (disk.place, disk.name) = (Place::Directory, name.to_string());
+                Renamed::Done
+            }
+        }
+    }
+
+    pub(super) fn create_snapshot(&mut self, at: &PoolRef, image: &str, name: &str) -> Option<Made> {
+        let (number, created) = (self.number(), self.time());
+        let disk = self.find_mut(at, ImageRef::Name(image))?;
+        if disk.snapshot(name).is_some() {
+            return Some(Made::Taken);
+        }
+        let snap = SnapshotInfo { name: name.to_string(), size: disk.size, created, trashed: false };
+        disk.snapshots.push(Shot { number, snap, content: disk.content.clone() });
+        Some(Made::New)
+    }
+
+    /// Deletes a snapshot, or moves it to the image's trash, where its name is free for another.
+    pub(super) fn remove_snapshot(&mut self, at: &PoolRef, image: ImageRef<'_>, name: &str) -> Removed {
+        let Some(disk) = self.find(at, image) else { return Removed::Absent };
+        let Some(shot) = disk.snapshot(name) else { return Removed::Absent };
+        let link = Link { image: disk.id.clone(), snapshot: shot.number };
+        if let Some(disk) = self.images.get_mut(&link.image) {
+            let it = disk.snapshots.iter_mut().filter(|shot| shot.number == link.snapshot);
+            it.for_each(|shot| shot.snap.trashed = true);
+        }
+        self.let_go(&link);
+        Removed::Gone
+    }
+
+    pub(super) fn clone_image(
+        &mut self,
+        source: Option<(Link, u64)>,
+        to: &PoolRef,
+        name: &str,
+        layout: &Layout,
+    ) -> Result<Option<Made>> {
+        self.check_layout(to, layout)?;
+        let Some((link, _)) = source else { return Ok(None) };
+        if self.taken(to, name) {
+            return Ok(Some(Made::Taken));
+        }
+        self.add_clone(link, to, name, layout);
+        Ok(Some(Made::New))
+    }
+
+    pub(super) fn flatten(&mut self, at: &PoolRef, image: &str) -> Result<Changed> {
+        let Some(disk) = self.find_mut(at, ImageRef::Name(image)) else { return Ok(Changed::Absent) };
+        let link = disk
+            .parent
+            .take()
+            .ok_or_else(|| Error::internal(format!("image {image:?} has no parent to flatten from")))?;
+        self.let_go(&link);
+        Ok(Changed::Done)
+    }
+
+    pub(super) fn in_trash(&self, at: &PoolRef) -> Vec<Trashed> {
+        let seen =
+            self.images_in(at).filter(|disk| matches!(disk.place, Place::Trash | Place::TrashForClones));
+        let trashed = |disk: &Disk| Trashed {
+            name: disk.name.clone(),
+            id: disk.id.clone(),
+            by_clones: disk.place == Place::TrashForClones,
+        };
+        seen.map(trashed).collect()
+    }
+
+    pub(super) fn purge(&mut self, at: &PoolRef, id: &str) -> Removed {
+        if self.trashed(at, id).is_some() { self.remove(id) } else { Removed::Absent }
+    }
+
+    pub(super) fn purge_by_manager(&mut self, at: &PoolRef, id: &str) -> ManagerTask {
+        if !self.manager {
+            return ManagerTask::NoManager;
+        }
+        if self.trashed(at, id).is_none() {
+            return ManagerTask::Absent;
+        }
+        if !self.tasks.iter().any(|task| task == id) {
+            self.tasks.push(id.to_string());
+        }
+        ManagerTask::Accepted
+    }
+}
