@@ -47,6 +47,7 @@ struct State {
     started: Instant,
     expired: Expired,
     subject: Mutex<String>,
+    objects: Mutex<Vec<String>>,
     step: Mutex<(String, Instant)>,
 }
 
@@ -59,7 +60,8 @@ impl Call {
             method,
             started: now,
             expired: Box::new(expired),
-            subject: Mutex::new(String::new()),
+            subject: Mutex::default(),
+            objects: Mutex::default(),
             step: Mutex::new((String::from("queued"), now)),
         }));
         Self { progress, held: Arc::default(), waits: Arc::default() }
@@ -132,6 +134,16 @@ impl Progress {
     /// How long ago the call came in.
     pub fn age(&self) -> Duration {
         self.0.started.elapsed()
+    }
+
+    /// Says which objects are locked for the call from now on.
+    pub fn locks(&self, objects: Vec<String>) {
+        *self.0.objects.lock() = objects;
+    }
+
+    /// The objects that are locked for the call, by the keys of their locks.
+    pub fn objects(&self) -> Vec<String> {
+        self.0.objects.lock().clone()
     }
 
     /// Whether the client's deadline has passed.

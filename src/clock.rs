@@ -1,6 +1,8 @@
-//! Times as people and programs read them: UTC, ISO 8601.
+//! Times as people and programs read them: UTC, ISO 8601; and the clock that all processes of a boot share.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 const DAY: i64 = 86_400;
 
@@ -10,6 +12,12 @@ pub fn rfc3339(time: SystemTime) -> String {
     let (year, month, day) = civil(seconds.div_euclid(DAY));
     let second = seconds.rem_euclid(DAY);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// How long this machine has run, suspended or not: the same clock for every process of a boot.
+pub fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().try_into().unwrap_or_default())
 }
 
 /// Whole seconds since 1970, rounded down, so that a time before 1970 is right as well.

@@ -1,8 +1,9 @@
 //! The order of start-up and of shutdown.
 //!
-//! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
+//! Start: signals → lock of the state directory → journal → commands of an earlier daemon → backends →
+//! recovery → workers → socket → READY.
 //! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
-//! reap what remains → journal synced → lock given back. Operations stay mounted.
+//! reap what remains → journal synced → lock given back. Volumes stay mounted.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::backend::{Backend, Backends};
 use crate::clusters::{Clusters, Source};
 use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
-use crate::exec::{Limits, Processes, Tools};
+use crate::exec::{Limits, Processes, Survivor, Tools};
 use crate::grpc::active_calls::Running;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
@@ -29,6 +30,7 @@ use crate::layout::Layout;
 use crate::locks::Locks;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
+use crate::survivors;
 use crate::sys::flock::FileLock;
 use crate::volume::{Lock, Operations};
 use crate::workers::Pool;
@@ -87,11 +89,13 @@ impl Daemon {
         let layout = Layout::new(config);
         let state = lock_state(&layout)?;
         let journal = open_journal(&layout, &signals)?;
-        let processes = start_processes(config)?;
+        let survivors = find_survivors(&layout)?;
+        let processes = start_processes(config, &layout)?;
         let clusters = Arc::new(Clusters::load(Source::new(config)));
         let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
         let locks: Arc<Locks<Answer>> =
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
+        survivors::hold(survivors, &locks)?;
         recover(config, &operations, &locks)?;
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
@@ -219,10 +223,17 @@ fn open_journal(layout: &Layout, signals: &Signals) -> Result<Arc<Journal>> {
     Ok(Arc::new(journal))
 }
 
-fn start_processes(config: &Config) -> Result<Arc<Processes>> {
+/// The commands of an earlier daemon that still run: looked for before this one starts any.
+fn find_survivors(layout: &Layout) -> Result<Vec<Survivor>> {
+    let records = layout.command_records();
+    Survivor::find(&records).map_err(|error| Error::io(format!("read {}", records.display()), &error))
+}
+
+fn start_processes(config: &Config, layout: &Layout) -> Result<Arc<Processes>> {
     let tools = Tools::find(config.tool_path.clone());
-    let processes = Processes::new(tools, Limits::new(config.tools, config.tool_timeout));
-    processes.map(Arc::new).map_err(|error| Error::io("start the reaper", &error))
+    let processes =
+        Processes::new(tools, Limits::new(config.tools, config.tool_timeout), layout.command_records());
+    processes.map(Arc::new).map_err(|error| Error::io("prepare for starting commands", &error))
 }
 
 fn assemble(

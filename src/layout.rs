@@ -54,6 +54,11 @@ impl Layout {
         self.runtime.join("map-locks")
     }
 
+    /// What runs, for the next daemon: of this state directory only, as others may share the runtime directory.
+    pub fn command_records(&self) -> PathBuf {
+        self.runtime.join("commands").join(short_hash(&self.state.to_string_lossy()))
+    }
+
     /// Where the command line stages a volume, which has no orchestrator to choose a path.
     pub fn cli_staging(&self, volume_id: &str) -> PathBuf {
         self.runtime.join("staging").join(short_hash(volume_id))

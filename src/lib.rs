@@ -26,6 +26,7 @@ mod notify;
 mod secrets;
 mod signals;
 mod spelling;
+mod survivors;
 mod sys;
 mod volume;
 mod workers;

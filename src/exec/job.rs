@@ -17,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::CommandError;
 use super::command::{Input, KeptOpen, MemoryFile, Output};
+use super::record::Record;
 use super::stream::{Keep, Stream};
 use crate::sys::process::{Orphaned, isolate};
 
@@ -37,7 +38,7 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    fn command(&self) -> io::Result<Command> {
+    fn command(&self, record: Option<&Record>) -> io::Result<Command> {
         let mut command = Command::new(self.program);
         let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));
         let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
@@ -49,8 +50,9 @@ impl Start<'_> {
             memory("stdin", &self.stdin.bytes, self.stdin.length)?.into()
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let kept_open = self.kept_open.map(|file| file.0.try_clone()).transpose()?;
-        isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open.map(OwnedFd::from)).collect());
+        let kept_open = self.kept_open.map(|file| file.0.try_clone()).transpose()?.map(OwnedFd::from);
+        let record = record.map(Record::descriptor).transpose()?;
+        isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open).chain(record).collect());
         Ok(command)
     }
 
@@ -100,11 +102,13 @@ pub(super) struct Job {
     stdout: Stream,
     stderr: Stream,
     started: Instant,
+    /// Until the process is reaped or its end is found out.
+    _record: Option<Record>,
 }
 
 impl Job {
-    pub(super) fn start(start: &Start<'_>) -> io::Result<Self> {
-        let mut child = start.command()?.spawn()?;
+    pub(super) fn start(start: &Start<'_>, record: Option<Record>) -> io::Result<Self> {
+        let mut child = start.command(record.as_ref())?.spawn()?;
         let group = Pid::from_child(&child);
         Self::watch(&mut child, start.stdout_limit).map(|(pidfd, stdout, stderr)| Self {
             group,
@@ -113,6 +117,7 @@ impl Job {
             stderr,
             child,
             started: Instant::now(),
+            _record: record,
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What every started process gets: an absolute path found once at start, no shell, a cleared environment
 //! (`LC_ALL=C`, `TZ=UTC`, `PATH`), `/` as its directory, a process group of its own, stdin from memory or
-//! `/dev/null`, and no descriptor of the daemon.
+//! `/dev/null`, and no descriptor of the daemon but that of its own [`record`].
 //!
 //! How it ends:
 //! 1. It exits. [`Runner::run`] returns then, not when a grandchild closes the pipe: pidfd and pipes are
@@ -20,6 +20,7 @@ mod error;
 mod helper;
 mod job;
 mod reaper;
+mod record;
 mod runner;
 mod scope;
 mod semaphore;
@@ -32,5 +33,6 @@ pub mod fake;
 pub use command::{Class, Cmd, Output, Runner};
 pub use error::CommandError;
 pub use helper::{HELPER_ARGUMENT, Helper, serve};
+pub use record::Survivor;
 pub use runner::{Limits, Processes};
 pub use tools::{Tool, Tools};

@@ -18,6 +18,7 @@ use super::command::Input;
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::job::{Event, Job, Start};
 use super::reaper::{Orphan, Reaper};
+use super::record::{Record, Records};
 use super::semaphore::{Permit, Semaphore, Waiter};
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
@@ -77,6 +78,7 @@ impl fmt::Display for Started {
 #[derive(Debug)]
 pub struct Processes {
     tools: Tools,
+    records: Records,
     search_path: OsString,
     limits: Limits,
     helper_program: PathBuf,
@@ -97,18 +99,21 @@ struct Task<'a> {
     call: &'a Call,
     command: String,
     class: Class,
+    /// Whether it leaves a process behind on purpose.
+    outlives: bool,
     start: Start<'a>,
     permit: Permit,
 }
 
 impl Processes {
-    /// Starts the reaper's thread.
+    /// Starts the reaper's thread. What runs is written down in the directory `records`.
     ///
     /// # Errors
-    /// If there is no thread or descriptor to be had.
-    pub fn new(tools: Tools, limits: Limits) -> io::Result<Self> {
+    /// If there is no thread, descriptor or directory to be had.
+    pub fn new(tools: Tools, limits: Limits, records: PathBuf) -> io::Result<Self> {
         keep_ended_children()?;
         Ok(Self {
+            records: Records::open(records)?,
             search_path: tools.search_path(),
             tools,
             helper_program: PathBuf::from("/proc/self/exe"),
@@ -176,7 +181,8 @@ impl Processes {
         }
         task.call.step(task.command.as_str());
         crash::point("start a process");
-        let job = match Job::start(&task.start) {
+        let started = self.record(&task).and_then(|record| Job::start(&task.start, record));
+        let job = match started {
             Ok(job) => job,
             Err(cause) => return Err(CommandError::NotStarted { command: task.command, cause }),
         };
@@ -185,6 +191,22 @@ impl Processes {
         let result = self.watch(job, task);
         crash::point("a process has ended");
         result
+    }
+
+    /// Writes down for the next daemon what changes a locked object.
+    fn record(&self, task: &Task<'_>) -> io::Result<Option<Record>> {
+        let Limits { change, grace, last_wait, .. } = self.limits;
+        let at_most = match task.class {
+            Class::Question => return Ok(None),
+            Class::Change => Some(change + grace + last_wait),
+            Class::Unbounded => None,
+            Class::Breakable => Some(Duration::ZERO),
+        };
+        let objects = task.call.objects();
+        if task.outlives || objects.is_empty() {
+            return Ok(None);
+        }
+        self.records.write(&task.command, objects, at_most).map(Some)
     }
 
     fn watch(&self, mut job: Job, task: Task<'_>) -> Result<Output, CommandError> {
@@ -293,7 +315,8 @@ impl Runner for Processes {
         })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
-        self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
+        let Cmd { class, outlives, .. } = *cmd;
+        self.perform(Task { call, command, class, outlives, start, permit }, &self.tools_started)
     }
 
     fn has(&self, tool: Tool) -> Result<(), CommandError> {
@@ -308,7 +331,7 @@ impl Helper for Processes {
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, class);
-        let task = Task { call, command: step.to_owned(), class, start, permit };
+        let task = Task { call, command: step.to_owned(), class, outlives: false, start, permit };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
 }

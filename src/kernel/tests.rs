@@ -12,7 +12,7 @@ use super::*;
 use crate::error::Kind;
 use crate::exec::CommandError;
 use crate::exec::fake::FakeHelper;
-use crate::sys::flock::FileLock;
+use crate::sys::flock;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
 use crate::sys::superblock::{Content, FsType};
@@ -118,7 +118,8 @@ fn an_image_that_is_locked_or_missing_says_so() {
     let (kernel, call) = kernel();
     assert_eq!(kernel.attach_loop(&call, &image, false).unwrap_err().kind(), Kind::NotFound);
     fs::write(&image, [0; 4096]).unwrap();
-    let _lock = FileLock::exclusive(File::open(&image).unwrap()).unwrap();
+    let locked = File::open(&image).unwrap();
+    flock::lock(&locked).unwrap();
     let error = kernel.attach_loop(&call, &image, false).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
     assert!(error.message().contains("image"), "{error}");

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// A locked file. Dropping it frees the lock.
 #[derive(Debug)]
@@ -14,33 +15,32 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Waits until nobody else holds any lock on the file.
-    ///
-    /// # Errors
-    /// Those of flock(2).
-    #[cfg(test)]
-    pub fn exclusive(file: File) -> io::Result<Self> {
-        locked(&file, FlockOperation::LockExclusive)?;
-        Ok(Self { _file: file })
-    }
-
-    /// Locks the file, unless somebody holds any lock on it.
+    /// Locks the file; None if somebody else holds a lock on it.
     ///
     /// # Errors
     /// Those of flock(2).
     pub fn try_exclusive(file: File) -> io::Result<Option<Self>> {
-        Ok(locked(&file, FlockOperation::NonBlockingLockExclusive)?.then_some(Self { _file: file }))
+        Ok(try_lock(&file)?.then_some(Self { _file: file }))
     }
 }
 
-fn locked(file: &File, operation: FlockOperation) -> io::Result<bool> {
-    loop {
-        match flock(file, operation) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Waits until nobody else holds a lock on the file, and locks it until its last descriptor is closed.
+///
+/// # Errors
+/// Those of flock(2).
+pub fn lock(file: &File) -> io::Result<()> {
+    rustix::io::retry_on_intr(|| flock(file, FlockOperation::LockExclusive))?;
+    Ok(())
+}
+
+/// Locks the file until its last descriptor is closed; false if somebody else holds a lock on it.
+///
+/// # Errors
+/// Those of flock(2).
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match rustix::io::retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        locked => Ok(locked.map(|()| true)?),
     }
 }
 
@@ -53,11 +53,12 @@ mod tests {
     fn an_exclusive_lock_keeps_everybody_out_until_it_is_dropped() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = || File::open(file.path()).unwrap();
-        let lock = FileLock::exclusive(open()).unwrap();
+        let held = FileLock::try_exclusive(open()).unwrap();
+        assert!(held.is_some());
         assert!(FileLock::try_exclusive(open()).unwrap().is_none());
-        drop(lock);
+        drop(held);
         // Waits until it is free: children of other tests hold what was open when they were forked until
         // their exec.
-        assert!(FileLock::exclusive(open()).is_ok());
+        assert!(lock(&open()).is_ok());
     }
 }

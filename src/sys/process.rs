@@ -109,15 +109,6 @@ fn mark_one_by_one(open_limit: Option<u64>) {
     }
 }
 
-/// Closes every descriptor above 2. For the first line of a process that was just started and has opened
-/// nothing yet.
-#[allow(unsafe_code)]
-pub fn close_inherited() {
-    // SAFETY: the caller has opened nothing, so nobody in this process owns what is closed here.
-    // A kernel without close_range(2) leaves them to close-on-exec, which the parent has set.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
-}
-
 /// From now on SIGTERM does not end this process.
 #[allow(unsafe_code)]
 pub fn ignore_terminate() {

@@ -26,11 +26,16 @@ pub struct Hanging {
 impl Hanging {
     /// Replaces `tool`. Only the first start hangs.
     pub fn new(scratch: &Scratch, tool: &str) -> Self {
+        Self::when(scratch, tool, "*")
+    }
+
+    /// The same, but only the first start hangs whose arguments are like this pattern of the shell's.
+    pub fn when(scratch: &Scratch, tool: &str, arguments: &str) -> Self {
         let directory = scratch.dir("stubs");
         let [started, go] = ["started", "go"].map(|name| fifo(&directory.join(name)));
         let script = format!(
-            "#!/bin/sh\nmkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read word < {dir}/go; [ \
-             $word = go ] || exit 1; }}\n\
+            "#!/bin/sh\ncase \"$*\" in {arguments}) mkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read word < {dir}/go; [ \
+             $word = go ] || exit 1; }};; esac\n\
              PATH={BEHIND} exec {tool} \"$@\"\n",
             dir = directory.display()
         );

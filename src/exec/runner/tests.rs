@@ -38,9 +38,8 @@ impl Stubs {
         symlink("/bin/sh", dir.path().join("btrfs")).unwrap();
         let mut limits = Limits::new(4, SOON);
         change(&mut limits);
-        let processes =
-            Processes::new(Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]), limits)
-                .unwrap();
+        let tools = Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]);
+        let processes = Processes::new(tools, limits, dir.path().join("records")).unwrap();
         Self { dir, processes }
     }
 

@@ -82,3 +82,22 @@ fn shutdown_kills_what_may_be_killed() {
     fs::read(&ready).unwrap();
     assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
 }
+
+#[test]
+fn what_changes_a_locked_object_is_written_down_while_it_runs() {
+    let stubs = Stubs::new();
+    let records = || fs::read_dir(stubs.dir.path().join("records")).unwrap().count();
+    // Numbers of descriptors above 2, and those that lead to a record.
+    let script = "for fd in /proc/self/fd/*; do readlink $fd; done | grep -c /records/; true";
+    let count = |call: &Call, class| {
+        let output = stubs.run_for(call, class, script).unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse::<usize>().unwrap()
+    };
+    let (free, locked) = (Call::internal("test"), Call::internal("test"));
+    locked.locks(vec!["local:node-1:::a".into()]);
+    let counts = |call| [Class::Question, Class::Change, Class::Unbounded].map(|class| count(call, class));
+    assert_eq!((counts(&free), counts(&locked)), ([0, 0, 0], [0, 1, 1]));
+    let outliving = stubs.cmd(Class::Change, script).outliving();
+    assert_eq!(stubs.processes.run(&locked, &outliving).unwrap().stdout, b"0\n");
+    assert_eq!(records(), 0);
+}
