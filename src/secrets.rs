@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hint::black_box;
-use std::mem::take;
 
-/// A value nobody gets to see: printed it is `***`. Its memory is overwritten when it is dropped.
+/// A value that is not shown: printed it is `***`.
+///
+/// It is not wiped from memory when it is dropped: gRPC's buffers and the message it came in have copies that
+/// cannot be. Who can read the memory of this process can read the secrets it was given.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -18,15 +19,6 @@ impl Secret {
     /// The value itself: for the place that hands it to the storage, and no other.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        let mut bytes = take(&mut self.0).into_bytes();
-        bytes.fill(0);
-        // Otherwise the compiler may leave out writes to memory that nobody reads again.
-        black_box(&bytes);
     }
 }
 
