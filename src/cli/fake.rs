@@ -6,6 +6,7 @@ use std::path::Path;
 use parking_lot::Mutex;
 use protobuf::Message;
 
+use crate::cli::commands::COMMANDS;
 use crate::cli::failure::Outcome;
 use crate::cli::publications::Publications;
 use crate::cli::report::Report;
@@ -75,7 +76,7 @@ pub fn run(fake: &Fake, line: &str) -> Outcome<Report> {
 
 /// Runs a command line against `fake`, with what was published below `runtime`.
 pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> Outcome<Report> {
-    let parsed = syntax::parse(line.split_whitespace().map(Into::into).collect())?;
+    let parsed = syntax::parse(COMMANDS, line.split_whitespace().map(Into::into).collect())?;
     let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else {
         panic!("{line:?} does not ask the daemon")
     };

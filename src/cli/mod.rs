@@ -32,6 +32,7 @@ use crate::daemon;
 use crate::error::Error;
 use crate::layout::Layout;
 
+use commands::COMMANDS;
 use failure::{Failure, Outcome};
 use plugin::Client;
 use publications::Publications;
@@ -47,7 +48,7 @@ const QUESTIONS: [&str; 3] = ["probe", "info", "capacity"];
 
 /// Does what the command line says; the exit status is one of those in `cephlet --help`.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    match syntax::parse(arguments).and_then(perform) {
+    match syntax::parse(COMMANDS, arguments).and_then(perform) {
         Ok(status) => status,
         Err(failure) => {
             complain(&failure.to_string());

@@ -6,7 +6,6 @@ use std::ffi::OsString;
 
 use lexopt::Arg;
 
-use crate::cli::commands::COMMANDS;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::report::Report;
 use crate::cli::session::Session;
@@ -129,21 +128,22 @@ pub enum Parsed {
 }
 
 /// The words and options read so far.
-#[derive(Default)]
 struct Reading {
+    commands: &'static [Command],
     name: String,
     command: Option<&'static Command>,
     given: Given,
     help: bool,
 }
 
-/// Reads a command line.
+/// Reads a command line of one of these commands.
 ///
 /// # Errors
 /// A usage error that names the word or option that does not fit.
-pub fn parse(arguments: Vec<OsString>) -> Outcome<Parsed> {
+pub fn parse(commands: &'static [Command], arguments: Vec<OsString>) -> Outcome<Parsed> {
     let mut parser = lexopt::Parser::from_args(arguments);
-    let mut reading = Reading::default();
+    let mut reading =
+        Reading { commands, name: String::new(), command: None, given: Given::default(), help: false };
     while let Some(argument) = parser.next().map_err(Failure::usage)? {
         match argument {
             Arg::Value(word) => reading.word(text(word)?)?,
@@ -168,17 +168,18 @@ fn text(value: OsString) -> Outcome<String> {
     value.into_string().map_err(|value| Failure::usage(format!("{} is not UTF-8", value.display())))
 }
 
-/// The command of this name.
-fn command(name: &str) -> Option<&'static Command> {
-    COMMANDS.iter().find(|command| command.name == name)
-}
-
-/// Whether commands of this group exist: "volume" is one of "volume create".
-pub fn is_group(name: &str) -> bool {
-    COMMANDS.iter().any(|command| command.name.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))
-}
-
 impl Reading {
+    /// The command of this name.
+    fn named(&self, name: &str) -> Option<&'static Command> {
+        self.commands.iter().find(|command| command.name == name)
+    }
+
+    /// Whether commands of this group exist: "volume" is one of "volume create".
+    fn is_group(&self, name: &str) -> bool {
+        let within = |name: &str, group| name.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
+        self.commands.iter().any(|command| within(command.name, name))
+    }
+
     /// A usage error that says where the help is.
     fn usage(&self, what: impl std::fmt::Display) -> Failure {
         let space = if self.name.is_empty() { "" } else { " " };
@@ -195,8 +196,8 @@ impl Reading {
             return Ok(());
         }
         let name = if self.name.is_empty() { word } else { format!("{} {word}", self.name) };
-        self.command = command(&name);
-        if self.command.is_none() && !is_group(&name) {
+        self.command = self.named(&name);
+        if self.command.is_none() && !self.is_group(&name) {
             return Err(self.usage(format!("there is no command {name:?}")));
         }
         self.name = name;
@@ -231,7 +232,7 @@ impl Reading {
             return Ok(Parsed::Help(self.name));
         }
         // Without any word this is the daemon.
-        let chosen = if self.name.is_empty() { command("serve") } else { self.command };
+        let chosen = if self.name.is_empty() { self.named("serve") } else { self.command };
         let Some(command) = chosen else {
             return Err(self.usage(format!("{:?} is followed by one of its commands", self.name)));
         };
@@ -252,9 +253,10 @@ impl Reading {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::cli::commands::COMMANDS;
 
     fn parse_words(line: &str) -> Outcome<Parsed> {
-        parse(line.split_whitespace().map(OsString::from).collect())
+        parse(COMMANDS, line.split_whitespace().map(OsString::from).collect())
     }
 
     fn given(line: &str) -> (&'static str, Given) {

@@ -164,10 +164,11 @@ fn parse_secrets(source: &str, text: &str) -> Outcome<HashMap<String, String>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::cli::commands::COMMANDS;
     use crate::cli::syntax::{Parsed, parse};
 
     fn given(line: &str) -> Given {
-        match parse(line.split_whitespace().map(Into::into).collect()).unwrap() {
+        match parse(COMMANDS, line.split_whitespace().map(Into::into).collect()).unwrap() {
             Parsed::Run(_, given) => given,
             Parsed::Help(_) => panic!("no command in {line:?}"),
         }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::config;
 use crate::error::{Error, Result};
 use crate::secrets::{Secret, Secrets};
 
@@ -320,29 +321,10 @@ impl std::fmt::Display for Cluster {
 
 fn from_secrets(user: &Secret, key: &Secret) -> Result<Credentials> {
     let name = user.reveal().strip_prefix("client.").unwrap_or(user.reveal());
-    check_user(name).map_err(|what| Error::invalid(format!("the secret \"userID\": {what}")))?;
+    config::check_user(name).map_err(|what| Error::invalid(format!("the secret \"userID\": {what}")))?;
     let key = key.reveal().trim();
     keys::check(key).map_err(|what| Error::invalid(format!("the secret \"userKey\": {what}")))?;
     Ok(Credentials { user: name.to_string(), key: Some(Secret::new(key)) })
-}
-
-/// Whether this can be a user, without `client.`: one word that is no option and no list (the kernel's
-/// options are one).
-pub fn check_user(user: &str) -> Result<(), String> {
-    let plain = |letter: char| {
-        !letter.is_whitespace()
-            && !letter.is_control()
-            && !matches!(letter, ',' | '=' | '"' | '\'' | '[' | ']')
-    };
-    match !user.is_empty()
-        && user.len() <= 128
-        && !user.starts_with('-')
-        && !user.starts_with("client.")
-        && user.chars().all(plain)
-    {
-        true => Ok(()),
-        false => Err(String::from("allowed is the name of a Ceph user, without 'client.'")),
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::conf::Conf;
 use super::files::Files;
 use super::keys::{KeyFile, Search, search};
 use super::{Cluster, HOST_CLUSTER, monitors};
-use crate::config::{BackendName, Config};
+use crate::config::{self, BackendName, Config};
 use crate::spelling;
 
 /// The settings of a cluster in the file.
@@ -160,7 +160,7 @@ impl<'a> Entry<'a> {
     fn cluster(&self, files: &mut Files, credentials: Option<&Path>) -> Result<Cluster, String> {
         let user = self.text("user")?;
         if let Some(user) = &user {
-            super::check_user(user).map_err(|what| format!("user: {what}"))?;
+            config::check_user(user).map_err(|what| format!("user: {what}"))?;
         }
         let key = self.key(credentials)?;
         if key.is_some() && user.is_none() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::spelling;
 
+pub use parse::check_user;
 pub use variables::VARIABLES;
 
 /// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime

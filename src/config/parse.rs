@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::clusters;
 use crate::config::{BackendName, Services, SingleNodeTargets};
 use crate::ids;
 
@@ -107,7 +106,26 @@ pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
 /// A Ceph user; its type may be left out, as Ceph's own `--id` wants it.
 pub fn ceph_user(text: &str) -> Parsed<String> {
     let user = text.strip_prefix("client.").unwrap_or(text);
-    clusters::check_user(user).map(|()| user.to_string())
+    check_user(user).map(|()| user.to_string())
+}
+
+/// Refuses what cannot be a user, without `client.`: one word that is no option and no list (the kernel's
+/// options are one).
+pub fn check_user(user: &str) -> Result<(), String> {
+    let plain = |letter: char| {
+        !letter.is_whitespace()
+            && !letter.is_control()
+            && !matches!(letter, ',' | '=' | '"' | '\'' | '[' | ']')
+    };
+    match !user.is_empty()
+        && user.len() <= 128
+        && !user.starts_with('-')
+        && !user.starts_with("client.")
+        && user.chars().all(plain)
+    {
+        true => Ok(()),
+        false => Err(String::from("allowed is the name of a Ceph user, without 'client.'")),
+    }
 }
 
 /// A whole number within bounds.

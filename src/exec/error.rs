@@ -141,51 +141,55 @@ impl fmt::Display for CommandError {
         match self {
             Self::NotFound { tool, searched } => write_not_found(f, *tool, searched),
             Self::NotStarted { command, cause } => write!(f, "`{command}` could not be started: {cause}"),
-            Self::Expired { command, waited } => {
-                write!(
-                    f,
-                    "`{command}` was not started: its time was over after {} of waiting for others",
-                    Seconds(*waited)
-                )
-            }
-            Self::TooBusy { command, stuck } => {
-                write!(
-                    f,
-                    "`{command}` was not started: {stuck} processes already hang in the kernel, so storage \
-                     does not answer"
-                )
-            }
+            Self::Expired { command, waited } => write!(
+                f,
+                "`{command}` was not started: its time was over after {} of waiting for others",
+                Seconds(*waited)
+            ),
+            Self::TooBusy { command, stuck } => write!(
+                f,
+                "`{command}` was not started: {stuck} processes already hang in the kernel, so storage does \
+                 not answer"
+            ),
             Self::Stopping { command } => {
                 write!(f, "`{command}` was not run to its end: cephlet is stopping")
             }
+            ended => ended.write_end(f),
+        }
+    }
+}
+
+impl CommandError {
+    /// How a command that was started ended, or that it has not.
+    fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Failed { command, status, stdout, stderr_tail } => {
                 let stdout = String::from_utf8_lossy(stdout);
                 let line = last_line(stderr_tail).or_else(|| last_line(&stdout)).unwrap_or("no message");
                 write!(f, "{line} (exit status {status} of `{command}`)")
             }
             Self::Signaled { command, signal, stderr_tail } => {
-                write!(
-                    f,
-                    "{} (signal {signal} ended `{command}`)",
-                    last_line(stderr_tail).unwrap_or("no message")
-                )
+                let line = last_line(stderr_tail).unwrap_or("no message");
+                write!(f, "{line} (signal {signal} ended `{command}`)")
             }
             Self::TimedOut { command, after, reaped, stderr_tail } => {
                 write!(f, "`{command}` did not end within {} and was killed", Seconds(*after))?;
                 write_last_words(f, *reaped, stderr_tail)
             }
-            Self::StillRunning { command, after } => {
-                write!(
-                    f,
-                    "`{command}` goes on after {} and must not be broken off; the volume stays locked until \
-                     it ends",
-                    Seconds(*after)
-                )
-            }
+            Self::StillRunning { command, after } => write!(
+                f,
+                "`{command}` goes on after {} and must not be broken off; the volume stays locked until it ends",
+                Seconds(*after)
+            ),
             Self::StatusLost { command, cause } => {
                 write!(f, "`{command}` ended, but how is unknown: {cause}")
             }
             Self::TooMuchOutput { command, limit } => write!(f, "`{command}` wrote more than {limit} bytes"),
+            Self::NotFound { .. }
+            | Self::NotStarted { .. }
+            | Self::Expired { .. }
+            | Self::TooBusy { .. }
+            | Self::Stopping { .. } => Ok(()),
         }
     }
 }

@@ -7,7 +7,6 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,11 +22,14 @@ use crate::sys::openers::Opener;
 use crate::sys::statfs::Usage;
 
 mod device;
+mod failure;
 mod freeze;
 mod loopdev;
 mod mount;
 pub mod rbd;
 mod serve;
+
+use failure::Failure;
 
 pub use device::Identified;
 pub use mount::MountSpec;
@@ -67,23 +69,6 @@ enum Reply {
     Openers(Vec<Opener>),
     Rbd(rbd::Reply),
     Failed(Failure),
-}
-
-/// A system call that failed in the helper, and at which step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Failure {
-    action: String,
-    errno: Option<i32>,
-    text: String,
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure.errno {
-            Some(errno) => Error::io(failure.action, &io::Error::from_raw_os_error(errno)),
-            None => Error::internal(format!("{}: {}", failure.action, failure.text)),
-        }
-    }
 }
 
 /// Asks the kernel in a process that may hang without harm.

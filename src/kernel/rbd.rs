@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use super::serve::{Answer, During};
-use super::{Failure, Kernel, Reply as AnyReply, Request as AnyRequest, unexpected};
+use super::failure::{Answer, During, Failure};
+use super::{Kernel, Reply as AnyReply, Request as AnyRequest, unexpected};
 use crate::base64;
 use crate::call::Call;
 use crate::error::Result;
@@ -113,7 +113,7 @@ pub fn name_key(pool: &str, namespace: &str, name: &str) -> u64 {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(super) enum Request {
     Map { image: ImageToMap },
     Unmap { image: MappedImage },
     Refresh { image: MappedImage },
@@ -121,7 +121,7 @@ pub(crate) enum Request {
 
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Reply {
+pub(super) enum Reply {
     Mapped(MappedImage),
     /// False: somebody has it open.
     Unmapped(bool),
@@ -174,7 +174,7 @@ impl Kernel {
 }
 
 /// Serves one request.
-pub(crate) fn serve(request: &Request) -> Answer<Reply> {
+pub(super) fn serve(request: &Request) -> Answer<Reply> {
     let bus = Bus::default();
     match request {
         Request::Map { image } => map(&bus, image).map(Reply::Mapped),

@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Failure, Identified, Reply, Request, rbd};
+use super::failure::{Answer, During, Failure};
+use super::{Identified, Reply, Request, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::mount::{self, Options};
@@ -24,24 +25,7 @@ pub fn handle(request: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
-pub(crate) type Answer<T = Reply> = Result<T, Failure>;
-
-/// Names the step that failed.
-pub(crate) trait During<T> {
-    fn during(self, action: impl FnOnce() -> String) -> Answer<T>;
-}
-
-impl<T> During<T> for io::Result<T> {
-    fn during(self, action: impl FnOnce() -> String) -> Answer<T> {
-        self.map_err(|error| Failure {
-            action: action(),
-            errno: error.raw_os_error(),
-            text: error.to_string(),
-        })
-    }
-}
-
-fn serve(request: &Request) -> Answer {
+fn serve(request: &Request) -> Answer<Reply> {
     match request {
         Request::AttachLoop { image, read_only } => attach(image, *read_only),
         Request::DetachLoop { device } => loopdev::detach(device)
@@ -84,12 +68,12 @@ fn serve(request: &Request) -> Answer {
     }
 }
 
-fn attach(image: &OsStr, read_only: bool) -> Answer {
+fn attach(image: &OsStr, read_only: bool) -> Answer<Reply> {
     let attached = loopdev::attach(image.as_ref(), read_only);
     attached.map(Reply::Attached).during(|| format!("attach {} to a loop device", image.display()))
 }
 
-fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer {
+fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<Reply> {
     let (source, target) = (Path::new(source), Path::new(target));
     let bound = if read_only { mount::bind_read_only(source, target) } else { mount::bind(source, target) };
     let manner = if read_only { " read-only" } else { "" };
@@ -98,7 +82,7 @@ fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer {
         .during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
 }
 
-fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
+fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<Reply> {
     let open = block::open_exclusive(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let device_bytes = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
     let sparse = open_sparse(sparse_file)?;
@@ -107,7 +91,7 @@ fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
     Ok(Reply::Identified(Identified { content, device_bytes }))
 }
 
-fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer {
+fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<Reply> {
     let open = block::open_to_write(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let size = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
     let sparse = open_sparse(sparse_file)?;

@@ -6,6 +6,9 @@
 //! a command is under way or, if there is a device of rbd-nbd, whose process lives on with the lock, that
 //! nobody has seen to it: that device was given to nobody and is unmapped.
 //!
+//! The record that every other command has (`exec::record`) would not do: the process of rbd-nbd would keep
+//! the volume locked for as long as it is in use.
+//!
 //! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation tells.
 
 use std::fs::File;
