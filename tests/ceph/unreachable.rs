@@ -29,7 +29,7 @@ type Ask = fn(&Client) -> Answer<()>;
 
 /// Every rpc of the controller that asks the cluster. Volumes and snapshots differ, as calls for one wait for
 /// each other.
-const CALLS: [(&str, Ask); 15] = [
+const CALLS: [(&str, Ask); 16] = [
     ("CreateVolume", |it| it.create(&volume_as("new", 8 * MIB, block())).map(drop)),
     ("CreateVolume of a snapshot", |it| {
         it.create(&from_snapshot(volume_as("copy", 8 * MIB, block()), &snapshot_number(1))).map(drop)
@@ -55,6 +55,9 @@ const CALLS: [(&str, Ask); 15] = [
     ("GetSnapshot", |it| it.get_snapshot(&get_snapshot(&snapshot_number(3))).map(drop)),
     ("ControllerExpandVolume", |it| {
         it.controller_expand_volume(&expand(&volume_number(7), 64 * MIB)).map(drop)
+    }),
+    ("ControllerModifyVolume", |it| {
+        it.controller_modify_volume(&modify(&volume_number(9), &[("iops", "500")])).map(drop)
     }),
     ("ControllerGetVolume", |it| it.controller_get_volume(&get(&volume_number(8))).map(drop)),
 ];
