@@ -30,6 +30,10 @@ pub(crate) struct Timing {
     /// From the move of an image to the trash to the first look whether it has got a snapshot: the command
     /// that was taking one may have ended by then. The second look comes when it has ended in any case.
     pub first_look_at_trash: Duration,
+    /// From the removal of a clone to the look at its parent in the trash, which librbd may be removing.
+    pub parent_check: Duration,
+    /// Between two looks for parents in the trash that others have left.
+    pub parents_interval: Duration,
     /// A copy of another controller that is older than this is not being made any more.
     pub abandoned_copy: Duration,
     /// The longest pause between two looks at an image that cannot be flattened now.
@@ -53,6 +57,8 @@ impl Default for Timing {
             deletion_wait: seconds(5),
             deletion_decision: seconds(60),
             first_look_at_trash: seconds(5),
+            parent_check: seconds(5),
+            parents_interval: seconds(60 * 60),
             abandoned_copy: seconds(24 * 60 * 60),
             longest_flatten_pause: seconds(60 * 60),
             parent_count_valid: seconds(10 * 60),

@@ -3,6 +3,7 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::DeletionLock;
+use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::retain::{live_snapshots, needed_by, remove_transient, retain};
 use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
@@ -46,6 +47,7 @@ pub(crate) fn remove_image(pool: &Pool<'_>, mut info: ImageInfo, terms: Terms) -
     preempt_flatten(pool, &info.id, &info.name)?;
     for _ in 0..ATTEMPTS {
         if try_remove_image(pool, &info, terms)? == Attempt::Done {
+            check_parent_later(pool, info.parent.as_ref());
             return Ok(());
         }
         // By the name that may be removed: the id would also find it in the trash, when the name means another.

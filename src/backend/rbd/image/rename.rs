@@ -5,6 +5,7 @@
 //! Renamed are copies, when they are whole, and deleted volumes whose snapshots live on.
 
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
@@ -36,10 +37,13 @@ fn may_be_renamed(pool: &Pool<'_>, info: &ImageInfo) -> bool {
 /// Removes a copy that was not finished. One that a killed rename has made a volume loses its former name
 /// only.
 pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
-    match pool.info(ImageRef::Name(temporary))? {
-        Some(info) if settle_name(pool, &info)? == Settled::SecondNameRemoved => Ok(Removed::Gone),
-        _ => pool.remove(temporary),
-    }
+    let parent = match pool.info(ImageRef::Name(temporary))? {
+        Some(info) if settle_name(pool, &info)? == Settled::SecondNameRemoved => return Ok(Removed::Gone),
+        info => info.and_then(|info| info.parent),
+    };
+    let removed = pool.remove(temporary)?;
+    check_parent_later(pool, parent.as_ref());
+    Ok(removed)
 }
 
 /// Gives an image a name that nobody else gives to an image, also where an earlier attempt was killed.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, ParentCount, Pool};
+use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::jobs::FlattenCandidate;
 use crate::backend::rbd::jobs::flatten_registry::FlattenGuard;
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Parent};
@@ -80,6 +81,7 @@ fn try_flatten(
     pool.flatten(&info.name)?;
     guard.closed = true;
     log::info!("image {} of {} has no parents any more", info.name, pool.at);
+    check_parent_later(pool, info.parent.as_ref());
     let flat = ParentCount { most: 0, counted: Instant::now() };
     pool.memory().parent_counts.remember(candidate.id.clone(), flat);
     Ok(Flattened::Settled)

@@ -32,6 +32,10 @@ pub(crate) enum Job {
     Sweep { cluster: String },
     /// Delete an image in the trash, which has this name there.
     Purge { at: PoolRef, image: String, name: String },
+    /// Purge an image that was kept in the trash for its clones, if it has none any more.
+    CheckParent { at: PoolRef, image: String },
+    /// Look for such images in all of a cluster, again and again.
+    CheckParents { cluster: String },
     /// Restore an image from the trash that got a snapshot while it was deleted.
     RestoreSnapshotted { at: PoolRef, image: String, name: String, again: bool },
     /// Remove a copy that was not finished.
@@ -97,8 +101,9 @@ impl Job {
     /// Where it is done; None for one that is about a whole cluster.
     pub fn at(&mut self) -> Option<&mut PoolRef> {
         match self {
-            Self::Sweep { .. } => None,
+            Self::Sweep { .. } | Self::CheckParents { .. } => None,
             Self::Purge { at, .. }
+            | Self::CheckParent { at, .. }
             | Self::RestoreSnapshotted { at, .. }
             | Self::RemoveTemporary { at, .. } => Some(at),
             Self::Flatten(candidate) => Some(&mut candidate.at),
@@ -107,8 +112,9 @@ impl Job {
 
     fn cluster(&self) -> &str {
         match self {
-            Self::Sweep { cluster } => cluster,
+            Self::Sweep { cluster } | Self::CheckParents { cluster } => cluster,
             Self::Purge { at, .. }
+            | Self::CheckParent { at, .. }
             | Self::RestoreSnapshotted { at, .. }
             | Self::RemoveTemporary { at, .. } => &at.access.cluster.name,
             Self::Flatten(candidate) => &candidate.at.access.cluster.name,
@@ -123,6 +129,12 @@ impl std::fmt::Display for Job {
             Self::RemoveTemporary { at, temporary } => write!(f, "remove image {temporary} of {at}"),
             Self::Flatten(candidate) => write!(f, "flatten image {} of {}", candidate.id, candidate.at),
             Self::Purge { at, image, .. } => write!(f, "purge image {image} from the trash of {at}"),
+            Self::CheckParent { at, image } => {
+                write!(f, "look at image {image} in the trash of {at}, whose clone was removed")
+            }
+            Self::CheckParents { cluster } => {
+                write!(f, "look for images in the trash of cluster {cluster:?} that have no clones any more")
+            }
             Self::RestoreSnapshotted { at, image, .. } => {
                 write!(f, "look at image {image} in the trash of {at}")
             }

@@ -2,10 +2,11 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock;
+use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::retain::{live_snapshots, remove_transient};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{Removed, Renamed};
+use crate::backend::rbd::tool::{ImageRef, Removed, Renamed};
 use crate::error::{Error, Result};
 
 /// What became of an image in the trash.
@@ -19,8 +20,12 @@ pub(crate) enum Outcome {
 
 /// Purges an image in the trash.
 pub(crate) fn purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome> {
+    let parent = pool.info(ImageRef::Id(image))?.and_then(|info| info.parent);
     match pool.purge(image)? {
-        Removed::Gone | Removed::Absent => Ok(Outcome::Over),
+        Removed::Gone | Removed::Absent => {
+            check_parent_later(pool, parent.as_ref());
+            Ok(Outcome::Over)
+        }
         Removed::Watched => {
             Err(Error::unavailable("it is in use, or its purge was interrupted a moment ago"))
         }

@@ -3,10 +3,11 @@
 use std::sync::Weak;
 
 use crate::backend::rbd::context::Context;
+use crate::backend::rbd::image::parent::{Checked, purge_childless, purge_if_childless};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::flatten::flatten_if_deep;
 use crate::backend::rbd::jobs::purge::{Outcome, purge, restore_if_snapshotted};
-use crate::backend::rbd::jobs::sweep::{Swept, remove_unfinished, sweep_cluster};
+use crate::backend::rbd::jobs::sweep::{Swept, in_every_pool, remove_unfinished, sweep_cluster};
 use crate::call::Call;
 use crate::error::Result;
 use crate::jobs::{RETRY, Requeue};
@@ -48,6 +49,20 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
                 _ => Requeue::Never,
             })
         }
+        Job::CheckParent { at, image } => Ok(match purge_if_childless(&context.pool(call, at), image)? {
+            Checked::Settled => Requeue::Never,
+            Checked::Watched => Requeue::After(RETRY),
+        }),
+        Job::CheckParents { cluster } => check_parents(context, call, cluster),
         Job::Flatten(candidate) => flatten_if_deep(context, call, candidate),
     }
+}
+
+/// Looks for parents that others have left, as long as the cluster is set up.
+fn check_parents(context: &Context, call: &Call, cluster: &str) -> Result<Requeue> {
+    let Some(known) = context.clusters.find(cluster)? else { return Ok(Requeue::Never) };
+    if known.credentials.is_some() {
+        in_every_pool(context, call, cluster, purge_childless)?;
+    }
+    Ok(Requeue::After(context.timing.parents_interval))
 }

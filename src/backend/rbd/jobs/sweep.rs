@@ -4,12 +4,13 @@
 use std::time::SystemTime;
 
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::parent::purge_if_childless;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::rename::remove_copy;
 use crate::backend::rbd::image::trash::schedule_purge;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed};
+use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, Trashed};
 use crate::call::Call;
 use crate::error::{Error, Result};
 
@@ -26,17 +27,29 @@ pub(crate) enum Swept {
 pub(crate) fn sweep_later(context: &Context) {
     for cluster in context.clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
         context.jobs.add_now(Job::Sweep { cluster: cluster.name.clone() });
+        let job = Job::CheckParents { cluster: cluster.name.clone() };
+        context.jobs.add(context.timing.parents_interval, job);
     }
 }
 
-/// Sweeps every pool of a cluster; one that fails keeps no other from being swept.
+/// Sweeps every pool of a cluster.
 pub(crate) fn sweep_cluster(context: &Context, call: &Call, name: &str) -> Result<()> {
+    in_every_pool(context, call, name, sweep_pool)
+}
+
+/// Does something in every pool of a cluster; one that fails keeps it from no other.
+pub(crate) fn in_every_pool(
+    context: &Context,
+    call: &Call,
+    name: &str,
+    work: impl Fn(&Pool<'_>) -> Result<()>,
+) -> Result<()> {
     // It, or its credentials, may have been taken away since.
     let cluster = context.clusters.find(name)?.filter(|cluster| cluster.credentials.is_some());
     let Some(cluster) = cluster else { return Ok(()) };
     let mut outcome = Ok(());
     for at in context.memory.locations.of_cluster(&context.question(call), &cluster)? {
-        if let Err(error) = sweep_pool(&context.pool(call, &at)) {
+        if let Err(error) = work(&context.pool(call, &at)) {
             outcome = Err(error.context(format_args!("sweep pool {:?}", at.pool)));
         }
     }
@@ -58,11 +71,18 @@ pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
             outcome = outcome.and(remove_unfinished(pool, &name).map(drop));
         }
     }
-    for image in pool.trash()?.iter().filter(|it| names::is_ours(&it.name) && !it.by_clones) {
-        log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
-        outcome = outcome.and(schedule_purge(pool, &image.id, &image.name).map(drop));
+    for image in pool.trash()?.iter().filter(|it| names::is_ours(&it.name)) {
+        outcome = outcome.and(sweep_trashed(pool, image));
     }
     outcome
+}
+
+fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
+    if image.by_clones {
+        return purge_if_childless(pool, &image.id).map(drop);
+    }
+    log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
+    schedule_purge(pool, &image.id, &image.name).map(drop)
 }
 
 fn sweep_image(pool: &Pool<'_>, image: &ListedImage) -> Result<()> {

@@ -13,6 +13,7 @@ mod graces;
 mod inspect;
 mod internal;
 mod lists;
+mod parents;
 mod publish;
 mod publish_races;
 mod release;

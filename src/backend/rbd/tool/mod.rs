@@ -143,6 +143,8 @@ pub struct Parent {
     pub id: Option<String>,
     /// The snapshot's name; random digits once the snapshot is in its image's trash.
     pub snapshot: String,
+    /// The parent is in the trash; lists do not tell it.
+    pub in_trash: bool,
 }
 
 /// An image in the list of a pool, with its snapshots.

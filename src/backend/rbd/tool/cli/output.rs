@@ -61,12 +61,14 @@ struct ParentOutput {
     image: String,
     id: Option<String>,
     snapshot: String,
+    #[serde(default)]
+    trash: bool,
 }
 
 impl From<ParentOutput> for Parent {
     fn from(output: ParentOutput) -> Self {
-        let ParentOutput { pool, pool_namespace: namespace, image, id, snapshot } = output;
-        Self { pool, namespace, image, id, snapshot }
+        let ParentOutput { pool, pool_namespace: namespace, image, id, snapshot, trash } = output;
+        Self { pool, namespace, image, id, snapshot, in_trash: trash }
     }
 }
 

@@ -55,7 +55,7 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
-            parent: self.told_parent(disk).map(|parent| Parent { id: None, ..parent }),
+            parent: self.told_parent(disk).map(|parent| Parent { id: None, in_trash: false, ..parent }),
             snapshots: disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(name_and_size).collect(),
         };
         let listed = self.images_in(at).filter(|disk| disk.place == Place::Directory);

@@ -118,6 +118,13 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.watchers.push(watcher));
     }
 
+    /// A client at `address` has the image of this id open, wherever that is.
+    pub fn watch_id(&self, id: &str, address: &str) {
+        let watcher = Watcher { address: address.to_string(), client: "client.1".into() };
+        let mut inner = self.0.lock();
+        inner.state.images.get_mut(id).expect("the image exists").watchers.push(watcher);
+    }
+
     /// The client at `address` has closed everything.
     pub fn unwatch(&self, address: &str) {
         let mut inner = self.0.lock();
@@ -151,6 +158,11 @@ impl FakeCluster {
     /// The layout an image was made with.
     pub fn layout(&self, at: &PoolRef, image: &str) -> Layout {
         self.disk(at, image, |disk| disk.layout.clone())
+    }
+
+    /// From now on a parent stays in the trash when its last clone goes, as where the last two go at once.
+    pub fn leave_parents(&self) {
+        self.0.lock().state.leaves_parents = true;
     }
 
     /// Whether flattenings go on, with the image open, until they are broken off.

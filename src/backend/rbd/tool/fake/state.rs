@@ -85,6 +85,8 @@ pub(super) struct State {
     pub(super) objects: BTreeMap<(String, String, Object), Vec<super::locks::Lock>>,
     pub(super) manager: bool,
     pub(super) endless_flattenings: bool,
+    /// The client of another clone is always found on a parent when the last clone goes, and it stays.
+    pub(super) leaves_parents: bool,
     /// Ids of images that the manager is to purge.
     pub(super) tasks: Vec<String>,
     pub(super) blocklist: Vec<String>,
@@ -110,6 +112,7 @@ impl State {
             objects: BTreeMap::new(),
             manager: true,
             endless_flattenings: false,
+            leaves_parents: false,
             tasks: Vec::new(),
             blocklist: Vec::new(),
             numbers: 0,
@@ -278,7 +281,8 @@ impl State {
         }
         let Some(parent) = self.images.get_mut(&link.image) else { return };
         parent.snapshots.retain(|shot| shot.number != link.snapshot || !shot.snap.trashed);
-        if parent.snapshots.is_empty() && parent.place == Place::TrashForClones {
+        let is_removed = parent.place == Place::TrashForClones && !self.leaves_parents;
+        if parent.snapshots.is_empty() && is_removed {
             self.erase(&link.image);
         }
     }
@@ -294,6 +298,7 @@ impl State {
             image: parent.name.clone(),
             id: Some(parent.id.clone()),
             snapshot: shot.snap.name.clone(),
+            in_trash: parent.place != Place::Directory,
         })
     }
 

@@ -15,7 +15,7 @@ const WEB: &str = r#"{"name":"web","id":"11a3a0064e19","size":2000000,"objects":
     "features":["layering","striping","exclusive-lock","data-pool","operations"],"op_features":["clone-child"],"flags":[],
     "create_timestamp":"Sat Nov 21 08:29:17 2026","access_timestamp":"Sat Nov 21 08:29:17 2026",
     "modify_timestamp":"Sat Nov 21 08:29:17 2026","parent":{"pool":"rbd","pool_namespace":"team","image":"t-full",
-    "id":"10d95d6456b2","snapshot":"s1","trash":false,"overlap":2000000},"stripe_unit":8192,"stripe_count":3}"#;
+    "id":"10d95d6456b2","snapshot":"s1","trash":true,"overlap":2000000},"stripe_unit":8192,"stripe_count":3}"#;
 
 fn web(layout: &Layout) -> NewImage<'_> {
     NewImage { name: "web", size: 1_000_003, layout, metadata: &[("cephlet.request", "{}")] }
@@ -154,6 +154,7 @@ fn an_image_tells_of_itself() {
         image: "t-full".into(),
         id: Some("10d95d6456b2".into()),
         snapshot: "s1".into(),
+        in_trash: true,
     };
     let expected = ImageInfo {
         name: "web".into(),
@@ -219,6 +220,7 @@ fn a_pool_is_listed_by_one_process() {
         image: "t-full".into(),
         id: None,
         snapshot: "5ffa168e-d509-4eee-8f00-554507e17677".into(),
+        in_trash: false,
     };
     let entry = |name: &str, id: &str| ListedImage {
         name: name.into(),
