@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long what is waited for.
+/// How long what is waited for in a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     /// Between two looks at something that another process ends soon.
@@ -62,6 +62,27 @@ impl Default for Timing {
             abandoned_copy: seconds(24 * 60 * 60),
             longest_flatten_pause: seconds(60 * 60),
             parent_count_valid: seconds(10 * 60),
+        }
+    }
+}
+
+/// How long what is waited for on this node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeTiming {
+    /// A command of an earlier daemon that is mapping an image ends soon where its cluster answers.
+    pub earlier_map: Duration,
+    /// rbd-nbd hears of a new size from the cluster, asks for it and tells the kernel.
+    pub growth: Duration,
+    /// Between two looks at one of these: neither can be waited for.
+    pub poll: Duration,
+}
+
+impl Default for NodeTiming {
+    fn default() -> Self {
+        Self {
+            earlier_map: Duration::from_secs(10),
+            growth: Duration::from_secs(10),
+            poll: Duration::from_millis(200),
         }
     }
 }

@@ -14,8 +14,6 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use super::{Image, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
@@ -23,11 +21,6 @@ use crate::error::{Error, Result};
 use crate::kernel::rbd::{lock_key, name_key};
 use crate::sys::byte_lock::{self, ByteLock};
 use crate::sys::file;
-
-/// How long a command of an earlier daemon is waited for, which ends soon where its cluster answers, and how
-/// often is looked.
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
-const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 50 });
 
 /// The locks of this node: bytes of one file, which need not be there before the first is taken.
 #[derive(Clone, Debug)]
@@ -68,15 +61,17 @@ impl Mapper {
     /// The right to map the image. What an earlier daemon was mapping is waited for, and what its command
     /// left to nobody is unmapped.
     pub(super) fn lock(&self, call: &Call, image: &Image<'_>) -> Result<ByteLock> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let lock = self.locks.try_take(image.lock_key()).map_err(|error| failed(image, &error))?;
-            match lock {
-                Some(lock) if !self.kernel_maps(image)? => return Ok(lock),
-                Some(_) => {}
-                None => self.unmap_left(call, image)?,
+        let take = || self.locks.try_take(image.lock_key()).map_err(|error| failed(image, &error));
+        let lock = match take()? {
+            Some(lock) => Some(lock),
+            None => {
+                self.unmap_left(call, image)?;
+                take()?
             }
-            pause(call, image, until)?;
+        };
+        match lock {
+            Some(lock) if !self.kernel_maps(image)? => Ok(lock),
+            _ => Err(self.still_mapping(call, image)),
         }
     }
 
@@ -92,12 +87,23 @@ impl Mapper {
 
     /// Waits until nobody maps the image any more.
     pub(super) fn await_end_of_map(&self, call: &Call, image: &Image<'_>) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
-        while self.is_being_mapped(image)? {
-            self.unmap_left(call, image)?;
-            pause(call, image, until)?;
+        if !self.is_being_mapped(image)? {
+            return Ok(());
         }
-        Ok(())
+        self.unmap_left(call, image)?;
+        if self.is_being_mapped(image)? { Err(self.still_mapping(call, image)) } else { Ok(()) }
+    }
+
+    /// That it has to be waited for, or was waited for long enough.
+    fn still_mapping(&self, call: &Call, image: &Image<'_>) -> Error {
+        let what = format!("the end of a process that was mapping {image}");
+        let waited = call.wait(what, self.timing.earlier_map, self.timing.poll);
+        waited.err().unwrap_or_else(|| {
+            Error::unavailable(format!(
+                "a process that was given up is still mapping {image}, as its cluster does not answer: try \
+                 again when it does"
+            ))
+        })
     }
 
     /// Whether a command or a helper maps the image at this moment.
@@ -127,16 +133,4 @@ impl Mapper {
 
 fn failed(image: &Image<'_>, error: &io::Error) -> Error {
     Error::io(format_args!("look whether {image} is being mapped"), error)
-}
-
-fn pause(call: &Call, image: &Image<'_>, until: Instant) -> Result<()> {
-    if Instant::now() >= until || call.expired() {
-        return Err(Error::unavailable(format!(
-            "a process that was given up is still mapping {image}, as its cluster does not answer: try again \
-             when it does"
-        )));
-    }
-    call.step(format!("waiting for the end of a process that was mapping {image}"));
-    thread::sleep(PAUSE);
-    Ok(())
 }

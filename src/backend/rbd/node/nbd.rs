@@ -8,20 +8,12 @@
 //!
 //! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use super::{Image, MapRequest, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::sys::byte_lock::ByteLock;
 use crate::sys::nbd::ConnectedDevice;
-
-/// rbd-nbd hears of a new size from the cluster, asks for it and tells the kernel.
-const GROWING: Duration = Duration::from_secs(10);
-/// Between two looks at a device that is to grow: sysfs cannot be waited for.
-const PAUSE: Duration = Duration::from_millis(50);
 
 impl Mapper {
     /// Why it cannot map anything, if so. It loads the kernel's driver by itself.
@@ -66,17 +58,14 @@ impl Mapper {
 
     /// Waits until the device has so many bytes, or could have them if it ever will.
     pub(super) fn await_size(&self, call: &Call, connected: &ConnectedDevice, least: u64) -> Result<()> {
-        let until = Instant::now() + GROWING;
-        loop {
-            let now = self.table.read(connected.number);
-            let now = now
-                .map_err(|error| Error::io(format_args!("look at {}", connected.path().display()), &error))?;
-            if now.is_none_or(|now| now.size >= least) || Instant::now() >= until || call.expired() {
-                return Ok(());
-            }
-            call.step(format!("waiting until {} has grown with its image", connected.path().display()));
-            thread::sleep(PAUSE);
+        let path = connected.path();
+        let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
+        let now = self.table.read(connected.number).map_err(failed)?;
+        if now.is_none_or(|now| now.size >= least) {
+            return Ok(());
         }
+        let what = format!("{} to grow with its image", path.display());
+        call.wait(what, self.timing.growth, self.timing.poll)
     }
 
     /// Gives a device whose process has died another one, while it still waits for that

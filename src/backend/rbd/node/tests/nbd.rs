@@ -1,0 +1,142 @@
+//! Images that rbd-nbd maps.
+
+use super::*;
+
+#[test]
+fn a_device_of_rbd_nbd_bears_what_it_is() {
+    let node = Node::new();
+    let words = ["map", "--cookie", COOKIE, "--io-timeout=60", "vms/n1/web"];
+    expect_tool(
+        &node,
+        Tool::RbdNbd,
+        &words,
+        1,
+        "rbd-nbd: failed to open image: (2) No such file or directory",
+    );
+    let options = MapOptions { options: vec!["io-timeout=60".into()], ..options(Mounter::Nbd) };
+    assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
+    assert!(!format!("{:?}", node.runner.ran()).contains("AQBkey"));
+
+    node.nbd_connects(2, COOKIE);
+    node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+    let mapping = node.map(&options).unwrap();
+    assert_eq!((mapping.device.path.as_path(), mapping.image_id()), (Path::new("/dev/nbd2"), "1081c73c7e97"));
+    assert_eq!(node.mapper.condition(&mapping), None);
+    let by_name = Image { id: None, ..node.image() };
+    assert_eq!(node.mapper.find(&by_name).unwrap(), Some(mapping));
+    let newer = Image { id: Some("newer"), ..node.image() };
+    assert_eq!(node.mapper.find(&newer).unwrap(), None);
+}
+
+#[test]
+fn a_device_that_has_lost_its_process_gets_another() {
+    let node = Node::new();
+    node.nbd_connects(2, COOKIE);
+    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/nbd2 has lost its rbd-nbd process"));
+    let words = ["attach", "--try-netlink", "--cookie", COOKIE, "--device", "/dev/nbd2", "vms/n1/web"];
+    expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: attach failed");
+    let error = node.map(&options(Mounter::Nbd)).unwrap_err();
+    assert!(error.message().contains("/dev/nbd2 has lost its process"), "{error}");
+}
+
+#[test]
+fn rbd_nbd_unmaps_only_what_nobody_has_open() {
+    let node = Node::new();
+    node.nbd_connects(2, COOKIE);
+    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":7,"name":"qemu"}]}"#.as_slice());
+    let error = node.mapper.unmap(&node.call, &mapping).unwrap_err();
+    assert_eq!(error.kind(), Kind::Precondition);
+    node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
+    node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
+    node.mapper.unmap(&node.call, &mapping).unwrap();
+
+    node.nbd_connects(2, "cephlet/main/vms/n1/other/1");
+    node.mapper.unmap(&node.call, &mapping).unwrap();
+}
+
+/// What rbd-nbd does to the kernel: `map` connects a device, `unmap` takes it away, and with its process the
+/// lock.
+struct Nbd {
+    runner: Arc<FakeRunner>,
+    sysfs: PathBuf,
+    held: Mutex<Option<ByteLock>>,
+}
+
+impl Nbd {
+    /// Has the node use it. A process of an earlier daemon has the lock.
+    fn on(node: &mut Node, held: Option<ByteLock>) {
+        let (runner, sysfs) = (node.runner.clone(), node.dir.path().join("sys"));
+        node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
+        node.mapper.runner = Arc::new(Self { runner, sysfs, held: Mutex::new(held) });
+    }
+}
+
+impl Runner for Nbd {
+    fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
+        if cmd.to_string().contains(" unmap ") {
+            fs::remove_file(self.sysfs.join("block/nbd2/pid")).unwrap();
+            self.held.lock().take().into_iter().for_each(|held| held.give_back().unwrap());
+        } else {
+            connect(&self.sysfs, 2, COOKIE);
+        }
+        self.runner.run(call, cmd)
+    }
+
+    fn has(&self, tool: Tool) -> Result<(), CommandError> {
+        self.runner.has(tool)
+    }
+}
+
+fn expect_map_by_nbd(node: &Node) {
+    let mut argv = reaching(&node.access, Tool::RbdNbd);
+    argv.extend(["map", "--cookie", COOKIE, "vms/n1/web"].map(String::from));
+    node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/nbd2\n");
+}
+
+fn expect_unmap_by_nbd(node: &Node) {
+    let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
+    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
+    node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
+}
+
+#[test]
+fn what_rbd_nbd_has_mapped_must_have_the_name_afterwards() {
+    for (id_now, kind) in [
+        (Ok(Some("newer".to_string())), Kind::NotFound),
+        (Ok(None), Kind::NotFound),
+        (Err(Error::unavailable("no answer")), Kind::Unavailable),
+    ] {
+        let mut node = Node::new();
+        Nbd::on(&mut node, None);
+        expect_map_by_nbd(&node);
+        expect_unmap_by_nbd(&node);
+        let error = node.map_while(&options(Mounter::Nbd), &|| id_now.clone()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(
+            error.message().contains("1081c73c7e97") && node.mapper.is_absent(&node.image()).unwrap(),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_a_map_that_was_broken_off_has_left_is_given_to_nobody() {
+    let mut node = Node::new();
+    let left = node.mapper.lock(&node.call, &node.image()).unwrap();
+    node.nbd_connects(2, COOKIE);
+    Nbd::on(&mut node, Some(left));
+    assert_eq!(node.mapper.find(&node.image()).unwrap(), None);
+    expect_unmap_by_nbd(&node);
+    expect_map_by_nbd(&node);
+    let mapping = node.map(&options(Mounter::Nbd)).unwrap();
+    assert_eq!(node.mapper.find(&node.image()).unwrap(), Some(mapping));
+
+    let left = node.mapper.lock(&node.call, &node.image()).unwrap();
+    Nbd::on(&mut node, Some(left));
+    expect_unmap_by_nbd(&node);
+    node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap();
+}
