@@ -27,7 +27,7 @@ fn figure(name: &str, value: impl std::fmt::Display, wanted: &str) {
 }
 
 fn main() {
-    println!("{:<58} {:>14}   {}", "figure", "measured", "should be");
+    println!("{:<58} {:>14}   should be", "figure", "measured");
     let part = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let wanted = |name: &str| part.as_ref().is_none_or(|part| part == name);
     if wanted("local") {
@@ -132,7 +132,7 @@ fn many_volumes() {
 
 /// Prints what each rpc starts.
 fn show(started: &[Started]) {
-    println!("\n{:<58} {:>14}   {}", "processes per rpc", "foreign", "own helpers");
+    println!("\n{:<58} {:>14}   own helpers", "processes per rpc", "foreign");
     for (rpc, tools, helpers) in started {
         println!("{rpc:<58} {tools:>14}   {helpers}");
     }

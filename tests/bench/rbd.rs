@@ -21,7 +21,7 @@ const TOOLS: f64 = 4.0;
 
 /// All figures of RBD.
 pub fn measure() {
-    println!("\n{:<58} {:>14}   {}", "RBD, each against the bare tool", "measured", "should be");
+    println!("\n{:<58} {:>14}   should be", "RBD, each against the bare tool", "measured");
     let bare = Bare(cluster());
     let daemon = Setup::new().set("CEPHLET_LOG", "info").on(bare.0, USER).start();
     one_caller(&daemon, &bare);
@@ -212,8 +212,7 @@ fn daemon_of_one_pool(cluster: &Cluster, pool: &str) -> Daemon {
     let file = setup.scratch.path("clusters.toml");
     let (conf, keyring) = (cluster.conf(), cluster.keyring(USER));
     let lines = format!(
-        "[cluster.ceph]\nconf = {conf:?}\nuser = \"{USER}\"\nkeyring = {keyring:?}\npools = \
-         [\"{pool}\"]\nnamespaces = [\"\"]\n"
+        "[cluster.ceph]\nconf = {conf:?}\nuser = \"{USER}\"\nkeyring = {keyring:?}\npools = [\"{pool}\"]\nnamespaces = [\"\"]\n"
     );
     fs::write(&file, lines).unwrap();
     setup.set("CEPHLET_BACKENDS", "rbd").set("CEPHLET_CLUSTERS", file.display()).start()

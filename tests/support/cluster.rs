@@ -1,6 +1,5 @@
-//! A real Ceph cluster, by `tests/cluster`: on loopback, one for the calling test or one for all tests of a
-//! binary. In the VM it is the one beside the VM, whatever was asked for. It is gone when the test process
-//! is, however that ends.
+//! A real Ceph cluster, by `tests/cluster`, on loopback: one that all tests share, or one for the calling
+//! test. One that was started here is gone when the test process is, however that ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +11,8 @@ use std::sync::OnceLock;
 use super::Setup;
 use super::machine::{run, text};
 
-/// Where `tests/vm/run` tells the directory of its cluster, and who stops and continues the daemons of it.
+/// Where `tests/run` and `tests/vm/run` name the directory of the shared cluster, and `tests/vm/run` who
+/// stops and continues the daemons of it.
 const DIRECTORY: &str = "CLUSTER_DIR";
 const CONTROL: &str = "CLUSTER_CONTROL";
 
@@ -23,22 +23,34 @@ pub struct Cluster {
     own: bool,
 }
 
-/// The cluster that all tests of this binary share.
+/// The cluster that all tests share: that of the whole run if there is one, or one of this process.
 pub fn cluster() -> &'static Cluster {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
-    SHARED.get_or_init(Cluster::start)
+    SHARED.get_or_init(|| match std::env::var_os(DIRECTORY) {
+        Some(dir) => Cluster { dir: dir.into(), own: false },
+        None => Cluster::start(),
+    })
 }
 
 impl Cluster {
     /// A cluster of one's own.
     #[track_caller]
     pub fn start() -> Self {
-        if let Some(dir) = std::env::var_os(DIRECTORY) {
-            return Self { dir: dir.into(), own: false };
-        }
+        Self::start_with(&[])
+    }
+
+    /// One that forgets a client that died when Ceph does by default: after 30 s, not after the 10 s of the
+    /// other clusters.
+    #[track_caller]
+    pub fn start_patient() -> Self {
+        Self::start_with(&["--watch-timeout", "30"])
+    }
+
+    #[track_caller]
+    fn start_with(options: &[&str]) -> Self {
         // What keeps watch over the cluster removes the directory.
         let dir = tempfile::Builder::new().prefix("cl-ceph-").tempdir().expect("a directory").keep();
-        run(script(), &["up", text(&dir)]);
+        run(script(), &[&["up", text(&dir)], options].concat());
         Self { dir, own: true }
     }
 

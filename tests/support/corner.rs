@@ -27,7 +27,8 @@ pub struct Corner {
 impl Corner {
     pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
-        let namespace = format!("t{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        // Other processes have theirs in the same cluster.
+        let namespace = format!("t{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let cluster = cluster();
         cluster.rbd(&["namespace", "create", &format!("rbd/{namespace}")]);
         Self { cluster, namespace }

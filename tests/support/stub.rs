@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -61,13 +60,18 @@ impl Hanging {
     pub fn release(&self) {
         (&self.go).write_all(b"go\n").expect("tell the tool to go on");
     }
+
+    /// Lets the tool fail, without having touched anything.
+    pub fn fail(&self) {
+        (&self.go).write_all(b"fail\n").expect("tell the tool to fail");
+    }
 }
 
 impl Drop for Hanging {
     fn drop(&mut self) {
         // A tool that outlived its daemon must end without touching a device, which may be another test's by
         // now.
-        (&self.go).write_all(b"stop\n").expect("tell the tool to end");
+        self.fail();
     }
 }
 
@@ -77,8 +81,8 @@ pub fn fifo(path: &Path) -> fs::File {
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("open the FIFO").into()
 }
 
-/// Writes a script that can be run.
+/// Writes a script that can be run. Not in this process: a child that another test starts at that moment
+/// would have the file open for writing too, and what is open for writing cannot be executed.
 pub fn install(path: &Path, script: &str) {
-    fs::write(path, script).expect("write the stub");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+    run("sh", &["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "install", text(path), script]);
 }

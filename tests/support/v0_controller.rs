@@ -343,7 +343,7 @@ macro_rules! controller_tests {
         $(#[test]
         fn $test() {
             let subject = $subject();
-            support::v0_controller::$test(&subject);
+            $crate::support::v0_controller::$test(&subject);
             subject.daemon.assert_well();
         })*
     };

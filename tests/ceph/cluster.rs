@@ -1,0 +1,80 @@
+//! The cluster that the tests of RBD stand on is itself what they take it for.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::machine::text;
+use crate::support::{Cluster, PATIENCE, cluster};
+
+#[test]
+fn a_cluster_has_pools_and_a_manager_that_takes_tasks() {
+    let cluster = cluster();
+    assert_eq!(cluster.rbd(&["namespace", "ls", "rbd", "--format", "json"]), r#"[{"name":"team"}]"#);
+    for pool in ["rbd/team", "second"] {
+        cluster.rbd(&["create", "--size", "8M", "--data-pool", "data", &format!("{pool}/made")]);
+        assert_eq!(cluster.rbd(&["ls", pool]), "made");
+    }
+    assert!(cluster.ceph(&["rbd", "task", "add", "remove", "rbd/team/made"]).contains("Removing image"));
+    assert_eq!(cluster.ceph(&["health"]), "HEALTH_OK");
+    assert!(!cluster.attempt("rbd", &["info", "second/none"]).status.success());
+    assert!(cluster.rados(&["--pool", "second", "ls"]).contains("rbd_id.made"));
+}
+
+#[test]
+fn users_may_do_what_they_need_and_no_more() {
+    let cluster = cluster();
+    let allowed = |user: &str, arguments: &[&str]| {
+        let mut rbd = Command::new("rbd");
+        rbd.arg("--conf").arg(cluster.conf()).args(["--id", user, "--keyring", text(&cluster.keyring(user))]);
+        rbd.args(arguments).output().expect("rbd").status.success()
+    };
+    assert!(allowed("cephlet", &["create", "--size", "8M", "rbd/theirs"]));
+    assert!(allowed("cephlet-node", &["lock", "add", "rbd/theirs", "me"]));
+    assert!(allowed("reader", &["ls", "rbd"]));
+    assert!(!allowed("reader", &["lock", "add", "rbd/theirs", "other"]));
+    assert!(cluster.ceph(&["auth", "get-key", "client.cephlet"]) == cluster.key("cephlet"));
+}
+
+#[test]
+fn two_clusters_stand_side_by_side() {
+    let (one, other) = (Cluster::start(), cluster());
+    assert_ne!(one.fsid(), other.fsid());
+    assert_ne!(one.mon_host(), other.mon_host());
+    assert_eq!(one.ceph(&["fsid"]), one.fsid());
+    let both = format!("[v2:{}/0,v1:{}/0]", one.mon_host_v2(), one.mon_host());
+    assert_eq!(one.mon_vector(), both);
+    one.rbd(&["create", "--size", "8M", "rbd/only-here"]);
+    assert!(!other.rbd(&["ls", "rbd"]).contains("only-here"));
+    let dir = one.dir().to_path_buf();
+    drop(one);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn a_paused_daemon_keeps_everyone_waiting() {
+    let one = Cluster::start();
+    let paused = one.pause("osd");
+    let mut listing = one.command("rbd").args(["ls", "rbd"]).spawn().expect("rbd");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(listing.try_wait().expect("ask for its end").is_none(), "the OSD answered");
+    drop(paused);
+    assert!(listing.wait().expect("its end").success());
+}
+
+#[test]
+fn a_cluster_ends_with_its_owner() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let dir = parent.path().join("ceph");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster");
+    let owner = Command::new("bash")
+        .args(["-c", r#""$0" up "$1"; cat "$1"/run/*.pid >&2; kill -9 $$"#, script, text(&dir)])
+        .output();
+    let daemons = String::from_utf8(owner.expect("bash").stderr).expect("process IDs");
+    assert_eq!(daemons.lines().count(), 4, "{daemons}");
+    let deadline = Instant::now() + PATIENCE;
+    while dir.exists() || daemons.lines().any(|pid| Path::new("/proc").join(pid).join("exe").exists()) {
+        assert!(Instant::now() < deadline, "still there: {daemons}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,185 @@
+//! Several Ceph clusters at once, one that hangs, one without credentials of its own.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cephlet::proto::csi_v1 as wire;
+use rustix::process::Signal;
+
+use crate::support::corner::entry;
+use crate::support::raw::call_within;
+use crate::support::requests::*;
+use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
+
+/// A daemon with this file of clusters.
+fn start(file: &str) -> Daemon {
+    let scratch = Arc::new(Scratch::new());
+    let path = scratch.path("clusters.toml");
+    fs::write(&path, file).expect("write the file");
+    Setup::within(scratch).set("CEPHLET_CLUSTERS", path.display()).set("CEPHLET_TOOL_TIMEOUT", "5s").start()
+}
+
+fn volume_in(name: &str, cluster: &str) -> wire::CreateVolumeRequest {
+    let parameters = map(&[("backend", "rbd"), ("cluster", cluster), ("pool", "second")]);
+    wire::CreateVolumeRequest { parameters, ..volume_as(name, 8 * MIB, block()) }
+}
+
+fn listed(client: &Client) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    for entry in client.list_volumes(&page(0, "")).expect("list").entries {
+        ids.push(entry.volume.volume_id.clone());
+    }
+    ids
+}
+
+/// A probe is answered within 100 ms, whatever the cluster does. A machine that has too much to do delays
+/// some of them.
+#[track_caller]
+fn assert_quick(client: &Client) {
+    let mut took: Vec<Duration> = (0..5)
+        .map(|_| {
+            let began = Instant::now();
+            assert!(client.is_ready());
+            began.elapsed()
+        })
+        .collect();
+    took.sort();
+    assert!(took[2] < Duration::from_millis(100), "probes took {took:?}");
+}
+
+/// While the monitor of cluster "other" stands still.
+fn one_hangs(client: &Client, monitors: &str) {
+    std::thread::scope(|scope| {
+        // More calls than workers; all about volumes of the cluster that hangs.
+        let requests = (0..12).map(|number| volume_in(&format!("stuck-{number}"), "other"));
+        let stuck: Vec<_> =
+            requests.map(|request| scope.spawn(move || client.create(&request).map(drop))).collect();
+        let listing = scope.spawn(|| client.list_volumes(&page(0, "")).map(drop));
+        for number in 0..10 {
+            assert_quick(client);
+            let made =
+                client.create(&volume_in(&format!("well-{number}"), "one")).expect("the other cluster works");
+            client.delete_volume(&delete(&made.volume_id)).expect("delete");
+        }
+        assert!(stuck.iter().any(|it| !it.is_finished()), "nobody waited for the cluster that hangs");
+        for answer in stuck {
+            let said = answer.join().expect("a client").expect_err("the cluster hangs");
+            assert!(matches!(said.code, Code::DEADLINE_EXCEEDED | Code::UNAVAILABLE), "{said:?}");
+            assert!(said.message.contains("\"other\"") && said.message.contains(monitors), "{said:?}");
+        }
+        let said = listing.join().expect("a client").expect_err("the cluster hangs");
+        assert!(said.message.contains("\"other\""), "{said:?}");
+    });
+}
+
+#[test]
+fn two_clusters_and_one_that_hangs() {
+    let other = Cluster::start();
+    let daemon = start(&[entry("one", cluster(), "cephlet"), entry("other", &other, "cephlet")].concat());
+    let client = daemon.client();
+    let [one, two] =
+        ["one", "other"].map(|name| client.create(&volume_in("twin", name)).expect("create").volume_id);
+    assert!(one.starts_with("rbd:one:second::") && two.starts_with("rbd:other:second::"), "{one} {two}");
+    assert_eq!(crate::support::object_of(&one), crate::support::object_of(&two));
+    assert!(other.rbd(&["ls", "second"]).contains(crate::support::object_of(&two)));
+    let all = listed(&client);
+    assert!(all.contains(&one) && all.contains(&two), "{all:?}");
+    let missing = wire::CreateVolumeRequest { parameters: map(&[("backend", "rbd")]), ..volume_in("x", "") };
+    refused(client.create(&missing), Code::INVALID_ARGUMENT, &["\"cluster\"", "one, other"]);
+    let abroad = from_volume(volume_in("abroad", "other"), &one);
+    refused(client.create(&abroad), Code::INVALID_ARGUMENT, &["a copy stays in its source's cluster"]);
+
+    let paused = other.pause("mon");
+    one_hangs(&client, &other.mon_host());
+    drop(paused);
+    client.create(&volume_in("stuck-0", "other")).expect("the cluster goes on");
+    assert_eq!(client.create(&volume_in("twin", "other")).expect("as before").volume_id, two);
+    daemon.assert_well();
+}
+
+#[test]
+fn a_call_ends_with_its_own_deadline() {
+    use protobuf::Message;
+    let own = Cluster::start();
+    let daemon = start(&entry("slow", &own, "cephlet"));
+    let _paused = own.pause("osd");
+    let bytes = volume_in("late", "slow").write_to_bytes().expect("encodes");
+    let answer = call_within(
+        &daemon.client().channel,
+        "/csi.v1.Controller/CreateVolume",
+        bytes,
+        Duration::from_secs(2),
+    );
+    refused(answer, Code::DEADLINE_EXCEEDED, &[]);
+    assert_quick(&daemon.client());
+}
+
+#[test]
+fn a_broken_file_keeps_the_old_clusters() {
+    let daemon = start(&entry("main", cluster(), "cephlet"));
+    let client = daemon.client();
+    let made = client.create(&volume_in("kept", "main")).expect("create");
+    fs::write(daemon.path("clusters.toml"), "[cluster.main\n").expect("write the file");
+    daemon.signal(Signal::HUP);
+    daemon.log.await_lines("the clusters stay as they were", 1);
+    assert_eq!(client.create(&volume_in("kept", "main")).expect("as before"), made);
+    assert!(client.is_ready());
+    let both = [entry("main", cluster(), "cephlet"), entry("again", cluster(), "cephlet")].concat();
+    fs::write(daemon.path("clusters.toml"), both).expect("write the file");
+    daemon.signal(Signal::HUP);
+    daemon.log.await_lines("cluster \"again\"", 1);
+    client.create(&volume_in("new", "again")).expect("the new cluster works");
+}
+
+#[test]
+fn an_entry_that_is_wrong_disables_that_cluster_only() {
+    let wrong =
+        "[cluster.wrong]\nmonitors = \"127.0.0.1:1\"\nuser = \"cephlet\"\nkey_file = \"/nonexistent/key\"\n";
+    let daemon = start(&[&entry("main", cluster(), "cephlet"), wrong].concat());
+    let client = daemon.client();
+    client.create(&volume_in("well", "main")).expect("create");
+    refused(
+        client.create(&volume_in("x", "wrong")),
+        Code::FAILED_PRECONDITION,
+        &["\"wrong\"", "/nonexistent/key"],
+    );
+    assert!(client.is_ready());
+}
+
+#[test]
+fn a_cluster_without_credentials_serves_those_who_bring_some() {
+    let cluster = cluster();
+    let daemon = start(&format!("[cluster.main]\nmonitors = {:?}\n", cluster.mon_vector()));
+    let client = daemon.client();
+    let parts = ["\"main\"", "userID", "userKey", "key_file"];
+    refused(client.create(&volume_in("tenant", "main")), Code::UNAUTHENTICATED, &parts);
+    let secrets = map(&[("userID", "cephlet"), ("userKey", &cluster.key("cephlet"))]);
+    let request = wire::CreateVolumeRequest { secrets: secrets.clone(), ..volume_in("tenant", "main") };
+    let id = client.create(&request).expect("create").volume_id;
+    refused(client.delete_volume(&delete(&id)), Code::UNAUTHENTICATED, &parts);
+    let expand = wire::ControllerExpandVolumeRequest { secrets: secrets.clone(), ..expand(&id, 16 * MIB) };
+    assert_eq!(client.controller_expand_volume(&expand).expect("expand").capacity_bytes, 16 * MIB);
+    let publish =
+        wire::ControllerPublishVolumeRequest { secrets: secrets.clone(), ..publish_to(&id, "node-1") };
+    client.controller_publish_volume(&publish).expect("publish");
+    let back =
+        wire::ControllerUnpublishVolumeRequest { secrets: secrets.clone(), ..unpublish_from(&id, "node-1") };
+    client.controller_unpublish_volume(&back).expect("unpublish");
+    let take = wire::CreateSnapshotRequest { secrets: secrets.clone(), ..snapshot("tenants", &id) };
+    let taken = client.create_snapshot(&take).expect("snapshot").snapshot.snapshot_id.clone();
+    let copy = wire::CreateVolumeRequest {
+        secrets: secrets.clone(),
+        ..from_snapshot(volume_in("copy", "main"), &taken)
+    };
+    let copy = wire::CreateVolumeRequest { capacity_range: range(16 * MIB, 0), ..copy };
+    let copy = client.create(&copy).expect("copy").volume_id;
+    let drop_snapshot = wire::DeleteSnapshotRequest { secrets: secrets.clone(), ..delete_snapshot(&taken) };
+    client.delete_snapshot(&drop_snapshot).expect("delete the snapshot");
+    for id in [&id, &copy] {
+        let request = wire::DeleteVolumeRequest { secrets: secrets.clone(), ..delete(id) };
+        client.delete_volume(&request).expect("delete");
+    }
+    assert!(listed(&client).is_empty(), "without credentials there is no list");
+    assert!(client.is_ready());
+}

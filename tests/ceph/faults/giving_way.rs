@@ -1,0 +1,51 @@
+//! A flattening that goes on for long gives way to those who want the image, and does not outlive the daemon.
+
+use super::chain::Chain;
+use crate::support::requests::*;
+use crate::support::stub::{BEHIND, fifo, install};
+use crate::support::{Corner, Daemon, await_that};
+
+/// A daemon whose flattenings have the image open, and go on for ever.
+fn start(corner: &Corner) -> Daemon {
+    let setup = corner.setup().in_own_session();
+    let (directory, endless) = (setup.scratch.dir("scripts"), setup.scratch.path("endless"));
+    drop(fifo(&endless));
+    let script = format!(
+        "#!/bin/bash\n\
+         PATH={BEHIND}\n\
+         case \" $* \" in *' flatten '*)\n\
+         words=()\n\
+         for word; do case $word in flatten) words+=(watch) ;; --no-progress) ;; *) words+=(\"$word\") ;; esac; done\n\
+         exec rbd \"${{words[@]}}\" 0<>{} ;;\n\
+         esac\n\
+         exec rbd \"$@\"\n",
+        endless.display()
+    );
+    install(&directory.join("rbd"), &script);
+    setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", directory.display())).start()
+}
+
+fn await_flattening(corner: &Corner, id: &str) {
+    await_that("it is flattened", || match corner.status(id)["watchers"].as_array() {
+        Some(watchers) if !watchers.is_empty() => Ok(()),
+        watchers => Err(format!("{watchers:?}")),
+    });
+}
+
+#[test]
+fn a_flattening_gives_way_to_a_single_writer_and_dies_with_the_daemon() {
+    let corner = Corner::new();
+    let mut daemon = start(&corner);
+    let client = daemon.client();
+    let chain = Chain::grow(&corner, &client);
+    let published = chain.copy(&client, "published");
+    await_flattening(&corner, &published);
+    client
+        .controller_publish_volume(&publish_to(&published, "node-1"))
+        .expect("its client is dead, and waited for");
+
+    let flattened = chain.copy(&client, "flattened");
+    await_flattening(&corner, &flattened);
+    daemon.kill9();
+    daemon.await_leftovers();
+}

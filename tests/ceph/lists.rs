@@ -1,0 +1,216 @@
+//! Volumes of Ceph clusters page by page, one by one with their condition, and the room for more of them.
+
+use std::collections::BTreeSet;
+
+use cephlet::proto::csi_v1 as wire;
+use cephlet::proto::csi_v1::controller_service_capability::rpc::Type;
+
+use crate::support::requests::*;
+use crate::support::{Client, Code, Corner, Daemon, MIB, Setup, await_that, cluster, refused};
+
+fn create(corner: &Corner, client: &Client, names: std::ops::Range<usize>) -> BTreeSet<String> {
+    names
+        .map(|name| client.create(&corner.volume(&format!("v{name}"), 8)).expect("create").volume_id)
+        .collect()
+}
+
+fn ids(reply: &wire::ListVolumesResponse) -> Vec<String> {
+    reply.entries.iter().map(|entry| entry.volume.volume_id.clone()).collect()
+}
+
+/// All that follows the token, in pages of at most three.
+fn rest(daemon: &Daemon, token: &str) -> Vec<String> {
+    let (mut token, mut all) = (token.to_string(), Vec::new());
+    loop {
+        let reply = daemon.client().list_volumes(&page(3, &token)).expect("a page");
+        assert!(reply.entries.len() <= 3);
+        all.extend(ids(&reply));
+        token = reply.next_token;
+        if token.is_empty() {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn every_volume_is_told_once_also_after_a_restart() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    assert!(rest(&daemon, "").is_empty());
+    let made = create(&corner, &daemon.client(), 0..7);
+    corner.cluster.rbd(&["create", "--size", "8M", &corner.spec("by-hand")]);
+    for _ in 0..2 {
+        let told = rest(&daemon, "");
+        assert_eq!((told.len(), told.into_iter().collect::<BTreeSet<_>>()), (7, made.clone()));
+        let first = daemon.client().list_volumes(&page(3, "")).expect("first page");
+        daemon.restart();
+        let told = [ids(&first), rest(&daemon, &first.next_token)].concat();
+        assert_eq!((told.len(), told.into_iter().collect::<BTreeSet<_>>()), (7, made.clone()));
+    }
+}
+
+#[test]
+fn a_list_says_what_the_creation_said() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let client = daemon.client();
+    let source = client
+        .create(&corner.volume_with("source", 8, &[("csi.storage.k8s.io/fstype", "xfs")]))
+        .expect("create");
+    let taken = client
+        .create_snapshot(&snapshot("list-of", &source.volume_id))
+        .expect("snapshot")
+        .snapshot
+        .snapshot_id
+        .clone();
+    let copy = client.create(&from_snapshot(corner.volume("copy", 8), &taken)).expect("copy");
+    for _ in 0..2 {
+        let listed = daemon.client().list_volumes(&page(0, "")).expect("list").entries;
+        assert_eq!(listed.len(), 2);
+        for made in [&source, &copy] {
+            let entry =
+                listed.iter().find(|entry| entry.volume.volume_id == made.volume_id).expect("it is listed");
+            assert_eq!(entry.volume.as_ref(), Some(made));
+            let condition = &entry.status.volume_condition;
+            assert!(
+                !condition.abnormal && condition.message.contains("ControllerGetVolume"),
+                "{condition:?}"
+            );
+            let got = daemon.client().controller_get_volume(&get(&made.volume_id)).expect("get");
+            assert_eq!(got.volume.as_ref(), Some(made));
+        }
+        daemon.restart();
+    }
+}
+
+#[test]
+fn pages_survive_what_comes_and_goes_between_them() {
+    let corner = Corner::new();
+    let daemon = corner.start();
+    let client = daemon.client();
+    let made = create(&corner, &client, 0..9);
+    let first = client.list_volumes(&page(3, "")).expect("first page");
+    let told = ids(&first);
+    // The last one told (the token's own), and one still to come, go away; others come.
+    let coming = made.iter().find(|id| !told.contains(id)).expect("six are to come").clone();
+    for gone in [told.last().expect("three were told"), &coming] {
+        client.delete_volume(&delete(gone)).expect("delete");
+    }
+    let new = create(&corner, &client, 9..14);
+    let later = rest(&daemon, &first.next_token);
+    assert!(told.iter().all(|id| !later.contains(id)), "told twice");
+    let stayed: Vec<&String> = made.iter().filter(|id| !told.contains(id) && **id != coming).collect();
+    assert!(
+        stayed.iter().all(|id| later.iter().filter(|it| it == id).count() == 1),
+        "left out or told twice"
+    );
+    assert!(later.iter().all(|id| new.contains(id) || stayed.contains(&id)), "told though it is gone");
+    for token in ["x", "local/", "0"] {
+        refused(client.list_volumes(&page(2, token)), Code::ABORTED, &["starting_token"]);
+    }
+}
+
+#[test]
+fn nodes_are_not_promised_in_lists_that_do_not_tell_them() {
+    let daemon = Corner::new().start();
+    let offered =
+        daemon.client().controller_get_capabilities(&Default::default()).expect("capabilities").capabilities;
+    let rpcs: Vec<i32> = offered.iter().map(|it| it.rpc().type_.value()).collect();
+    let [condition, nodes] =
+        [Type::VOLUME_CONDITION, Type::LIST_VOLUMES_PUBLISHED_NODES].map(|rpc| rpc as i32);
+    assert!(rpcs.contains(&condition) && !rpcs.contains(&nodes), "{rpcs:?}");
+}
+
+/// The condition of a volume, if it is a bad one.
+fn trouble(client: &Client, id: &str) -> Option<String> {
+    let reply = client.controller_get_volume(&get(id)).expect("get");
+    let condition = &reply.status.volume_condition;
+    condition.abnormal.then(|| condition.message.clone())
+}
+
+#[test]
+fn a_volume_that_is_gone_is_not_found_and_a_well_one_is_well() {
+    let corner = Corner::new();
+    let daemon = corner.start();
+    let client = daemon.client();
+    let id = client.create(&corner.volume("one", 8)).expect("create").volume_id;
+    assert_eq!(trouble(&client, &id), None);
+    client.controller_publish_volume(&publish_to(&id, "node-7")).expect("publish");
+    let reply = client.controller_get_volume(&get(&id)).expect("get");
+    assert_eq!(reply.status.published_node_ids, ["node-7"]);
+    corner.cluster.rbd(&["rm", "--no-progress", &corner.spec(&id)]);
+    refused(client.controller_get_volume(&get(&id)), Code::NOT_FOUND, &[&id]);
+}
+
+/// A pool of its own with a quota of this many bytes, and a volume in it.
+fn with_quota(daemon: &Daemon, pool: &str, bytes: &str) -> String {
+    let cluster = cluster();
+    cluster.ceph(&["osd", "pool", "create", pool]);
+    cluster.rbd(&["pool", "init", pool]);
+    cluster.ceph(&["osd", "pool", "set-quota", pool, "max_bytes", bytes]);
+    let request = wire::CreateVolumeRequest {
+        parameters: map(&[("pool", pool)]),
+        ..volume_as(pool, 64 * MIB, block())
+    };
+    daemon.client().create(&request).expect("create").volume_id
+}
+
+fn room(client: &Client, pool: &str) -> i64 {
+    let request = wire::GetCapacityRequest { parameters: map(&[("pool", pool)]), ..Default::default() };
+    client.get_capacity(&request).expect("capacity").available_capacity
+}
+
+#[test]
+fn a_quota_counts_and_a_full_pool_shows() {
+    // The user for controllers may use three pools only; one made by a test is for the admin.
+    let cluster = cluster();
+    let daemon = Setup::new().on(cluster, "admin").start();
+    let client = daemon.client();
+    let id = with_quota(&daemon, "small", "16777216");
+    let before = room(&client, "small");
+    assert!((15 * MIB..=16 * MIB).contains(&before), "{before}");
+    assert!(room(&client, "rbd") > 1 << 30);
+    let object = id.split(':').nth(4).expect("the object");
+    cluster.rbd(&[
+        "bench",
+        "--io-type",
+        "write",
+        "--io-size",
+        "1M",
+        "--io-total",
+        "20M",
+        &format!("small/{object}"),
+    ]);
+    let said = await_that("the full pool shows", || {
+        trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into())
+    });
+    assert!(said.contains("\"small\"") && said.contains("quota"), "{said}");
+    assert_eq!(room(&client, "small"), 0);
+    let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
+    refused(client.get_capacity(&absent), Code::FAILED_PRECONDITION, &["absent", "ceph osd pool create"]);
+    full_pool_refuses(&client, &id);
+    cluster.ceph(&["osd", "pool", "set-quota", "small", "max_bytes", "0"]);
+    await_that("there is room again", || match room(&client, "small") {
+        0 => Err("none".to_string()),
+        _ => Ok(()),
+    });
+    client.delete_volume(&delete(&id)).expect("delete");
+}
+
+/// Changes in a full pool wait; they are ended and told as what they are, each within the client's patience.
+fn full_pool_refuses(client: &Client, id: &str) {
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            let request = wire::CreateVolumeRequest {
+                parameters: map(&[("pool", "small")]),
+                ..volume_as("more", 8 * MIB, block())
+            };
+            client.create(&request).map(drop)
+        });
+        let deleted = scope.spawn(|| client.delete_volume(&delete(id)).map(drop));
+        for answer in [made, deleted] {
+            let answer = answer.join().expect("a client");
+            refused(answer, Code::RESOURCE_EXHAUSTED, &["\"small\"", "quota"]);
+        }
+    });
+}

@@ -1,0 +1,24 @@
+//! The daemon on a real Ceph cluster: the one in CLUSTER_DIR, or one that is started for these tests.
+//!
+//!     packaging/cargo test --test ceph -- --skip node:: --skip bare::
+//!
+//! `node` and `bare` map images with the kernel's driver and run in the VM of `tests/vm/run`; elsewhere each of their tests fails.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bare;
+mod cluster;
+mod clusters;
+mod controllers;
+mod copies;
+mod faults;
+mod lists;
+mod node;
+mod processes;
+mod publish;
+mod readme;
+mod refusals;
+mod secrecy;
+mod v0;
+mod volumes;

@@ -1,0 +1,15 @@
+//! RBD volumes on a node, with the kernel's own driver: mapped, mounted, grown, copied, given back, whatever
+//! dies in between.
+
+pub mod scene;
+pub mod toolbox;
+
+mod copies;
+mod hangs;
+mod life;
+mod mounters;
+mod refusals;
+mod restarts;
+mod secrecy;
+mod sharing;
+mod unstaged;

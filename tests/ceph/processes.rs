@@ -1,0 +1,139 @@
+//! How many programs each call starts: a process costs 26 ms and 35 MB.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::requests::*;
+use crate::support::stub::{BEHIND, install};
+use crate::support::{Client, Corner, Daemon, MIB};
+
+/// A daemon whose tools are counted.
+struct Counted {
+    daemon: Daemon,
+    client: Client,
+    log: PathBuf,
+}
+
+impl Counted {
+    fn start(corner: &Corner) -> Self {
+        let setup = corner.setup();
+        let (directory, log) = (setup.scratch.dir("tools"), setup.scratch.path("tools.log"));
+        for tool in ["rbd", "rados", "ceph"] {
+            let script = format!(
+                "#!/bin/sh\necho {tool} \"$@\" >> {}\nPATH={BEHIND} exec {tool} \"$@\"\n",
+                log.display()
+            );
+            install(&directory.join(tool), &script);
+        }
+        fs::write(&log, "").expect("an empty log");
+        let daemon = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", directory.display())).start();
+        // The sweep at the start is nobody's call.
+        crate::support::await_that("the sweep is over", || {
+            let text = fs::read_to_string(&log).expect("the log");
+            if text.contains("trash") { Ok(()) } else { Err(text) }
+        });
+        let client = daemon.client();
+        Self { daemon, client, log }
+    }
+
+    /// Runs a call; it may start no fewer and no more programs.
+    #[track_caller]
+    fn costs<T>(
+        &self,
+        range: std::ops::RangeInclusive<usize>,
+        what: &str,
+        call: impl FnOnce(&Client) -> T,
+    ) -> T {
+        fs::write(&self.log, "").expect("an empty log");
+        let answer = call(&self.client);
+        let text = fs::read_to_string(&self.log).expect("the log");
+        let count = text.lines().count();
+        assert!(range.contains(&count), "{what} takes {count}, not {range:?}:\n{text}");
+        answer
+    }
+}
+
+#[test]
+fn volumes_are_cheap() {
+    let corner = Corner::new();
+    let counted = Counted::start(&corner);
+    let request = corner.volume("one", 8);
+    let made = counted.costs(2..=3, "create", |client| client.create(&request)).expect("create");
+    let id = &made.volume_id;
+    counted.costs(1..=2, "the same creation", |client| client.create(&request)).expect("again");
+    counted
+        .costs(1..=2, "expand", |client| client.controller_expand_volume(&expand(id, 16 * MIB)))
+        .expect("expand");
+    counted
+        .costs(1..=2, "expand again", |client| client.controller_expand_volume(&expand(id, 16 * MIB)))
+        .expect("again");
+    // The first list learns of pools and namespaces.
+    counted.client.list_volumes(&page(0, "")).expect("list");
+    let listed = counted.costs(1..=1, "list", |client| client.list_volumes(&page(0, "")));
+    assert_eq!(listed.expect("list").entries.len(), 1);
+    counted.costs(1..=3, "delete", |client| client.delete_volume(&delete(id))).expect("delete");
+    counted.costs(0..=3, "delete again", |client| client.delete_volume(&delete(id))).expect("again");
+    let large = counted
+        .costs(2..=3, "create", |client| client.create(&corner.volume("large", 8 << 10)))
+        .expect("create");
+    counted
+        .costs(1..=5, "delete a large one", |client| client.delete_volume(&delete(&large.volume_id)))
+        .expect("delete");
+}
+
+#[test]
+fn the_daemon_that_did_not_make_a_volume_asks_once_more() {
+    let corner = Corner::new();
+    let maker = corner.start();
+    let request = corner.volume("one", 8);
+    let made = maker.client().create(&request).expect("create");
+    let counted = Counted::start(&corner);
+    // It fails to make it, looks at what is there, and reads its record.
+    counted.costs(1..=3, "the same creation elsewhere", |client| client.create(&request)).expect("again");
+    counted.costs(1..=2, "once more", |client| client.create(&request)).expect("again");
+    counted.costs(1..=3, "delete", |client| client.delete_volume(&delete(&made.volume_id))).expect("delete");
+    drop(maker);
+    assert!(counted.daemon.client().is_ready());
+}
+
+#[test]
+fn snapshots_and_publications_are_cheap() {
+    let corner = Corner::new();
+    let counted = Counted::start(&corner);
+    let id = counted.client.create(&corner.volume("one", 8)).expect("create").volume_id;
+    let taken = counted
+        .costs(2..=4, "snapshot", |client| client.create_snapshot(&snapshot("cheap", &id)))
+        .expect("snapshot");
+    counted
+        .costs(1..=2, "the same snapshot", |client| client.create_snapshot(&snapshot("cheap", &id)))
+        .expect("again");
+    let taken = taken.snapshot.snapshot_id.clone();
+    let copy = from_snapshot(corner.volume("copy", 8), &taken);
+    counted.costs(2..=7, "copy", |client| client.create(&copy)).expect("copy");
+    counted.costs(1..=2, "the same copy", |client| client.create(&copy)).expect("again");
+    counted
+        .costs(1..=6, "publish", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))
+        .expect("publish");
+    counted
+        .costs(1..=3, "the same", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))
+        .expect("again");
+    // What kept others away while it was published goes too.
+    counted
+        .costs(1..=4, "unpublish", |client| {
+            client.controller_unpublish_volume(&unpublish_from(&id, "node-1"))
+        })
+        .expect("back");
+    counted
+        .costs(1..=7, "delete snapshot", |client| client.delete_snapshot(&delete_snapshot(&taken)))
+        .expect("delete");
+}
+
+#[test]
+fn a_probe_starts_nothing() {
+    let corner = Corner::new();
+    let counted = Counted::start(&corner);
+    counted.costs(0..=0, "probe", |client| assert!(client.is_ready()));
+    counted
+        .costs(0..=0, "an ID of nobody's", |client| client.delete_volume(&delete("x")))
+        .expect("it never was");
+}

@@ -1,0 +1,200 @@
+//! What the operator got wrong, said so that he can put it right.
+
+use std::fs;
+use std::sync::Arc;
+
+use cephlet::proto::csi_v1 as wire;
+
+use crate::support::client::Answer;
+use crate::support::requests::*;
+use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
+
+/// A key of the right form, of nobody.
+const WRONG_KEY: &str = "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==";
+
+/// A daemon that is `user` with this key.
+fn with_key(user: &str, key: &str) -> Daemon {
+    let scratch = Arc::new(Scratch::new());
+    let keyring = scratch.path("keyring");
+    fs::write(&keyring, format!("[client.{user}]\n\tkey = {key}\n")).expect("write the keyring");
+    Setup::within(scratch).on(cluster(), user).set("CEPHLET_CEPH_KEYRING", keyring.display()).start()
+}
+
+fn volume_at(name: &str, parameters: &[(&str, &str)]) -> wire::CreateVolumeRequest {
+    wire::CreateVolumeRequest { parameters: map(parameters), ..volume_as(name, 8 * MIB, block()) }
+}
+
+/// Every call that asks the cluster about this volume and has an answer with an error for one who may not
+/// ask.
+fn every_call(client: &Client, id: &str) -> Vec<(&'static str, Answer<()>)> {
+    vec![
+        ("create", client.create(&volume_at("refused", &[])).map(drop)),
+        ("get", client.controller_get_volume(&get(id)).map(drop)),
+        ("expand", client.controller_expand_volume(&expand(id, 64 * MIB)).map(drop)),
+        ("publish", client.controller_publish_volume(&publish_to(id, "node-1")).map(drop)),
+        ("snapshot", client.create_snapshot(&snapshot("refused", id)).map(drop)),
+        ("clone", client.create(&from_volume(volume_at("refused-clone", &[]), id)).map(drop)),
+        ("delete", client.delete_volume(&delete(id)).map(drop)),
+        ("list", client.list_volumes(&page(0, "")).map(drop)),
+        ("capacity", client.get_capacity(&wire::GetCapacityRequest::default()).map(drop)),
+    ]
+}
+
+/// An image that calls can be about.
+fn image(name: &str) -> String {
+    cluster().rbd(&["create", "--size", "32M", &format!("rbd/{name}")]);
+    format!("rbd:ceph:rbd::{name}")
+}
+
+#[test]
+fn a_wrong_key_is_refused() {
+    let id = image("wrong-key");
+    let daemon = with_key("cephlet", WRONG_KEY);
+    for (what, answer) in every_call(&daemon.client(), &id) {
+        let parts = ["client.cephlet", "\"ceph\"", "ceph auth get client.cephlet", &daemon.text("keyring")];
+        let failure = answer.expect_err(what);
+        assert_eq!(failure.code, Code::UNAUTHENTICATED, "{what}: {failure:?}");
+        assert!(parts.iter().all(|part| failure.message.contains(part)), "{what}: {failure:?}");
+        assert!(!failure.message.contains(WRONG_KEY), "{what}: {failure:?}");
+    }
+    assert!(daemon.client().is_ready());
+    assert!(!daemon.log.text().contains(WRONG_KEY));
+}
+
+#[test]
+fn an_unknown_user_is_refused() {
+    let id = image("unknown-user");
+    let daemon = with_key("nobody", WRONG_KEY);
+    for (what, answer) in every_call(&daemon.client(), &id) {
+        let failure = answer.expect_err(what);
+        assert_eq!(failure.code, Code::UNAUTHENTICATED, "{what}: {failure:?}");
+        assert!(failure.message.contains("ceph auth get client.nobody"), "{what}: {failure:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_none_disables_the_cluster() {
+    let daemon = with_key("cephlet", "AQDQ8UNl-cut-short");
+    let said = refused(
+        daemon.client().create(&volume_at("x", &[])),
+        Code::FAILED_PRECONDITION,
+        &["\"ceph\"", "base64"],
+    );
+    assert!(said.contains(&daemon.text("keyring")) && !said.contains("cut-short"), "{said}");
+    let probe = daemon.client().probe(&wire::ProbeRequest::default());
+    assert!(!daemon.log.text().contains("cut-short"), "{probe:?}");
+}
+
+#[test]
+fn wrong_secrets_are_refused_and_right_ones_help() {
+    let cluster = cluster();
+    let daemon = with_key("cephlet", WRONG_KEY);
+    let client = daemon.client();
+    let with = |pairs: &[(&str, &str)]| {
+        let request = wire::CreateVolumeRequest { secrets: map(pairs), ..volume_at("secrets", &[]) };
+        client.create(&request)
+    };
+    let said = refused(with(&[("userID", "cephlet")]), Code::INVALID_ARGUMENT, &["userKey"]);
+    assert!(said.contains("\"ceph\""), "{said}");
+    refused(
+        with(&[("userID", "cephlet"), ("userKey", "no key")]),
+        Code::INVALID_ARGUMENT,
+        &["userKey", "base64"],
+    );
+    refused(
+        with(&[("userID", "cephlet"), ("userKey", &cluster.key("admin"))]),
+        Code::UNAUTHENTICATED,
+        &["the secret userKey"],
+    );
+    refused(with(&[("userID", "nobody"), ("userKey", WRONG_KEY)]), Code::UNAUTHENTICATED, &["client.nobody"]);
+    with(&[("userID", "client.cephlet"), ("userKey", &cluster.key("cephlet"))])
+        .expect("secrets win over the cluster's own key");
+}
+
+#[test]
+fn a_user_who_may_only_read_is_told_what_he_lacks() {
+    let id = image("read-only");
+    let daemon = Setup::new().on(cluster(), "reader").start();
+    let client = daemon.client();
+    for (what, answer) in every_call(&client, &id) {
+        match (what, answer) {
+            ("list" | "capacity", answer) => answer.unwrap_or_else(|error| panic!("{what}: {error:?}")),
+            // A volume's record too: `rbd image-meta get` opens the image for writing.
+            (_, answer) => {
+                let parts = ["client.reader", "ceph auth caps", "profile rbd"];
+                let failure = answer.expect_err(what);
+                assert_eq!(failure.code, Code::FAILED_PRECONDITION, "{what}: {failure:?}");
+                assert!(parts.iter().all(|part| failure.message.contains(part)), "{what}: {failure:?}");
+            }
+        }
+    }
+    assert!(cluster().rbd(&["ls", "rbd"]).contains("read-only"));
+}
+
+#[test]
+fn a_pool_that_is_not_there_is_named() {
+    let daemon = Setup::new().on(cluster(), "admin").start();
+    let client = daemon.client();
+    let parts = ["\"absent\"", "ceph osd pool create absent"];
+    refused(client.create(&volume_at("x", &[("pool", "absent")])), Code::INVALID_ARGUMENT, &parts);
+    let id = "rbd:ceph:absent::csi-vol-00:10ab";
+    refused(client.controller_get_volume(&get(id)), Code::FAILED_PRECONDITION, &parts);
+    refused(client.controller_publish_volume(&publish_to(id, "node-1")), Code::FAILED_PRECONDITION, &parts);
+    refused(client.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &parts);
+    refused(client.create_snapshot(&snapshot("s", id)), Code::FAILED_PRECONDITION, &parts);
+    let request = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
+    refused(client.get_capacity(&request), Code::FAILED_PRECONDITION, &parts);
+}
+
+#[test]
+fn a_pool_the_user_may_not_use_is_no_pool_that_is_not_there() {
+    let cluster = cluster();
+    cluster.ceph(&["osd", "pool", "create", "forbidden"]);
+    cluster.rbd(&["pool", "init", "forbidden"]);
+    let daemon = Setup::new().on(cluster, "cephlet").start();
+    let parts = ["client.cephlet", "ceph auth caps"];
+    let request = volume_at("x", &[("pool", "forbidden")]);
+    refused(daemon.client().create(&request), Code::FAILED_PRECONDITION, &parts);
+    let id = "rbd:ceph:forbidden::csi-vol-00:10ab";
+    refused(daemon.client().delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &parts);
+}
+
+#[test]
+fn a_namespace_that_is_not_there_is_named() {
+    let daemon = Setup::new().on(cluster(), "cephlet").start();
+    let client = daemon.client();
+    let parts = ["\"absent\"", "rbd namespace create --pool rbd --namespace absent"];
+    refused(client.create(&volume_at("x", &[("namespace", "absent")])), Code::INVALID_ARGUMENT, &parts);
+    let id = "rbd:ceph:rbd:absent:csi-vol-00:10ab";
+    refused(client.controller_get_volume(&get(id)), Code::FAILED_PRECONDITION, &parts);
+    refused(client.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &parts);
+    refused(client.controller_publish_volume(&publish_to(id, "node-1")), Code::FAILED_PRECONDITION, &parts);
+}
+
+#[test]
+fn a_cluster_that_is_gone_is_told_with_its_monitors() {
+    let own = Cluster::start();
+    let daemon = Setup::new().on(&own, "cephlet").start();
+    let client = daemon.client();
+    let made = client.create(&volume_at("known", &[])).expect("create").volume_id;
+    own.kill("mon");
+    std::thread::scope(|scope| {
+        let known = scope.spawn(|| client.controller_get_volume(&get(&made)));
+        let failure = client.create(&volume_at("x", &[])).expect_err("it is gone");
+        assert!(matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED), "{failure:?}");
+        assert!(
+            failure.message.contains("\"ceph\"") && failure.message.contains(&own.mon_host()),
+            "{failure:?}"
+        );
+        let status = known
+            .join()
+            .expect("a client")
+            .expect("what is known is told")
+            .status
+            .into_option()
+            .expect("a status");
+        let condition = status.volume_condition.into_option().expect("a condition");
+        assert!(condition.abnormal && condition.message.contains("cannot be reached"), "{condition:?}");
+    });
+    daemon.assert_well();
+}

@@ -1,0 +1,230 @@
+//! The command line against a daemon: what an operator and his scripts see.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::exists;
+use crate::support::machine::{is_mounted, mount_at};
+use crate::support::{Daemon, Setup};
+
+/// Runs `cephlet` with these words; what comes on stdin is given to it.
+fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cephlet"));
+    command.env_clear().env("CEPHLET_RUNTIME_DIR", daemon.path("run"));
+    command.args(line.split_whitespace()).arg("--socket").arg(daemon.path("csi.sock"));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start cephlet");
+    child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes()).expect("write to cephlet");
+    child.wait_with_output().expect("wait for cephlet")
+}
+
+/// A command that succeeds; gives what it prints.
+#[track_caller]
+fn done(daemon: &Daemon, line: &str) -> String {
+    let output = command(daemon, line, "");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "cephlet {line}: {}\n{stderr}", output.status);
+    assert_eq!(stderr, "", "cephlet {line} says something on the side");
+    stdout.trim_end().to_string()
+}
+
+/// A command that succeeds; gives its JSON.
+#[track_caller]
+fn json(daemon: &Daemon, line: &str) -> Value {
+    serde_json::from_str(&done(daemon, &format!("{line} --json"))).expect("JSON")
+}
+
+/// A command that fails; gives its exit status and what it says.
+#[track_caller]
+fn refused(daemon: &Daemon, line: &str) -> (i32, String) {
+    let output = command(daemon, line, "");
+    assert!(output.stdout.is_empty(), "cephlet {line} prints {}", String::from_utf8_lossy(&output.stdout));
+    (
+        output.status.code().expect("an exit status"),
+        String::from_utf8_lossy(&output.stderr).trim_end().to_string(),
+    )
+}
+
+#[test]
+fn a_volume_lives_its_life_by_the_command_line() {
+    let daemon = Daemon::start();
+    assert_eq!(done(&daemon, "probe"), "ready");
+    let id = done(&daemon, "volume create web --size 320M --fs xfs");
+    assert_eq!(done(&daemon, "volume create web --size 320M --fs xfs"), id);
+
+    let (first, second) = (daemon.text("first"), daemon.text("second"));
+    done(&daemon, &format!("volume publish {id} {first}"));
+    assert_eq!(
+        mount_at(daemon.path("first").as_path()).expect("a mount").fs_type,
+        "xfs",
+        "as the volume was created"
+    );
+    fs::write(daemon.path("first/page"), "hello").expect("write to the volume");
+    done(&daemon, &format!("volume publish {id} {second} --read-only"));
+    assert_eq!(fs::read_to_string(daemon.path("second/page")).expect("read from the volume"), "hello");
+    assert!(fs::write(daemon.path("second/page"), "no").is_err(), "published for reading only");
+
+    let shown = json(&daemon, &format!("volume show {id}"));
+    assert_eq!((&shown["id"], &shown["size_bytes"]), (&json!(id), &json!(320 << 20)));
+    assert_eq!((&shown["targets"], &shown["published_nodes"]), (&json!([first, second]), &json!(["node-1"])));
+    assert!(shown["usage"]["used_bytes"].as_i64().is_some_and(|used| used > 0), "{shown}");
+
+    let expanded = json(&daemon, &format!("volume expand {id} --size 400M"));
+    assert_eq!(expanded, json!({"id": id, "size_bytes": 400 << 20, "expanded_at": first}));
+    let grown = json(&daemon, &format!("volume show {id}"));
+    assert!(grown["usage"]["total_bytes"].as_i64() > shown["usage"]["total_bytes"].as_i64(), "{grown}");
+
+    done(&daemon, &format!("volume unpublish {id} {first}"));
+    assert!(is_mounted(&daemon.path("second")) && !exists(&daemon.path("first")));
+    done(&daemon, &format!("volume unpublish {id} {second}"));
+    daemon.assert_node_is_clean();
+    assert_eq!(fs::read_dir(daemon.path("run/staging")).expect("the records").count(), 0);
+    done(&daemon, &format!("volume delete {id}"));
+    assert_eq!(done(&daemon, "volume list"), "");
+}
+
+#[test]
+fn a_snapshot_brings_back_what_was() {
+    let daemon = Daemon::start();
+    let id = done(&daemon, "volume create web --size 32M");
+    let target = daemon.text("target");
+    done(&daemon, &format!("volume publish {id} {target}"));
+    fs::write(daemon.path("target/page"), "before").expect("write to the volume");
+    done(&daemon, &format!("volume unpublish {id} {target}"));
+    let snapshot = done(&daemon, &format!("snapshot create {id} nightly"));
+    assert_eq!(done(&daemon, &format!("snapshot create {id} nightly")), snapshot);
+    let listed = json(&daemon, &format!("snapshot list --volume {id}"));
+    assert_eq!(
+        (&listed[0]["id"], &listed[0]["volume_id"], &listed[0]["ready"]),
+        (&json!(snapshot), &json!(id), &json!(true))
+    );
+    assert!(listed[0]["created"].as_str().is_some_and(|time| time.ends_with('Z')), "{listed}");
+    assert_eq!(json(&daemon, &format!("snapshot show {snapshot}")), listed[0]);
+
+    let copy = done(&daemon, &format!("volume create restored --from-snapshot {snapshot}"));
+    done(&daemon, &format!("volume publish {copy} {target}"));
+    assert_eq!(fs::read_to_string(daemon.path("target/page")).expect("read from the copy"), "before");
+    done(&daemon, &format!("volume unpublish {copy} {target}"));
+    done(&daemon, &format!("snapshot delete {snapshot}"));
+    assert_eq!(json(&daemon, "snapshot list"), json!([]));
+}
+
+#[test]
+fn a_block_volume_becomes_a_file_that_is_its_device() {
+    let daemon = Daemon::start();
+    let (id, target) = (done(&daemon, "volume create disk --size 8M --block"), daemon.text("disk"));
+    done(&daemon, &format!("volume publish {id} {target} --block"));
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&target)
+        .and_then(|mut disk| disk.write_all(b"raw"))
+        .expect("write to the device");
+    done(&daemon, &format!("volume unpublish {id} {target}"));
+    daemon.assert_node_is_clean();
+    assert!(!exists(&daemon.path("disk")));
+}
+
+#[test]
+fn a_publish_that_fails_leaves_the_volume_as_it_was() {
+    let daemon = Daemon::start();
+    let id = done(&daemon, "volume create web --size 32M");
+    fs::write(daemon.path("target"), "somebody's file").expect("write a file");
+    let (_, message) = refused(&daemon, &format!("volume publish {id} {}", daemon.text("target")));
+    assert!(!message.contains("could not be taken back"), "{message}");
+    daemon.assert_node_is_clean();
+    assert_eq!(fs::read_to_string(daemon.path("target")).expect("read the file"), "somebody's file");
+    assert_eq!(json(&daemon, &format!("volume show {id}"))["published_nodes"], json!([]));
+    done(&daemon, &format!("volume delete {id}"));
+}
+
+#[test]
+fn what_was_published_is_taken_back_after_the_daemon_was_killed() {
+    let mut daemon = Daemon::start();
+    let (id, target) = (done(&daemon, "volume create web --size 32M"), daemon.text("target"));
+    done(&daemon, &format!("volume publish {id} {target}"));
+    daemon.kill9();
+    let (status, message) = refused(&daemon, &format!("volume unpublish {id} {target}"));
+    assert_eq!(status, 6, "{message}");
+    assert!(message.contains("UNAVAILABLE: no daemon answers at"), "{message}");
+    daemon.restart();
+    done(&daemon, &format!("volume unpublish {id} {target}"));
+    daemon.assert_node_is_clean();
+    done(&daemon, &format!("volume delete {id}"));
+}
+
+#[test]
+fn scripts_tell_failures_by_their_exit_status() {
+    let daemon = Daemon::start();
+    let (id, target) = (done(&daemon, "volume create web --size 32M --limit 32M"), daemon.text("target"));
+    done(&daemon, &format!("volume publish {id} {target}"));
+    for (line, expected, name) in [
+        ("volume create", 2, "NAME is missing"),
+        ("volume create web --parameter colour=blue", 2, "INVALID_ARGUMENT"),
+        ("volume show no-such-volume", 3, "NOT_FOUND"),
+        ("volume create web --size 64M --limit 64M", 4, "ALREADY_EXISTS"),
+        (&format!("volume delete {id}"), 5, "FAILED_PRECONDITION"),
+    ] {
+        let (status, message) = refused(&daemon, line);
+        assert!(
+            status == expected && message.starts_with("cephlet: ") && message.contains(name),
+            "{line}: {status}: {message}"
+        );
+    }
+    done(&daemon, &format!("volume unpublish {id} {target}"));
+    let node = Setup::new().set("CEPHLET_SERVICES", "node").start();
+    assert_eq!(refused(&node, "volume list").0, 10);
+    assert_eq!(json(&node, "info")["controller"], json!([]));
+}
+
+#[test]
+fn a_volume_that_somebody_else_published_stays_where_it_is() {
+    let daemon = Daemon::start();
+    let volume = crate::support::TestVolume::in_use(&daemon, "theirs");
+    let (id, other) = (&volume.id, daemon.text("other"));
+    let (status, _) = refused(&daemon, &format!("volume publish {id} {other} --mode multi-node-reader-only"));
+    assert_ne!(status, 0);
+    assert!(is_mounted(&daemon.path("target")) && !is_mounted(&daemon.path("other")));
+    let output = command(&daemon, &format!("volume unpublish {id} {other}"), "");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(is_mounted(&daemon.path("target")));
+}
+
+#[test]
+fn secrets_come_on_standard_input_and_go_no_further() {
+    let daemon = Daemon::start();
+    let output = command(&daemon, "volume create web --size 8M --secrets -", "userKey=swordfish\n");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = command(&daemon, "volume create web --size 8M --secrets -", "swordfish\n");
+    assert_eq!(output.status.code(), Some(2));
+    let said = [output.stdout, output.stderr].concat();
+    assert!(
+        !String::from_utf8_lossy(&said).contains("swordfish") && !daemon.log.text().contains("swordfish")
+    );
+}
+
+#[test]
+fn help_and_version_need_no_daemon() {
+    let run = |line: &str| {
+        Command::new(env!("CARGO_BIN_EXE_cephlet"))
+            .env_clear()
+            .args(line.split_whitespace())
+            .output()
+            .expect("run")
+    };
+    for line in ["--help", "volume --help", "volume publish --help", "--version", "version"] {
+        let output = run(line);
+        assert!(output.status.success() && !output.stdout.is_empty() && output.stderr.is_empty(), "{line}");
+    }
+    assert_eq!(
+        String::from_utf8_lossy(&run("--version").stdout),
+        concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+    assert_eq!(run("volume").status.code(), Some(2));
+}

@@ -1,0 +1,366 @@
+//! What is wrong in a CSI 0.1 request is said by the name of its field, before anything is touched; and its
+//! secrets are nowhere.
+
+use std::collections::{BTreeSet, HashMap};
+
+use cephlet::proto::csi as wire;
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::support::client::Answer;
+use crate::support::machine::{picture, run};
+use crate::support::requests::map;
+use crate::support::v0::*;
+use crate::support::{Code, Daemon, raw, refused};
+
+/// A field and the answer to a request in which it is wrong.
+type Case = (&'static str, Answer<()>);
+
+/// Asserts that each request is refused by the name of the field, and that refusals change nothing.
+#[track_caller]
+fn all_refused(ask: impl FnOnce(&Daemon, &Client, &str) -> Vec<Case>) {
+    let daemon = Daemon::start();
+    let client = Client::of(&daemon);
+    let id = client.create(&volume("one")).expect("create").id;
+    let before = picture(&daemon.local_dir());
+    for (field, answer) in ask(&daemon, &client, &id) {
+        let named = answer.map_err(|error| crate::support::Failure {
+            message: format!("{}, not {field}?", error.message),
+            ..error
+        });
+        let said = refused(named, Code::INVALID_ARGUMENT, &[]);
+        assert!(said.trim_end_matches(&format!(", not {field}?")).contains(field), "{said}");
+    }
+    assert_eq!(picture(&daemon.local_dir()), before);
+    daemon.assert_node_is_clean();
+    daemon.assert_well();
+}
+
+/// "REQUIRED Fields"
+#[test]
+fn missing_fields_are_named() {
+    all_refused(|daemon, client, id| {
+        let at = daemon.text("target");
+        let none = MessageField::none;
+        let unsaid = wire::ControllerPublishVolumeRequest {
+            volume_capability: none(),
+            ..publish_to(id, "node-1", block())
+        };
+        let useless = wire::CreateVolumeRequest { volume_capabilities: vec![], ..volume("x") };
+        let unpublished =
+            wire::NodePublishVolumeRequest { volume_capability: none(), ..publish(id, &at, block()) };
+        vec![
+            ("name is missing", client.create_volume(&volume("")).map(drop)),
+            ("volume_capabilities is missing", client.create_volume(&useless).map(drop)),
+            ("volume_id is missing", client.delete_volume(&delete("")).map(drop)),
+            (
+                "volume_id is missing",
+                client.controller_publish_volume(&publish_to("", "node-1", block())).map(drop),
+            ),
+            ("node_id is missing", client.controller_publish_volume(&publish_to(id, "", block())).map(drop)),
+            ("volume_capability is missing", client.controller_publish_volume(&unsaid).map(drop)),
+            (
+                "volume_id is missing",
+                client.controller_unpublish_volume(&unpublish_from("", "node-1")).map(drop),
+            ),
+            (
+                "volume_id is missing",
+                client.validate_volume_capabilities(&validate("", &[block()])).map(drop),
+            ),
+            (
+                "volume_capabilities is missing",
+                client.validate_volume_capabilities(&validate(id, &[])).map(drop),
+            ),
+            ("volume_id is missing", client.node_publish_volume(&publish("", &at, block())).map(drop)),
+            ("target_path is missing", client.node_publish_volume(&publish(id, "", block())).map(drop)),
+            ("volume_capability is missing", client.node_publish_volume(&unpublished).map(drop)),
+            ("volume_id is missing", client.node_unpublish_volume(&unpublish("", &at)).map(drop)),
+            ("target_path is missing", client.node_unpublish_volume(&unpublish(id, "")).map(drop)),
+        ]
+    });
+}
+
+/// "Field Size Limits": 128 bytes for strings, 4 KiB for maps, and for all mount flags together. Paths have
+/// the kernel's limit.
+#[test]
+fn what_is_too_long_is_named() {
+    let (long, much) = ("x".repeat(129), map(&[("key", &"v".repeat(4096))]));
+    all_refused(|daemon, client, id| {
+        let create = |request: wire::CreateVolumeRequest| client.create_volume(&request).map(drop);
+        let flags =
+            |count: usize| mount_as("ext4", Mode::SINGLE_NODE_WRITER, &vec!["f".repeat(256).as_str(); count]);
+        let at = daemon.text("target");
+        let to = publish_to(id, "node-1", block());
+        let attributes =
+            wire::ControllerPublishVolumeRequest { volume_attributes: much.clone(), ..to.clone() };
+        let checked = wire::ValidateVolumeCapabilitiesRequest {
+            volume_attributes: much.clone(),
+            ..validate(id, &[block()])
+        };
+        let info =
+            wire::NodePublishVolumeRequest { publish_volume_info: much.clone(), ..publish(id, &at, block()) };
+        let on_node =
+            wire::NodePublishVolumeRequest { volume_attributes: much.clone(), ..publish(id, &at, block()) };
+        let parameters = wire::GetCapacityRequest { parameters: much.clone(), ..capacity() };
+        vec![
+            ("name is 129 bytes", create(volume(&long))),
+            ("parameters is", create(wire::CreateVolumeRequest { parameters: much.clone(), ..volume("x") })),
+            ("fs_type is 129 bytes", create(volume_as("x", mib(8), mount(&long)))),
+            ("mount_flags is", create(volume_as("x", mib(8), flags(17)))),
+            ("volume_id is 129 bytes", client.delete_volume(&delete(&long)).map(drop)),
+            (
+                "volume_id is 129 bytes",
+                client.controller_publish_volume(&publish_to(&long, "node-1", block())).map(drop),
+            ),
+            (
+                "volume_id is 129 bytes",
+                client.controller_unpublish_volume(&unpublish_from(&long, "node-1")).map(drop),
+            ),
+            (
+                "volume_id is 129 bytes",
+                client.validate_volume_capabilities(&validate(&long, &[block()])).map(drop),
+            ),
+            ("volume_id is 129 bytes", client.node_publish_volume(&publish(&long, &at, block())).map(drop)),
+            ("volume_id is 129 bytes", client.node_unpublish_volume(&unpublish(&long, &at)).map(drop)),
+            (
+                "node_id is 129 bytes",
+                client.controller_publish_volume(&publish_to(id, &long, block())).map(drop),
+            ),
+            (
+                "node_id is 129 bytes",
+                client.controller_unpublish_volume(&unpublish_from(id, &long)).map(drop),
+            ),
+            ("volume_attributes is", client.controller_publish_volume(&attributes).map(drop)),
+            ("volume_attributes is", client.validate_volume_capabilities(&checked).map(drop)),
+            ("publish_volume_info is", client.node_publish_volume(&info).map(drop)),
+            ("volume_attributes is", client.node_publish_volume(&on_node).map(drop)),
+            ("parameters is", client.get_capacity(&parameters).map(drop)),
+            ("starting_token is 129 bytes", client.list_volumes(&page(1, &long)).map(drop)),
+            (
+                "target_path is",
+                client
+                    .node_publish_volume(&publish(id, &format!("/{}", "p".repeat(4095)), block()))
+                    .map(drop),
+            ),
+        ]
+    });
+    let daemon = Daemon::start();
+    let longest = volume_as(
+        &"x".repeat(128),
+        mib(8),
+        mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["f".repeat(256).as_str(); 16]),
+    );
+    Client::of(&daemon).create(&longest).expect("so much is allowed");
+}
+
+/// "target_path … MUST be an absolute path"
+#[test]
+fn paths_that_could_lead_astray_are_named() {
+    all_refused(|_, client, id| {
+        let bad = ["relative", "./x", "/", "//", "/a/../b", "/a/./b", "/a/..", "..", "/a\0b", "\0"];
+        let publish =
+            |path: &&str| ("target_path", client.node_publish_volume(&publish(id, path, block())).map(drop));
+        let unpublish =
+            |path: &&str| ("target_path", client.node_unpublish_volume(&unpublish(id, path)).map(drop));
+        bad.iter().map(publish).chain(bad.iter().map(unpublish)).collect()
+    });
+}
+
+/// "VolumeCapability", in every message that has one.
+#[test]
+fn capabilities_that_say_nothing_are_named() {
+    use wire::volume_capability::AccessMode;
+    let with_mode = |mode| wire::VolumeCapability { access_mode: mode, ..mount("ext4") };
+    let number = |number| {
+        MessageField::some(AccessMode { mode: EnumOrUnknown::from_i32(number), ..Default::default() })
+    };
+    let wrong = [
+        ("neither block nor mount", wire::VolumeCapability { access_type: None, ..mount("ext4") }),
+        ("access_mode", with_mode(MessageField::none())),
+        ("access_mode", with_mode(number(0))),
+        // v1 has more of them.
+        ("access_mode", with_mode(number(6))),
+        ("access_mode", with_mode(number(7))),
+        ("access_mode", with_mode(number(-1))),
+        ("mount_flags", mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[""])),
+        ("mount_flags", mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["a\0b"])),
+        ("mount_flags", mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["a\nb"])),
+        ("fs_type is 129 bytes", mount(&"x".repeat(129))),
+    ];
+    all_refused(|daemon, client, id| {
+        let at = daemon.text("target");
+        let asked = wrong.iter().map(|(what, capability)| {
+            let room =
+                wire::GetCapacityRequest { volume_capabilities: vec![capability.clone()], ..capacity() };
+            [
+                (*what, client.create_volume(&volume_as("x", mib(8), capability.clone())).map(drop)),
+                (*what, client.get_capacity(&room).map(drop)),
+                (
+                    *what,
+                    client
+                        .validate_volume_capabilities(&validate(id, std::slice::from_ref(capability)))
+                        .map(drop),
+                ),
+                (
+                    *what,
+                    client.controller_publish_volume(&publish_to(id, "node-1", capability.clone())).map(drop),
+                ),
+                (*what, client.node_publish_volume(&publish(id, &at, capability.clone())).map(drop)),
+            ]
+        });
+        asked.flatten().collect()
+    });
+}
+
+/// "CreateVolume": what is asked with must be possible; and "GetCapacity" has the same parameters.
+#[test]
+fn parameters_that_mean_nothing_are_named_with_what_was_meant() {
+    all_refused(|_, client, _| {
+        let wrong = [
+            ("preallocate", ("preAllocate", "true")),
+            ("preallocate", ("preallocate", "yes")),
+            ("fstype", ("csi.storage.k8s.io/fstype", "vfat")),
+            ("backend", ("backend", "rbd")),
+        ];
+        let asked = wrong.map(|(what, pair)| {
+            let made =
+                wire::CreateVolumeRequest { parameters: map(&[pair]), ..volume_as("x", mib(8), block()) };
+            let room = wire::GetCapacityRequest { parameters: map(&[pair]), ..capacity() };
+            [(what, client.create_volume(&made).map(drop)), (what, client.get_capacity(&room).map(drop))]
+        });
+        asked.into_iter().flatten().collect()
+    });
+}
+
+/// "CreateVolumeRequest.name": any text, and of different texts different volumes.
+#[test]
+fn names_are_text() {
+    all_refused(|_, client, _| {
+        let bad = ["a\0b", "a\nb", "\u{7f}", "a\u{85}b"];
+        bad.map(|name| ("name", client.create_volume(&volume(name)).map(drop))).into()
+    });
+    let daemon = Daemon::start();
+    let client = Client::of(&daemon);
+    let names = ["../../etc/passwd", "a/b", "ü ÿ 漢", "%2e%2e", "-rf", "a:b@c", "."];
+    let ids: BTreeSet<String> =
+        names.map(|name| client.create(&volume_as(name, mib(8), block())).expect(name).id).into();
+    assert_eq!(ids.len(), names.len());
+    ids.iter().for_each(|id| client.delete_volume(&delete(id)).map(drop).expect("delete"));
+}
+
+const MARKER: &str = "AQmarkerOfASecretThatNobodyMaySee==";
+
+/// Sends each request that has them with these credentials.
+fn with_credentials(
+    client: &Client,
+    id: &str,
+    target: &str,
+    credentials: &HashMap<String, String>,
+) -> Vec<Case> {
+    macro_rules! ask {
+        ($($rpc:ident: $request:expr,)*) => {
+            vec![$({
+                let mut request = $request;
+                request.user_credentials = credentials.clone();
+                ("user_credentials", client.$rpc(&request).map(drop))
+            },)*]
+        };
+    }
+    std::fs::create_dir_all(target).expect("make the target");
+    ask! {
+        create_volume: volume("one"),
+        controller_publish_volume: publish_to(id, "node-1", mount("ext4")),
+        node_publish_volume: publish(id, target, mount("ext4")),
+        delete_volume: delete(id),
+        node_unpublish_volume: unpublish(id, target),
+        controller_unpublish_volume: unpublish_from(id, "node-1"),
+        delete_volume: delete(id),
+        node_unpublish_volume: unpublish(id, target),
+    }
+}
+
+/// "user_credentials": keys of letters, digits, '-', '_' and '.'; within the limit of a map.
+#[test]
+fn credentials_that_are_none_are_named() {
+    for wrong in [
+        map(&[("a key", "x")]),
+        map(&[("", "x")]),
+        map(&[(MARKER, "x")]),
+        map(&[("key", &MARKER.repeat(200))]),
+    ] {
+        all_refused(|daemon, client, id| {
+            let cases = with_credentials(client, id, &daemon.text("target"), &wrong);
+            let told = cases
+                .iter()
+                .any(|(_, answer)| answer.as_ref().is_err_and(|error| error.message.contains(MARKER)));
+            assert!(!told && daemon.log.lines_with(MARKER).is_empty());
+            cases
+        });
+    }
+}
+
+/// "user_credentials … is sensitive and MUST be treated as such (not logged, etc.)"
+#[test]
+fn credentials_are_nowhere() {
+    let mut daemon = Daemon::start();
+    let credentials = map(&[("userID", MARKER), ("userKey", MARKER), ("other-key_1.2", MARKER)]);
+    let id = Client::of(&daemon).create(&volume("one")).expect("create").id;
+    let (mut served, mut failed) = (0, 0);
+    for _ in 0..2 {
+        for (_, answer) in with_credentials(&Client::of(&daemon), &id, &daemon.text("target"), &credentials) {
+            match answer {
+                Ok(()) => served += 1,
+                Err(error) => {
+                    assert!(!error.message.contains(MARKER), "{error:?}");
+                    failed += 1;
+                }
+            }
+        }
+        daemon.restart();
+    }
+    assert!(served > 5 && failed > 2, "{served} served, {failed} failed");
+    let lines = daemon.log.lines_with(MARKER);
+    assert!(lines.is_empty(), "in the log: {lines:?}");
+    let [state, run_dir, local] = ["state", "run", "local"].map(|name| daemon.text(name));
+    let found = run("sh", &["-c", &format!("grep -rlaF -e '{MARKER}' {state} {run_dir} {local} || true")]);
+    assert!(found.is_empty(), "in {found}");
+}
+
+/// "mount_flags MAY contain sensitive information"
+#[test]
+fn mount_flags_are_not_repeated() {
+    let daemon = Daemon::start();
+    let client = Client::of(&daemon);
+    let id = client.create(&volume("one")).expect("create").id;
+    let with = |flag: &str| {
+        client.publish(&publish(
+            &id,
+            &daemon.text("target"),
+            mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[flag]),
+        ))
+    };
+    let unknown = with(MARKER).expect_err("an unknown option");
+    with("noatime").expect("publish");
+    let other = with(MARKER).expect_err("published otherwise");
+    assert_eq!(other.code, Code::ALREADY_EXISTS);
+    assert!(![unknown.message, other.message].iter().any(|message| message.contains(MARKER)));
+    assert!(daemon.log.lines_with(MARKER).is_empty());
+}
+
+/// Bytes that are no request are refused, and the next request is served.
+#[test]
+fn bytes_that_are_no_request_are_refused() {
+    let daemon = Daemon::start();
+    let channel = daemon.client().channel;
+    for method in [
+        "/csi.Identity/GetSupportedVersions",
+        "/csi.Controller/CreateVolume",
+        "/csi.Controller/ListVolumes",
+        "/csi.Node/NodePublishVolume",
+        "/csi.Node/GetNodeID",
+    ] {
+        for bytes in [vec![0xff; 16], vec![0x0a, 0xff, 0xff, 0xff, 0x7f], vec![7; 1000]] {
+            refused(raw::call(&channel, method, bytes), Code::INVALID_ARGUMENT, &[]);
+        }
+    }
+    daemon.assert_well();
+}

@@ -1,0 +1,32 @@
+//! The daemon from the outside, on this machine alone: the socket, the local backend, the command line, the
+//! start and the end. And what the checkout says of itself.
+//!
+//!     packaging/cargo test --test host volumes::
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod cli;
+mod clusters;
+mod concurrency;
+mod copies;
+mod csi_v0;
+mod csi_v0_beside_v1;
+mod csi_v0_input;
+mod csi_v0_mesos;
+mod csi_v0_node;
+mod door;
+mod growth;
+mod life;
+mod lists;
+mod mounts;
+mod noise;
+mod paths;
+mod readme;
+mod restarts;
+mod safety;
+mod secrecy;
+mod systemd;
+mod volumes;
+mod wire;
