@@ -3,7 +3,6 @@
 //! nothing.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -209,19 +208,8 @@ impl Trial {
     fn crash_at(&self, scene: &mut Scene, point: usize, kept: bool, rehearsal: &Rehearsal) -> bool {
         (self.have)(scene);
         let from = scene.start_anew(point);
-        let crashed = (self.ask)(scene).is_err_and(|failure| {
-            let status = scene.daemon.wait();
-            assert_eq!(
-                status.signal(),
-                Some(9),
-                "{status} after {failure:?}\n{}",
-                scene.daemon.log.after(from).join("\n")
-            );
-            true
-        });
-        if !crashed {
-            scene.daemon.kill9();
-        }
+        let answer = (self.ask)(scene);
+        let crashed = scene.daemon.end_at_crash_point(&answer);
         if !kept {
             scene.forget();
         }

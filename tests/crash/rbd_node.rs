@@ -3,7 +3,6 @@
 //!
 //! For the VM of `tests/vm/run`, which has the driver; elsewhere every test fails.
 
-use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -201,19 +200,8 @@ impl Trial {
     #[track_caller]
     fn crash_at(&self, scene: &mut Scene, point: usize) -> bool {
         let from = self.start_to_crash(scene, point);
-        let crashed = (self.ask)(scene).is_err_and(|failure| {
-            let status = scene.node.wait();
-            assert_eq!(
-                status.signal(),
-                Some(9),
-                "{status} after {failure:?}\n{}",
-                scene.node.log.after(from).join("\n")
-            );
-            true
-        });
-        if !crashed {
-            scene.node.kill9();
-        }
+        let answer = (self.ask)(scene);
+        let crashed = scene.node.end_at_crash_point(&answer);
         scene.node.restart();
         self.insist(scene, from);
         self.insist(scene, from);

@@ -1,7 +1,5 @@
 //! A request, killed at every crash point, and asked again.
 
-use std::os::unix::process::ExitStatusExt;
-
 use super::scene::Scene;
 use crate::support::Code;
 use crate::support::client::Answer;
@@ -122,20 +120,10 @@ impl Trial {
     #[track_caller]
     fn crash_at(&self, point: usize, leftovers: Leftovers, wanted: &Told) -> bool {
         let mut scene = self.prepared();
-        let crashed = !scene.daemon.start_to_crash(point)
-            || (self.ask)(&mut scene).is_err_and(|failure| {
-                let status = scene.daemon.wait();
-                assert_eq!(
-                    status.signal(),
-                    Some(9),
-                    "{status} after {failure:?}\n{}",
-                    scene.daemon.log.text()
-                );
-                true
-            });
-        if !crashed {
-            scene.daemon.kill9();
-        }
+        let crashed = !scene.daemon.start_to_crash(point) || {
+            let answer = (self.ask)(&mut scene);
+            scene.daemon.end_at_crash_point(&answer)
+        };
         match leftovers {
             Leftovers::End => scene.daemon.await_leftovers(),
             Leftovers::GoOn => self.ask_beside(&mut scene),

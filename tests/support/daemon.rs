@@ -10,7 +10,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::client::Client;
+use super::client::{Answer, Client};
 use super::log::Log;
 use super::machine::{loops_below, mounts_below};
 use super::notify::{Manager, pidfd, timeout};
@@ -105,6 +105,7 @@ impl Setup {
             manager,
             child: None,
             lives: Vec::new(),
+            begun: 0,
             log: Log::default(),
             reader: None,
         };
@@ -122,6 +123,8 @@ pub struct Daemon {
     child: Option<Child>,
     /// The process IDs of its lives so far.
     lives: Vec<u32>,
+    /// The lines of the log that are older than the present life.
+    begun: usize,
     reader: Option<thread::JoinHandle<()>>,
 }
 
@@ -134,6 +137,7 @@ impl Daemon {
 
     fn spawn(&mut self) {
         self.manager.drain();
+        self.begun = self.log.len();
         let mut child =
             self.setup.command().env("NOTIFY_SOCKET", self.manager.path()).spawn().expect("start the daemon");
         self.reader = Some(self.log.follow(child.stderr.take().expect("stderr is piped")));
@@ -256,6 +260,24 @@ impl Daemon {
             assert_eq!(status.signal(), Some(9), "{status}\n{}", self.log.text());
         }
         ended.is_none()
+    }
+
+    /// Ends a daemon that was to kill itself while it served a request. True if it did so, which is then why
+    /// the request failed; false if it answered before, and is killed now.
+    #[track_caller]
+    pub fn end_at_crash_point<T>(&mut self, answer: &Answer<T>) -> bool {
+        let Err(failure) = answer else {
+            self.kill9();
+            return false;
+        };
+        let status = self.wait();
+        assert_eq!(
+            status.signal(),
+            Some(9),
+            "{status} after {failure:?}\n{}",
+            self.log.after(self.begun).join("\n")
+        );
+        true
     }
 
     /// Waits for the end of what its former lives started and left behind. For daemons in a session of their
