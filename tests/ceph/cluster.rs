@@ -8,8 +8,17 @@ use crate::support::machine::text;
 use crate::support::{Cluster, PATIENCE, cluster};
 
 #[test]
-fn a_cluster_has_pools_and_a_manager_that_takes_tasks() {
-    let cluster = cluster();
+fn a_cluster_of_ones_own_is_as_it_is_described() {
+    let own = Cluster::start();
+    has_pools_and_a_manager_that_takes_tasks(&own);
+    stands_beside(&own, cluster());
+    keeps_everyone_waiting_while_paused(&own);
+    let dir = own.dir().to_path_buf();
+    drop(own);
+    assert!(!dir.exists());
+}
+
+fn has_pools_and_a_manager_that_takes_tasks(cluster: &Cluster) {
     assert_eq!(cluster.rbd(&["namespace", "ls", "rbd", "--format", "json"]), r#"[{"name":"team"}]"#);
     for pool in ["rbd/team", "second"] {
         cluster.rbd(&["create", "--size", "8M", "--data-pool", "data", &format!("{pool}/made")]);
@@ -36,9 +45,7 @@ fn users_may_do_what_they_need_and_no_more() {
     assert!(cluster.ceph(&["auth", "get-key", "client.cephlet"]) == cluster.key("cephlet"));
 }
 
-#[test]
-fn two_clusters_stand_side_by_side() {
-    let (one, other) = (Cluster::start(), cluster());
+fn stands_beside(one: &Cluster, other: &Cluster) {
     assert_ne!(one.fsid(), other.fsid());
     assert_ne!(one.mon_host(), other.mon_host());
     assert_eq!(one.ceph(&["fsid"]), one.fsid());
@@ -46,16 +53,11 @@ fn two_clusters_stand_side_by_side() {
     assert_eq!(one.mon_vector(), both);
     one.rbd(&["create", "--size", "8M", "rbd/only-here"]);
     assert!(!other.rbd(&["ls", "rbd"]).contains("only-here"));
-    let dir = one.dir().to_path_buf();
-    drop(one);
-    assert!(!dir.exists());
 }
 
-#[test]
-fn a_paused_daemon_keeps_everyone_waiting() {
-    let one = Cluster::start();
-    let paused = one.pause("osd");
-    let mut listing = one.command("rbd").args(["ls", "rbd"]).spawn().expect("rbd");
+fn keeps_everyone_waiting_while_paused(cluster: &Cluster) {
+    let paused = cluster.pause("osd");
+    let mut listing = cluster.command("rbd").args(["ls", "rbd"]).spawn().expect("rbd");
     std::thread::sleep(Duration::from_millis(300));
     assert!(listing.try_wait().expect("ask for its end").is_none(), "the OSD answered");
     drop(paused);

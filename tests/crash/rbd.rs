@@ -1,6 +1,6 @@
 //! A request about RBD volumes, on a real cluster: the daemon is killed at every step of it and started again
-//! at once, while what it had started goes on. Once it finds its state directory as it was, once it finds
-//! nothing.
+//! at once, while what it had started goes on. It finds its state directory as it was or finds nothing: in
+//! turn, or both at every step (TESTS=full).
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use super::scene::assert_journal_is_empty;
 use super::trial::Told;
 use crate::support::client::Answer;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, PATIENCE};
+use crate::support::{Client, Code, Corner, Daemon, PATIENCE, is_full};
 
 /// Points before which nothing has changed since the point in front of them. That the journal was synced
 /// matters only where the machine dies too.
@@ -143,6 +143,24 @@ pub struct Trial {
     pub check: fn(&mut Scene),
 }
 
+/// The state directory that the next daemon finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StateDir {
+    Kept,
+    Lost,
+}
+
+/// What becomes of the state directory when the daemon is killed at this point.
+fn states(number: usize, what: &str) -> &'static [StateDir] {
+    match what {
+        // What is lost with the directory does not depend on whether a process still runs.
+        "process started" => &[StateDir::Kept],
+        _ if is_full() => &[StateDir::Kept, StateDir::Lost],
+        _ if number.is_multiple_of(2) => &[StateDir::Kept],
+        _ => &[StateDir::Lost],
+    }
+}
+
 /// What an undisturbed request comes to.
 struct Rehearsal {
     told: Told,
@@ -166,11 +184,10 @@ impl Trial {
         scene.take_stock();
         let rehearsal = self.rehearse(&mut scene);
         let mut crashes = 0;
-        for (point, what) in &rehearsal.points {
-            crashes += usize::from(self.crash_at(&mut scene, *point, true, &rehearsal));
-            // What is lost with the directory does not depend on whether a process still runs.
-            if what != "process started" {
-                self.crash_at(&mut scene, *point, false, &rehearsal);
+        for (number, (point, what)) in rehearsal.points.iter().enumerate() {
+            for (trial, state) in states(number, what).iter().enumerate() {
+                let crashed = self.crash_at(&mut scene, *point, *state, &rehearsal);
+                crashes += usize::from(crashed && trial == 0);
             }
         }
         // The last points may be those of work in the background, which begins when the request is answered.
@@ -205,12 +222,12 @@ impl Trial {
 
     /// One trial; false if the request was answered before the daemon came to this point.
     #[track_caller]
-    fn crash_at(&self, scene: &mut Scene, point: usize, kept: bool, rehearsal: &Rehearsal) -> bool {
+    fn crash_at(&self, scene: &mut Scene, point: usize, state: StateDir, rehearsal: &Rehearsal) -> bool {
         (self.have)(scene);
         let from = scene.start_anew(point);
         let answer = (self.ask)(scene);
         let crashed = scene.daemon.end_at_crash_point(&answer);
-        if !kept {
+        if state == StateDir::Lost {
             scene.forget();
         }
         scene.daemon.restart();

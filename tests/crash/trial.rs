@@ -1,8 +1,8 @@
 //! A request, killed at every crash point, and asked again.
 
 use super::scene::Scene;
-use crate::support::Code;
 use crate::support::client::Answer;
+use crate::support::{Code, is_full};
 
 /// What a request was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,18 @@ enum Leftovers {
     End,
     /// They go on beside the new daemon.
     GoOn,
+    /// One or the other from point to point: a sample of both.
+    ByTurns,
+}
+
+impl Leftovers {
+    fn go_on_at(self, point: usize) -> bool {
+        match self {
+            Self::End => false,
+            Self::GoOn => true,
+            Self::ByTurns => point.is_multiple_of(2),
+        }
+    }
 }
 
 /// The crash points of a life that went undisturbed.
@@ -79,13 +91,17 @@ impl Points {
 
 impl Trial {
     /// Kills the daemon at the first crash point of the request, at the second, and so on until the request
-    /// was answered.
+    /// was answered. Where that leaves processes behind, each point has one manner of them in turn, or both
+    /// (TESTS=full).
     #[track_caller]
     pub fn run(&self) {
         let (wanted, points) = self.undisturbed();
         let starts_processes = points.during.iter().any(|point| point == "process started");
-        let manners: &[Leftovers] =
-            if starts_processes { &[Leftovers::End, Leftovers::GoOn] } else { &[Leftovers::End] };
+        let manners: &[Leftovers] = match starts_processes {
+            false => &[Leftovers::End],
+            true if is_full() => &[Leftovers::End, Leftovers::GoOn],
+            true => &[Leftovers::ByTurns],
+        };
         for leftovers in manners {
             let crashes =
                 (points.before + 1..).take_while(|point| self.crash_at(*point, *leftovers, &wanted)).count();
@@ -124,9 +140,9 @@ impl Trial {
             let answer = (self.ask)(&mut scene);
             scene.daemon.end_at_crash_point(&answer)
         };
-        match leftovers {
-            Leftovers::End => scene.daemon.await_leftovers(),
-            Leftovers::GoOn => self.ask_beside(&mut scene),
+        match leftovers.go_on_at(point) {
+            false => scene.daemon.await_leftovers(),
+            true => self.ask_beside(&mut scene),
         }
         self.repeat(scene, wanted);
         crashed

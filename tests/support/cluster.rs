@@ -32,18 +32,18 @@ pub fn cluster() -> &'static Cluster {
     })
 }
 
+/// One that forgets a client that died when Ceph does by default: after 30 s, not after the 10 s of the other
+/// clusters. Shared by the tests of this process.
+pub fn patient_cluster() -> &'static Cluster {
+    static SHARED: OnceLock<Cluster> = OnceLock::new();
+    SHARED.get_or_init(|| Cluster::start_with(&["--watch-timeout", "30"]))
+}
+
 impl Cluster {
     /// A cluster of one's own.
     #[track_caller]
     pub fn start() -> Self {
         Self::start_with(&[])
-    }
-
-    /// One that forgets a client that died when Ceph does by default: after 30 s, not after the 10 s of the
-    /// other clusters.
-    #[track_caller]
-    pub fn start_patient() -> Self {
-        Self::start_with(&["--watch-timeout", "30"])
     }
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! A namespace of the shared cluster for one test: what a test makes there no other test sees, and what it
+//! A namespace of a shared cluster for one test: what a test makes there no other test sees, and what it
 //! leaves shows.
 
 use std::fs;
@@ -26,10 +26,14 @@ pub struct Corner {
 
 impl Corner {
     pub fn new() -> Self {
+        Self::of(cluster())
+    }
+
+    /// One in another cluster than the shared one.
+    pub fn of(cluster: &'static Cluster) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         // Other processes have theirs in the same cluster.
         let namespace = format!("t{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let cluster = cluster();
         cluster.rbd(&["namespace", "create", &format!("rbd/{namespace}")]);
         Self { cluster, namespace }
     }

@@ -32,5 +32,10 @@ pub use volume::TestVolume;
 /// One mebibyte, in bytes.
 pub const MIB: i64 = 1 << 20;
 
+/// Whether everything is tried (TESTS=full) and not a sample of what takes long.
+pub fn is_full() -> bool {
+    std::env::var("TESTS").is_ok_and(|which| which == "full")
+}
+
 /// A deadline that only a hang reaches.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

@@ -10,7 +10,7 @@ use crate::support::client::Answer;
 use crate::support::machine::text;
 use crate::support::requests::delete;
 use crate::support::stub::install;
-use crate::support::{Client, Code, Corner, Daemon};
+use crate::support::{Client, Code, Corner, Daemon, is_full};
 
 /// The fixed list of the daemon, behind the scripts.
 const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -21,9 +21,9 @@ const TORMENT: Duration = Duration::from_secs(480);
 /// In microseconds: as long as a command takes on a machine that has nothing else to do.
 const LONGEST: u64 = 60_000;
 
-/// How many commands are killed in each test (KILLS).
+/// How many commands are killed in each test, at random moments.
 pub fn kills() -> usize {
-    std::env::var("KILLS").map_or(100, |text| text.parse().expect("KILLS is a number"))
+    if is_full() { 100 } else { 30 }
 }
 
 /// A daemon that serves a namespace, with commands that can be killed.

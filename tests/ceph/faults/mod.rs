@@ -5,8 +5,8 @@
 pub mod chain;
 pub mod killer;
 
-mod giving_way;
 mod kills;
 mod kills_of_flatten;
 mod pauses;
+mod preempt;
 mod small_disk;
