@@ -6,13 +6,13 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::exists;
+use crate::support::daemon::{binary, exists};
 use crate::support::machine::{is_mounted, mount_at};
 use crate::support::{Daemon, Setup};
 
 /// Runs `cephlet` with these words; what comes on stdin is given to it.
 fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cephlet"));
+    let mut command = Command::new(binary());
     command.env_clear().env("CEPHLET_RUNTIME_DIR", daemon.path("run"));
     command.args(line.split_whitespace()).arg("--socket").arg(daemon.path("csi.sock"));
     let mut child = command
@@ -211,13 +211,8 @@ fn secrets_come_on_standard_input_and_go_no_further() {
 
 #[test]
 fn help_and_version_need_no_daemon() {
-    let run = |line: &str| {
-        Command::new(env!("CARGO_BIN_EXE_cephlet"))
-            .env_clear()
-            .args(line.split_whitespace())
-            .output()
-            .expect("run")
-    };
+    let run =
+        |line: &str| Command::new(binary()).env_clear().args(line.split_whitespace()).output().expect("run");
     for line in ["--help", "volume --help", "volume publish --help", "--version", "version"] {
         let output = run(line);
         assert!(output.status.success() && !output.stdout.is_empty() && output.stderr.is_empty(), "{line}");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use cephlet::{Config, Role, VARIABLES};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_cephlet");
+use crate::support::daemon::binary;
 
 /// What makes a mount namespace (systemd.exec(5)): mounts of the daemon would be seen by nobody else.
 const FORBIDDEN_PREFIXES: [&str; 3] = ["Private", "Protect", "Root"];
@@ -69,7 +69,7 @@ fn systemd_accepts_the_unit() {
     let unit = directory.path().join("cephlet.service");
     let text = read("cephlet.service");
     assert!(text.contains("ExecStart=/usr/bin/cephlet serve"));
-    fs::write(&unit, text.replace("/usr/bin/cephlet", BINARY)).unwrap();
+    fs::write(&unit, text.replace("/usr/bin/cephlet", binary())).unwrap();
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
     let verified = verified.expect("systemd-analyze: install Debian's package systemd");
     // Warnings, too: systemd passes over what it does not know with a warning only.
@@ -170,7 +170,7 @@ fn the_binary_accepts_the_environment_of_the_unit() {
     let endpoint = &directives()["Environment"][0];
     let (name, value) = endpoint.split_once('=').unwrap();
     assert_eq!((name, value), ("CSI_ENDPOINT", "unix:///run/cephlet/csi.sock"));
-    let shown = Command::new(BINARY).arg("config").env_clear().env(name, value).output().unwrap();
+    let shown = Command::new(binary()).arg("config").env_clear().env(name, value).output().unwrap();
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let text = String::from_utf8(shown.stdout).unwrap();
     for (name, _) in variables() {
@@ -179,6 +179,6 @@ fn the_binary_accepts_the_environment_of_the_unit() {
             "{name} is not shown by cephlet config"
         );
     }
-    let refused = Command::new(BINARY).arg("config").env_clear().output().unwrap();
+    let refused = Command::new(binary()).arg("config").env_clear().output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "RestartPreventExitStatus= of the unit relies on it");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,6 +15,14 @@ use super::log::Log;
 use super::machine::{loops_below, mounts_below};
 use super::notify::{Manager, pidfd, timeout};
 use super::{PATIENCE, Scratch, session};
+
+/// The program under test: CEPHLET_BINARY, or the one that was built with the tests.
+pub fn binary() -> &'static str {
+    static BINARY: LazyLock<String> = LazyLock::new(|| {
+        std::env::var("CEPHLET_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_cephlet").to_string())
+    });
+    &BINARY
+}
 
 /// How a daemon is started: a scratch directory and environment.
 pub struct Setup {
@@ -70,10 +78,9 @@ impl Setup {
 
     /// The command, not yet started. Nothing of the test's own environment reaches it.
     pub fn command(&self) -> Command {
-        let binary = env!("CARGO_BIN_EXE_cephlet");
-        let mut words = self.wrapper.iter().copied().chain([binary]);
-        let mut command = Command::new(words.next().unwrap_or(binary));
-        command.args(words);
+        let words: Vec<&str> = self.wrapper.iter().copied().chain([binary()]).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         command
             .env_clear()
             .envs(&self.environment)
