@@ -13,7 +13,6 @@ mod concurrency;
 mod copies;
 mod csi_v0;
 mod csi_v0_beside_v1;
-mod csi_v0_input;
 mod csi_v0_mesos;
 mod csi_v0_node;
 mod door;
