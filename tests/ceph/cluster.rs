@@ -8,7 +8,7 @@ use crate::support::machine::text;
 use crate::support::{Cluster, PATIENCE, cluster};
 
 #[test]
-fn a_cluster_of_ones_own_is_as_it_is_described() {
+fn a_cluster_is_as_its_script_describes_it() {
     let own = Cluster::start();
     has_pools_and_a_manager_that_takes_tasks(&own);
     stands_beside(&own, cluster());

@@ -33,7 +33,7 @@ fn rest(daemon: &Daemon, token: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_volume_is_told_once_also_after_a_restart() {
+fn every_volume_is_listed_once_even_after_a_restart() {
     let corner = Corner::new();
     let mut daemon = corner.start();
     assert!(rest(&daemon, "").is_empty());
@@ -111,7 +111,7 @@ fn pages_survive_what_comes_and_goes_between_them() {
 }
 
 #[test]
-fn nodes_are_not_promised_in_lists_that_do_not_tell_them() {
+fn nodes_are_not_promised_in_lists_that_omit_them() {
     let daemon = Corner::new().start();
     let offered =
         daemon.client().controller_get_capabilities(&Default::default()).expect("capabilities").capabilities;

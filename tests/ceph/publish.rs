@@ -87,7 +87,7 @@ fn a_single_writer_is_alone() {
 }
 
 #[test]
-fn the_node_is_told_what_it_needs() {
+fn the_publish_context_has_what_the_node_needs() {
     let wanted = Wanted::new();
     let context = wanted.publish("node-1", block()).expect("publish").publish_context;
     let info = wanted.corner.info(&wanted.id);
@@ -133,7 +133,7 @@ fn one_writes_and_others_read() {
 }
 
 #[test]
-fn a_client_that_asked_nobody_is_in_the_way() {
+fn a_client_without_a_publication_is_in_the_way() {
     let wanted = Wanted::new();
     let open = wanted.corner.hold_open(&wanted.id);
     refused(wanted.publish("node-1", block()), Code::FAILED_PRECONDITION, &[open.address(), &wanted.id]);

@@ -1,4 +1,4 @@
-//! What the operator got wrong, said so that he can put it right.
+//! What the operator got wrong, said so that it can be put right.
 
 use std::fs;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn wrong_secrets_are_refused_and_right_ones_help() {
 }
 
 #[test]
-fn a_user_who_may_only_read_is_told_what_he_lacks() {
+fn a_read_only_user_is_refused_with_what_it_lacks() {
     let id = image("read-only");
     let daemon = Setup::new().on(cluster(), "reader").start();
     let client = daemon.client();
@@ -172,7 +172,7 @@ fn a_namespace_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_cluster_that_is_gone_is_told_with_its_monitors() {
+fn a_cluster_that_is_gone_is_reported_with_its_monitors() {
     let own = Cluster::start();
     let daemon = Setup::new().on(&own, "cephlet").start();
     let client = daemon.client();

@@ -76,7 +76,7 @@ fn an_interrupted_deletion_goes_on_as_it_was_asked() {
 
 /// "ControllerProbe Errors", "NodeProbe Errors": each asks for what its own service needs.
 #[test]
-fn probes_tell_what_is_missing() {
+fn probes_report_what_is_missing() {
     let corner = Corner::new();
     let on_node = wire::NodeProbeRequest { version: version(), ..Default::default() };
     let on_controller = wire::ControllerProbeRequest { version: version(), ..Default::default() };
@@ -96,7 +96,7 @@ fn probes_tell_what_is_missing() {
 
 /// "ControllerPublishVolume Errors": 9 with the node that has it, where one node only may.
 #[test]
-fn a_volume_of_one_node_is_not_given_to_another() {
+fn a_volume_of_one_node_is_not_published_to_another() {
     let it = Subject::rbd();
     let id = it.create("one").id;
     let publish = |node: &str, mode| {

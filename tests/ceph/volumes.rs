@@ -278,7 +278,7 @@ fn limits_are_changed_while_a_volume_is_used() {
 }
 
 #[test]
-fn what_a_volume_can_be_used_for_is_told() {
+fn capabilities_of_a_volume_are_confirmed_or_explained() {
     use AccessModeOf as Mode;
     let corner = Corner::new();
     let daemon = corner.start();

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use cephlet::proto::csi_v1 as wire;
 
 use super::scene::Scene;
-use super::trial::{Told, Trial};
+use super::trial::{Outcome, Trial};
 use crate::support::MIB;
 use crate::support::client::Answer;
 use crate::support::machine::checksum;
@@ -48,13 +48,13 @@ fn with_snapshot() -> Scene {
 }
 
 /// Creates a volume; it is taken back in the end.
-fn create(scene: &mut Scene, request: &wire::CreateVolumeRequest) -> Answer<Told> {
+fn create(scene: &mut Scene, request: &wire::CreateVolumeRequest) -> Answer<Outcome> {
     let made = scene.client().create(request)?;
     assert_eq!(made.content_source, request.volume_content_source);
     if !scene.volumes.contains(&made.volume_id) {
         scene.volumes.push(made.volume_id.clone());
     }
-    Ok(Told::new(&made, &(made.capacity_bytes, &made.volume_context, &made.accessible_topology)))
+    Ok(Outcome::new(&made, &(made.capacity_bytes, &made.volume_context, &made.accessible_topology)))
 }
 
 fn length(scene: &Scene, id: &str) -> u64 {
@@ -134,16 +134,18 @@ fn a_volume_is_deleted() {
         scene
     };
     let ask = |scene: &mut Scene| {
-        scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
+        scene.client().delete_volume(&delete(scene.id())).map(|reply| Outcome::plain(&reply))
     };
     Trial { scene, ask, check: |scene| scene.assert_holds(1, 0), steps: REMOVING }.run();
 }
 
 /// Through CSI 0.1, which asks for another deletion. A local snapshot keeps nothing of the volume.
 #[test]
-fn a_volume_is_released() {
+fn a_volume_is_deleted_through_the_older_protocol() {
     let ask = |scene: &mut Scene| {
-        v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())).map(|reply| Told::plain(&reply))
+        v0::Client::of(&scene.daemon)
+            .delete_volume(&v0::delete(scene.id()))
+            .map(|reply| Outcome::plain(&reply))
     };
     Trial { scene: with_snapshot, ask, check: |scene| scene.assert_holds(0, 1), steps: REMOVING }.run();
 }
@@ -163,7 +165,7 @@ fn a_half_formatted_volume_is_deleted_and_a_later_one_of_its_name_keeps_its_data
         scene
     };
     let ask = |scene: &mut Scene| {
-        scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
+        scene.client().delete_volume(&delete(scene.id())).map(|reply| Outcome::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         let request = from_snapshot(volume_as("half", 32 * MIB, mount("ext4")), &scene.snapshots[0]);
@@ -186,7 +188,7 @@ fn a_snapshot_is_taken() {
             .expect("a snapshot");
         assert_eq!(taken.source_volume_id, scene.id());
         scene.snapshots = vec![taken.snapshot_id.clone()];
-        Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
+        Ok(Outcome::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
     };
     let check = |scene: &mut Scene| {
         scene.assert_holds(1, 1);
@@ -214,7 +216,7 @@ fn a_snapshot_of_a_volume_in_use_is_taken() {
             .into_option()
             .expect("a snapshot");
         scene.snapshots = vec![taken.snapshot_id.clone()];
-        Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
+        Ok(Outcome::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
     };
     let check = |scene: &mut Scene| {
         scene.assert_holds(1, 1);
@@ -238,7 +240,10 @@ fn a_snapshot_of_a_volume_in_use_is_taken() {
 #[test]
 fn a_snapshot_is_deleted() {
     let ask = |scene: &mut Scene| {
-        scene.client().delete_snapshot(&delete_snapshot(&scene.snapshots[0])).map(|reply| Told::plain(&reply))
+        scene
+            .client()
+            .delete_snapshot(&delete_snapshot(&scene.snapshots[0]))
+            .map(|reply| Outcome::plain(&reply))
     };
     Trial { scene: with_snapshot, ask, check: |scene| scene.assert_holds(1, 0), steps: REMOVING }.run();
 }
@@ -249,7 +254,7 @@ fn a_volume_is_expanded() {
         scene
             .client()
             .controller_expand_volume(&expand(scene.id(), 16 * MIB))
-            .map(|reply| Told::plain(&reply))
+            .map(|reply| Outcome::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         scene.assert_holds(1, 0);
@@ -277,13 +282,13 @@ fn published(scene: &Scene) -> Vec<String> {
     got.status.published_node_ids.clone()
 }
 
-fn publish_to_node(scene: &Scene) -> Answer<Told> {
+fn publish_to_node(scene: &Scene) -> Answer<Outcome> {
     let request = wire::ControllerPublishVolumeRequest { readonly: true, ..publish_to(scene.id(), "node-1") };
-    scene.client().controller_publish_volume(&request).map(|reply| Told::plain(&reply))
+    scene.client().controller_publish_volume(&request).map(|reply| Outcome::plain(&reply))
 }
 
 #[test]
-fn a_volume_is_given_to_its_node() {
+fn a_volume_is_published_to_its_node() {
     let check = |scene: &mut Scene| {
         scene.assert_holds(1, 0);
         assert_eq!(published(scene), ["node-1"]);
@@ -293,7 +298,7 @@ fn a_volume_is_given_to_its_node() {
 }
 
 #[test]
-fn a_volume_is_taken_back_from_its_node() {
+fn a_volume_is_unpublished_from_its_node() {
     let scene = || {
         let scene = one_volume();
         publish_to_node(&scene).expect("publish");
@@ -301,7 +306,7 @@ fn a_volume_is_taken_back_from_its_node() {
     };
     let ask = |scene: &mut Scene| {
         let request = unpublish_from(scene.id(), "node-1");
-        scene.client().controller_unpublish_volume(&request).map(|reply| Told::plain(&reply))
+        scene.client().controller_unpublish_volume(&request).map(|reply| Outcome::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         scene.assert_holds(1, 0);

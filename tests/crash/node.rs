@@ -3,7 +3,7 @@
 use cephlet::proto::csi_v1 as wire;
 
 use super::scene::{DATA, Scene};
-use super::trial::{Told, Trial};
+use super::trial::{Outcome, Trial};
 use crate::support::MIB;
 use crate::support::machine::{loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
@@ -106,7 +106,7 @@ fn a_blank_volume_is_formatted_and_staged() {
         scene.write("stage/file");
         scene.assert_written("stage/file");
     };
-    let ask = |scene: &mut Scene| scene.stage(mount("ext4")).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.stage(mount("ext4")).map(|()| Outcome::plain(&()));
     Trial { scene: blank_ext4, ask, check, steps: CHANGING }.run();
 }
 
@@ -117,7 +117,7 @@ fn a_volume_with_a_file_system_is_staged() {
         scene.assert_written("stage/file");
         scene.write("stage/more");
     };
-    let ask = |scene: &mut Scene| scene.stage(mount("xfs")).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.stage(mount("xfs")).map(|()| Outcome::plain(&()));
     Trial { scene: || unstaged(staged_xfs()), ask, check, steps: CHANGING }.run();
 }
 
@@ -128,7 +128,7 @@ fn a_device_is_staged() {
         assert_eq!(loops.len(), 1, "{loops:?}");
         assert_device_holds_its_data(&loops[0].0);
     };
-    let ask = |scene: &mut Scene| scene.stage(block()).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.stage(block()).map(|()| Outcome::plain(&()));
     Trial { scene: blank_device, ask, check, steps: CHANGING }.run();
 }
 
@@ -139,7 +139,7 @@ fn a_file_system_that_is_too_small_grows_when_it_is_staged() {
         scene.assert_written("stage/file");
         assert!(size_at(scene, "stage") > 50 << 20);
     };
-    let ask = |scene: &mut Scene| scene.stage(mount("ext4")).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.stage(mount("ext4")).map(|()| Outcome::plain(&()));
     Trial { scene: || expanded(unstaged(staged_ext4()), 64 * MIB), ask, check, steps: CHANGING }.run();
 }
 
@@ -150,7 +150,7 @@ fn an_xfs_that_is_too_small_grows_when_it_is_staged() {
         scene.assert_written("stage/file");
         assert!(size_at(scene, "stage") > 400 << 20);
     };
-    let ask = |scene: &mut Scene| scene.stage(mount("xfs")).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.stage(mount("xfs")).map(|()| Outcome::plain(&()));
     Trial { scene: || expanded(unstaged(staged_xfs()), 512 * MIB), ask, check, steps: CHANGING }.run();
 }
 
@@ -162,7 +162,7 @@ fn a_file_system_is_published() {
         scene.write("target/more");
         scene.assert_written("stage/more");
     };
-    let ask = |scene: &mut Scene| scene.publish(mount("ext4"), false).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.publish(mount("ext4"), false).map(|()| Outcome::plain(&()));
     Trial { scene: staged_ext4, ask, check, steps: CHANGING }.run();
 }
 
@@ -175,14 +175,14 @@ fn a_file_system_is_published_read_only() {
         assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         scene.write("stage/more");
     };
-    let ask = |scene: &mut Scene| scene.publish(mount("ext4"), true).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.publish(mount("ext4"), true).map(|()| Outcome::plain(&()));
     Trial { scene: staged_ext4, ask, check, steps: CHANGING }.run();
 }
 
 #[test]
 fn a_device_is_published() {
     let check = |scene: &mut Scene| assert_device_holds_its_data(&scene.path("target"));
-    let ask = |scene: &mut Scene| scene.publish(block(), false).map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.publish(block(), false).map(|()| Outcome::plain(&()));
     Trial { scene: staged_device, ask, check, steps: CHANGING }.run();
 }
 
@@ -193,7 +193,7 @@ fn a_file_system_is_unpublished() {
         assert!(!scene.path("target").exists(), "we made it");
         scene.assert_written("stage/file");
     };
-    let ask = |scene: &mut Scene| scene.unpublish().map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.unpublish().map(|()| Outcome::plain(&()));
     Trial { scene: published_ext4, ask, check, steps: CHANGING }.run();
 }
 
@@ -203,7 +203,7 @@ fn a_device_is_unpublished() {
         assert!(!scene.path("target").exists(), "we made it");
         assert_eq!(loops_below(&scene.daemon.local_dir()).len(), 1);
     };
-    let ask = |scene: &mut Scene| scene.unpublish().map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.unpublish().map(|()| Outcome::plain(&()));
     Trial { scene: published_device, ask, check, steps: CHANGING }.run();
 }
 
@@ -214,7 +214,7 @@ fn a_file_system_is_unstaged() {
         scene.stage(mount("ext4")).expect("stage again");
         scene.assert_written("stage/file");
     };
-    let ask = |scene: &mut Scene| scene.unstage().map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.unstage().map(|()| Outcome::plain(&()));
     Trial { scene: staged_ext4, ask, check, steps: CHANGING }.run();
 }
 
@@ -224,7 +224,7 @@ fn a_device_is_unstaged() {
         scene.daemon.assert_node_is_clean();
         assert_device_holds_its_data(&scene.image(scene.id()));
     };
-    let ask = |scene: &mut Scene| scene.unstage().map(|()| Told::plain(&()));
+    let ask = |scene: &mut Scene| scene.unstage().map(|()| Outcome::plain(&()));
     Trial { scene: staged_device, ask, check, steps: CHANGING }.run();
 }
 
@@ -233,7 +233,7 @@ fn a_file_system_in_use_grows() {
     let ask = |scene: &mut Scene| {
         let request = node_expand(scene.id(), &scene.daemon.text("stage"));
         let request = wire::NodeExpandVolumeRequest { capacity_range: range(512 * MIB, 0), ..request };
-        scene.client().node_expand_volume(&request).map(|reply| Told::plain(&reply))
+        scene.client().node_expand_volume(&request).map(|reply| Outcome::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         assert_mounted(scene, &["stage"]);

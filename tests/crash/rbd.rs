@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::scene::assert_journal_is_empty;
-use super::trial::Told;
+use super::trial::Outcome;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, PATIENCE, is_full};
@@ -138,8 +138,8 @@ pub struct Trial {
     pub stock: fn(&mut Scene),
     /// Makes what is there before, each time.
     pub have: fn(&mut Scene),
-    pub ask: fn(&mut Scene) -> Answer<Told>,
-    /// What must be true when it was told that all is well.
+    pub ask: fn(&mut Scene) -> Answer<Outcome>,
+    /// What must be true once the request has succeeded.
     pub check: fn(&mut Scene),
 }
 
@@ -163,7 +163,7 @@ fn states(number: usize, what: &str) -> &'static [StateDir] {
 
 /// What an undisturbed request comes to.
 struct Rehearsal {
-    told: Told,
+    outcome: Outcome,
     shape: Vec<String>,
     /// The points at which to kill, counted from the start of the daemon, and what they are.
     points: Vec<(usize, String)>,
@@ -207,7 +207,7 @@ impl Trial {
         (self.have)(scene);
         let from = scene.start_anew(usize::MAX);
         let before = points(&scene.daemon.log.after(from)).len();
-        let told =
+        let outcome =
             (self.ask)(scene).unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         let heard = points(&scene.daemon.log.after(from));
         let worth = |at: &usize| *at == before || !UNCHANGED.contains(&heard[*at].as_str());
@@ -217,7 +217,7 @@ impl Trial {
         (self.check)(scene);
         let shape = scene.corner.shape();
         scene.clear();
-        Rehearsal { told, shape, points }
+        Rehearsal { outcome, shape, points }
     }
 
     /// One trial; false if the request was answered before the daemon came to this point.
@@ -234,7 +234,7 @@ impl Trial {
         let first = self.insist(scene, from);
         let second = self.insist(scene, from);
         assert_eq!(first, second);
-        assert!(first.is_like(&rehearsal.told), "{first:?}, undisturbed {:?}", rehearsal.told);
+        assert!(first.is_like(&rehearsal.outcome), "{first:?}, undisturbed {:?}", rehearsal.outcome);
         scene.daemon.await_leftovers();
         (self.check)(scene);
         scene.corner.await_shape(&rehearsal.shape);
@@ -242,14 +242,14 @@ impl Trial {
         crashed
     }
 
-    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may
-    /// still be at it.
+    /// Asks until the request succeeds. For now it may be refused: something of the former daemon may still
+    /// be at it.
     #[track_caller]
-    fn insist(&self, scene: &mut Scene, from: usize) -> Told {
+    fn insist(&self, scene: &mut Scene, from: usize) -> Outcome {
         let until = Instant::now() + CONVERGENCE;
         loop {
             let failure = match (self.ask)(scene) {
-                Ok(told) => return told,
+                Ok(outcome) => return outcome,
                 Err(failure) => failure,
             };
             let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cephlet::proto::csi_v1 as wire;
 
 use super::rbd::{Scene, Trial};
-use super::trial::Told;
+use super::trial::Outcome;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::v0;
@@ -14,16 +14,16 @@ use crate::support::{Code, MIB};
 const NOTHING: fn(&mut Scene) = |_| ();
 
 /// Creates a volume; it is taken back in the end.
-fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Told> {
+fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Outcome> {
     let made = scene.client().create(&request)?;
     assert_eq!(made.content_source, request.volume_content_source);
     if !scene.volumes.contains(&made.volume_id) {
         scene.volumes.push(made.volume_id.clone());
     }
-    Ok(Told::new(&made, &(made.capacity_bytes, &made.volume_context)))
+    Ok(Outcome::new(&made, &(made.capacity_bytes, &made.volume_context)))
 }
 
-fn take_snapshot(scene: &mut Scene) -> Answer<Told> {
+fn take_snapshot(scene: &mut Scene) -> Answer<Outcome> {
     let taken = scene
         .client()
         .create_snapshot(&snapshot("snap", scene.id()))?
@@ -32,34 +32,34 @@ fn take_snapshot(scene: &mut Scene) -> Answer<Told> {
         .expect("a snapshot");
     assert_eq!(taken.source_volume_id, scene.id());
     scene.snapshots = vec![taken.snapshot_id.clone()];
-    Ok(Told::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
+    Ok(Outcome::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
 }
 
-fn delete_last(scene: &mut Scene) -> Answer<Told> {
+fn delete_last(scene: &mut Scene) -> Answer<Outcome> {
     scene
         .client()
         .delete_volume(&delete(scene.volumes.last().expect("a volume")))
-        .map(|reply| Told::plain(&reply))
+        .map(|reply| Outcome::plain(&reply))
 }
 
-fn delete_first(scene: &mut Scene) -> Answer<Told> {
-    scene.client().delete_volume(&delete(scene.id())).map(|reply| Told::plain(&reply))
+fn delete_first(scene: &mut Scene) -> Answer<Outcome> {
+    scene.client().delete_volume(&delete(scene.id())).map(|reply| Outcome::plain(&reply))
 }
 
 /// Through CSI 0.1, where snapshots may not outlive their volume: that they do not is an answer, too.
-fn release_first(scene: &mut Scene) -> Answer<Told> {
+fn delete_first_strictly(scene: &mut Scene) -> Answer<Outcome> {
     match v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())) {
         Err(failure)
             if failure.code == Code::FAILED_PRECONDITION && failure.message.contains("csi-snap-") =>
         {
-            Ok(Told::plain(&"it has snapshots"))
+            Ok(Outcome::plain(&"it has snapshots"))
         }
-        answer => answer.map(|reply| Told::plain(&reply)),
+        answer => answer.map(|reply| Outcome::plain(&reply)),
     }
 }
 
-fn delete_first_snapshot(scene: &mut Scene) -> Answer<Told> {
-    scene.client().delete_snapshot(&delete_snapshot(&scene.snapshots[0])).map(|reply| Told::plain(&reply))
+fn delete_first_snapshot(scene: &mut Scene) -> Answer<Outcome> {
+    scene.client().delete_snapshot(&delete_snapshot(&scene.snapshots[0])).map(|reply| Outcome::plain(&reply))
 }
 
 /// The last volume is a copy of the first.
@@ -132,24 +132,25 @@ fn an_image_with_a_snapshot_is_deleted() {
 }
 
 #[test]
-fn an_image_is_released() {
-    Trial { stock: NOTHING, have: |scene| scene.have("old"), ask: release_first, check: NOTHING }.run();
+fn an_image_is_deleted_strictly() {
+    Trial { stock: NOTHING, have: |scene| scene.have("old"), ask: delete_first_strictly, check: NOTHING }
+        .run();
 }
 
 #[test]
-fn a_large_image_is_released() {
+fn a_large_image_is_deleted_strictly() {
     Trial {
         stock: NOTHING,
         have: |scene| scene.have_sized("old", 5 << 10),
-        ask: release_first,
+        ask: delete_first_strictly,
         check: NOTHING,
     }
     .run();
 }
 
 #[test]
-fn an_image_with_a_snapshot_is_not_released() {
-    Trial { stock: NOTHING, have: have_snapshot, ask: release_first, check: assert_one_volume }.run();
+fn an_image_with_a_snapshot_is_not_deleted_strictly() {
+    Trial { stock: NOTHING, have: have_snapshot, ask: delete_first_strictly, check: assert_one_volume }.run();
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn an_image_is_expanded() {
         scene
             .client()
             .controller_expand_volume(&expand(scene.id(), 16 * MIB))
-            .map(|reply| Told::plain(&reply))
+            .map(|reply| Outcome::plain(&reply))
     };
     let check = |scene: &mut Scene| {
         let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");
@@ -212,7 +213,7 @@ fn published(scene: &Scene) -> Vec<String> {
     got.status.published_node_ids.clone()
 }
 
-fn publish_to_node(scene: &mut Scene) -> Answer<Told> {
+fn publish_to_node(scene: &mut Scene) -> Answer<Outcome> {
     let request = wire::ControllerPublishVolumeRequest {
         volume_capability: protobuf::MessageField::some(block()),
         ..publish_to(scene.id(), "node-1")
@@ -220,23 +221,23 @@ fn publish_to_node(scene: &mut Scene) -> Answer<Told> {
     // The context names the image, which is another each time.
     let reply = scene.client().controller_publish_volume(&request)?;
     let context: BTreeMap<_, _> = reply.publish_context.iter().collect();
-    Ok(Told::new(&context, &context.len()))
+    Ok(Outcome::new(&context, &context.len()))
 }
 
-fn unpublish_from_node(scene: &mut Scene) -> Answer<Told> {
+fn unpublish_from_node(scene: &mut Scene) -> Answer<Outcome> {
     let request = unpublish_from(scene.id(), "node-1");
-    scene.client().controller_unpublish_volume(&request).map(|reply| Told::plain(&reply))
+    scene.client().controller_unpublish_volume(&request).map(|reply| Outcome::plain(&reply))
 }
 
 #[test]
-fn an_image_is_given_to_its_node() {
+fn an_image_is_published_to_its_node() {
     let check = |scene: &mut Scene| assert_eq!(published(scene), ["node-1"]);
     let have = |scene: &mut Scene| drop(unpublish_from_node(scene).expect("unpublish"));
     Trial { stock: |scene| scene.have("old"), have, ask: publish_to_node, check }.run();
 }
 
 #[test]
-fn an_image_is_taken_back_from_its_node() {
+fn an_image_is_unpublished_from_its_node() {
     let have = |scene: &mut Scene| drop(publish_to_node(scene).expect("publish"));
     let check = |scene: &mut Scene| assert!(published(scene).is_empty());
     Trial { stock: |scene| scene.have("old"), have, ask: unpublish_from_node, check }.run();

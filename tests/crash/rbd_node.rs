@@ -23,12 +23,12 @@ struct Scene {
     node: Daemon,
     image: String,
     image_id: String,
-    /// Whether a controller has told the node of it.
-    told: bool,
+    /// Whether a controller published it to the node.
+    published: bool,
 }
 
 impl Scene {
-    fn new(told: bool) -> Self {
+    fn new(published: bool) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let image = format!("crash-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         cluster().rbd(&["create", "--size", "32M", &image]);
@@ -40,7 +40,7 @@ impl Scene {
             .set("CEPHLET_SERVICES", "node")
             .in_own_session()
             .start();
-        Self { node, image, image_id, told }
+        Self { node, image, image_id, published }
     }
 
     fn id(&self) -> String {
@@ -49,7 +49,7 @@ impl Scene {
 
     fn stage(&self) -> Answer<()> {
         let mut request = stage(&self.id(), &self.node.text("stage"), mount("ext4"));
-        if self.told {
+        if self.published {
             request.publish_context = map(&[("imageId", &self.image_id)]);
         }
         self.node.client().node_stage_volume(&request).map(drop)
@@ -132,7 +132,7 @@ impl Scene {
             "it is being mapped still"
         );
         assert!(!self.node.path("target").exists(), "we made it");
-        if !self.told {
+        if !self.published {
             assert_eq!(cluster().holders("rbd", &self.image_id), "");
         }
         self.node.assert_well();
@@ -141,21 +141,21 @@ impl Scene {
 
 /// A request to be tried.
 struct Trial {
-    /// Whether a controller has told the node of the volume.
-    told: bool,
+    /// Whether a controller published the volume to the node.
+    published: bool,
     /// Kill only at points that come after this one; none for all.
     after: Option<&'static str>,
     /// Makes what is there before, each time.
     have: fn(&Scene),
     ask: fn(&Scene) -> Answer<()>,
-    /// What must be true when it was told that all is well.
+    /// What must be true once the request has succeeded.
     check: fn(&Scene),
 }
 
 impl Trial {
     #[track_caller]
     fn run(&self) {
-        let mut scene = Scene::new(self.told);
+        let mut scene = Scene::new(self.published);
         // What is made once and stays is there.
         (self.have)(&scene);
         (self.ask)(&scene).expect("undisturbed");
@@ -211,8 +211,8 @@ impl Trial {
         crashed
     }
 
-    /// Asks until it is told that all is well. For now it may be refused: something of the former daemon may
-    /// still be at it.
+    /// Asks until the request succeeds. For now it may be refused: something of the former daemon may still
+    /// be at it.
     #[track_caller]
     fn insist(&self, scene: &Scene, from: usize) {
         let until = Instant::now() + PATIENCE;
@@ -232,7 +232,7 @@ impl Trial {
 #[test]
 fn a_blank_image_is_staged() {
     let check = |scene: &Scene| scene.assert_mounted(&["stage"]);
-    Trial { told: true, after: None, have: Scene::make_blank, ask: Scene::stage, check }.run();
+    Trial { published: true, after: None, have: Scene::make_blank, ask: Scene::stage, check }.run();
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn an_image_is_published() {
         scene.assert_mounted(&["stage", "target"]);
         scene.assert_holds_data("target");
     };
-    Trial { told: true, after: None, have: Scene::have_staged, ask: Scene::publish, check }.run();
+    Trial { published: true, after: None, have: Scene::have_staged, ask: Scene::publish, check }.run();
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn an_image_is_unpublished() {
         scene.assert_mounted(&["stage"]);
         scene.assert_holds_data("stage");
     };
-    Trial { told: true, after: None, have: Scene::have_published, ask: Scene::unpublish, check }.run();
+    Trial { published: true, after: None, have: Scene::have_published, ask: Scene::unpublish, check }.run();
 }
 
 #[test]
@@ -260,14 +260,14 @@ fn an_image_is_unstaged() {
         scene.stage().expect("stage again");
         scene.assert_holds_data("stage");
     };
-    Trial { told: true, after: None, have: Scene::have_staged, ask: Scene::unstage, check }.run();
+    Trial { published: true, after: None, have: Scene::have_staged, ask: Scene::unstage, check }.run();
 }
 
 #[test]
-fn an_image_that_the_node_took_itself_is_given_back() {
+fn an_image_that_the_node_locked_itself_is_unlocked() {
     let check = |scene: &Scene| assert!(rbd_devices(&scene.image).is_empty());
     Trial {
-        told: false,
+        published: false,
         after: Some("remove directory"),
         have: Scene::have_staged,
         ask: Scene::unstage,
@@ -289,5 +289,5 @@ fn an_image_in_use_grows() {
         let size = size.f_blocks * size.f_frsize;
         assert!(size > 50 << 20, "{size}");
     };
-    Trial { told: true, after: None, have, ask: Scene::expand, check }.run();
+    Trial { published: true, after: None, have, ask: Scene::expand, check }.run();
 }

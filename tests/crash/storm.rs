@@ -231,7 +231,7 @@ fn rage(storm: &Storm) -> BTreeMap<String, Known> {
 }
 
 /// Everything that was acknowledged is so, and there is nothing else.
-fn assert_as_told(scene: &Scene, told: &BTreeMap<String, Known>) {
+fn assert_as_acknowledged(scene: &Scene, told: &BTreeMap<String, Known>) {
     let snapshots = told.values().filter(|known| known.snapshot.is_some()).count();
     scene.assert_holds(told.len(), snapshots);
     scene.assert_nothing_twice();
@@ -265,7 +265,7 @@ fn what_was_acknowledged_stays_so() {
     let told = rage(&storm);
     let mut scene = storm.scene.into_inner().expect("nobody panicked");
     scene.daemon.restart();
-    assert_as_told(&scene, &told);
+    assert_as_acknowledged(&scene, &told);
     for (name, known) in told {
         let [staging, target] = ["stage", "target"].map(|kind| scene.daemon.text(&format!("{kind}-{name}")));
         scene.client().node_unpublish_volume(&unpublish(&known.id, &target)).expect("unpublish");

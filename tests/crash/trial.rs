@@ -4,16 +4,16 @@ use super::scene::Scene;
 use crate::support::client::Answer;
 use crate::support::{Code, is_full};
 
-/// What a request was told.
+/// What a request was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Outcome {
     /// Everything: the same when asked again.
     exact: String,
     /// What does not depend on chance or time: the same in every scene.
     alike: String,
 }
 
-impl Told {
+impl Outcome {
     pub fn new(exact: &impl std::fmt::Debug, alike: &impl std::fmt::Debug) -> Self {
         Self { exact: format!("{exact:?}"), alike: format!("{alike:?}") }
     }
@@ -33,8 +33,8 @@ impl Told {
 pub struct Trial {
     /// What is there before.
     pub scene: fn() -> Scene,
-    pub ask: fn(&mut Scene) -> Answer<Told>,
-    /// What must be true when it was told that all is well.
+    pub ask: fn(&mut Scene) -> Answer<Outcome>,
+    /// What must be true once the request has succeeded.
     pub check: fn(&mut Scene),
     /// Steps that must be among its crash points.
     pub steps: &'static [&'static str],
@@ -111,18 +111,18 @@ impl Trial {
 
     /// Lets the request pass, and looks whether its steps are crash points.
     #[track_caller]
-    fn undisturbed(&self) -> (Told, Points) {
+    fn undisturbed(&self) -> (Outcome, Points) {
         let mut scene = self.prepared();
         assert!(scene.daemon.start_to_crash(usize::MAX), "not that soon");
-        let told = (self.ask)(&mut scene)
+        let outcome = (self.ask)(&mut scene)
             .unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));
         scene.daemon.kill9();
         let points = Points::heard_by(&scene);
         let missing: Vec<_> =
             self.steps.iter().filter(|step| !points.during.iter().any(|point| point == *step)).collect();
         assert!(missing.is_empty(), "{missing:?} are not among the crash points: {:#?}", points.during);
-        self.repeat(scene, &told);
-        (told, points)
+        self.repeat(scene, &outcome);
+        (outcome, points)
     }
 
     /// The scene, with nobody serving.
@@ -134,7 +134,7 @@ impl Trial {
 
     /// One trial; false if the request was answered before the daemon came to this point.
     #[track_caller]
-    fn crash_at(&self, point: usize, leftovers: Leftovers, wanted: &Told) -> bool {
+    fn crash_at(&self, point: usize, leftovers: Leftovers, wanted: &Outcome) -> bool {
         let mut scene = self.prepared();
         let crashed = !scene.daemon.start_to_crash(point) || {
             let answer = (self.ask)(&mut scene);
@@ -164,7 +164,7 @@ impl Trial {
 
     /// Asks twice: the same answer, which is that of an undisturbed request, and one object.
     #[track_caller]
-    fn repeat(&self, mut scene: Scene, wanted: &Told) {
+    fn repeat(&self, mut scene: Scene, wanted: &Outcome) {
         scene.daemon.restart();
         let first = (self.ask)(&mut scene)
             .unwrap_or_else(|failure| panic!("{failure:?}\n{}", scene.daemon.log.text()));

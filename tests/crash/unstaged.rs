@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::scene::Scene;
-use super::trial::{Points, Told, Trial};
+use super::trial::{Outcome, Points, Trial};
 use crate::support::client::Answer;
 use crate::support::machine::{loops_below, mount_at, mounts_below};
 use crate::support::v0::{self, Client};
@@ -57,20 +57,20 @@ fn published_device() -> Scene {
     scene
 }
 
-fn publish(scene: &mut Scene) -> Answer<Told> {
+fn publish(scene: &mut Scene) -> Answer<Outcome> {
     let request = v0::publish(scene.id(), &scene.daemon.text("target"), v0::mount("ext4"));
-    Client::of(&scene.daemon).publish(&request).map(|()| Told::plain(&()))
+    Client::of(&scene.daemon).publish(&request).map(|()| Outcome::plain(&()))
 }
 
-fn publish_device(scene: &mut Scene) -> Answer<Told> {
+fn publish_device(scene: &mut Scene) -> Answer<Outcome> {
     fs::OpenOptions::new().create(true).append(true).open(scene.path("target")).expect("make the target");
     let request = v0::publish(scene.id(), &scene.daemon.text("target"), v0::block());
-    Client::of(&scene.daemon).node_publish_volume(&request).map(|_| Told::plain(&()))
+    Client::of(&scene.daemon).node_publish_volume(&request).map(|_| Outcome::plain(&()))
 }
 
-fn unpublish(scene: &mut Scene) -> Answer<Told> {
+fn unpublish(scene: &mut Scene) -> Answer<Outcome> {
     let request = v0::unpublish(scene.id(), &scene.daemon.text("target"));
-    Client::of(&scene.daemon).node_unpublish_volume(&request).map(|_| Told::plain(&()))
+    Client::of(&scene.daemon).node_unpublish_volume(&request).map(|_| Outcome::plain(&()))
 }
 
 /// The volume's file system is mounted at these places beside the real one, and nowhere else.

@@ -1,4 +1,4 @@
-//! The command line against a daemon: what an operator and his scripts see.
+//! The command line against a daemon: what an operator and scripts see.
 
 use std::fs;
 use std::io::Write;
@@ -145,7 +145,7 @@ fn a_publish_that_fails_leaves_the_volume_as_it_was() {
 }
 
 #[test]
-fn what_was_published_is_taken_back_after_the_daemon_was_killed() {
+fn what_was_published_is_unpublished_after_the_daemon_was_killed() {
     let mut daemon = Daemon::start();
     let (id, target) = (done(&daemon, "volume create web --size 32M"), daemon.text("target"));
     done(&daemon, &format!("volume publish {id} {target}"));

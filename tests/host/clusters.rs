@@ -73,7 +73,7 @@ fn config_shows_every_cluster_and_no_key() {
 }
 
 #[test]
-fn a_broken_file_is_told_and_changes_nothing() {
+fn a_broken_file_is_reported_and_changes_nothing() {
     let daemon = start();
     replace(&daemon, "[cluster.main\n");
     daemon.signal(Signal::HUP);

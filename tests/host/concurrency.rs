@@ -175,7 +175,7 @@ impl Stuck {
 }
 
 #[test]
-fn a_stuck_volume_stops_nobody_else() {
+fn a_stuck_volume_blocks_no_other() {
     let mut stuck = Stuck::start(("CEPHLET_QUEUE", "256"));
     let client = stuck.daemon.client();
     let (sender, answers) = channel();
@@ -200,7 +200,7 @@ fn a_stuck_volume_stops_nobody_else() {
 }
 
 #[test]
-fn who_waits_too_long_is_told_for_whom() {
+fn a_call_that_waits_too_long_names_the_call_it_waits_for() {
     let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "1s"));
     let client = stuck.daemon.client();
     let began = Instant::now();
@@ -216,7 +216,7 @@ fn who_waits_too_long_is_told_for_whom() {
 }
 
 #[test]
-fn a_repeated_request_joins_the_one_under_way() {
+fn a_repeated_request_joins_the_one_in_progress() {
     let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "60s"));
     let client = stuck.daemon.client();
     let request = stage(&stuck.id, &stuck.daemon.text("stage"), mount("ext4"));

@@ -1,5 +1,5 @@
-//! CSI 0.1 on the local backend: who is spoken to, in which version, and the controller. The tests name the
-//! sections whose MUSTs they look at.
+//! CSI 0.1 on the local backend: identity, versions, and the controller. The tests name the sections whose
+//! MUSTs they look at.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ crate::controller_tests!(Subject::local);
 
 /// "GetSupportedVersions": needs no version and tells those that are served.
 #[test]
-fn the_version_is_told_to_who_has_none() {
+fn the_supported_versions_need_no_version() {
     let daemon = Daemon::start();
     let told = Client::of(&daemon)
         .get_supported_versions(&wire::GetSupportedVersionsRequest::default())
@@ -107,7 +107,7 @@ fn what_is_not_served_is_unimplemented() {
 /// "ControllerProbe Errors", "NodeProbe Errors": 9 where something is missing that the one or the other
 /// needs.
 #[test]
-fn probes_tell_what_is_missing() {
+fn probes_report_what_is_missing() {
     let on_node = wire::NodeProbeRequest { version: version(), ..Default::default() };
     let on_controller = wire::ControllerProbeRequest { version: version(), ..Default::default() };
     Client::of(&Daemon::start()).node_probe(&on_node).expect("healthy");

@@ -50,10 +50,10 @@ struct Agent {
 }
 
 /// What a step was told.
-type Told = String;
+type Outcome = String;
 
 /// A step, and its name.
-type Step = (&'static str, fn(&mut Agent) -> Told);
+type Step = (&'static str, fn(&mut Agent) -> Outcome);
 
 /// The steps in the agent's order. Each may be repeated.
 const STEPS: [Step; 16] = [
@@ -96,7 +96,7 @@ impl Agent {
         self.target().display().to_string()
     }
 
-    fn versions(&mut self) -> Told {
+    fn versions(&mut self) -> Outcome {
         let told = self
             .client
             .get_supported_versions(&wire::GetSupportedVersionsRequest::default())
@@ -105,19 +105,19 @@ impl Agent {
         format!("{told:?}")
     }
 
-    fn info(&mut self) -> Told {
+    fn info(&mut self) -> Outcome {
         let info = self
             .client
             .get_plugin_info(&wire::GetPluginInfoRequest { version: version(), ..Default::default() });
         format!("{:?}", info.expect("info"))
     }
 
-    fn probe_controller(&mut self) -> Told {
+    fn probe_controller(&mut self) -> Outcome {
         let request = wire::ControllerProbeRequest { version: version(), ..Default::default() };
         format!("{:?}", self.client.controller_probe(&request).expect("healthy"))
     }
 
-    fn controller_capabilities(&mut self) -> Told {
+    fn controller_capabilities(&mut self) -> Outcome {
         use wire::controller_service_capability::rpc::Type;
         let request = wire::ControllerGetCapabilitiesRequest { version: version(), ..Default::default() };
         let told = self.client.controller_get_capabilities(&request).expect("capabilities");
@@ -131,37 +131,37 @@ impl Agent {
         format!("{told:?}")
     }
 
-    fn probe_node(&mut self) -> Told {
+    fn probe_node(&mut self) -> Outcome {
         let request = wire::NodeProbeRequest { version: version(), ..Default::default() };
         format!("{:?}", self.client.node_probe(&request).expect("healthy"))
     }
 
-    fn node_capabilities(&mut self) -> Told {
+    fn node_capabilities(&mut self) -> Outcome {
         let request = wire::NodeGetCapabilitiesRequest { version: version(), ..Default::default() };
         format!("{:?}", self.client.node_get_capabilities(&request).expect("capabilities"))
     }
 
-    fn node_id(&mut self) -> Told {
+    fn node_id(&mut self) -> Outcome {
         let request = wire::GetNodeIDRequest { version: version(), ..Default::default() };
         self.node = self.client.get_node_id(&request).expect("a node").node_id;
         self.node.clone()
     }
 
     /// For each profile: its capability and its parameters.
-    fn capacity(&mut self) -> Told {
+    fn capacity(&mut self) -> Outcome {
         let request = wire::GetCapacityRequest { volume_capabilities: vec![mount("xfs")], ..capacity() };
         assert!(self.client.get_capacity(&request).expect("capacity").available_capacity > mib(320));
         String::new()
     }
 
     /// One page only, in which an ID must not come twice.
-    fn list(&mut self) -> Told {
+    fn list(&mut self) -> Outcome {
         let all = self.client.list();
         assert!(all.len() <= 1, "{all:?}");
         format!("{all:?}")
     }
 
-    fn create(&mut self) -> Told {
+    fn create(&mut self) -> Outcome {
         let exact = range(mib(320), mib(320));
         let request = wire::CreateVolumeRequest {
             capacity_range: exact,
@@ -172,7 +172,7 @@ impl Agent {
         format!("{:?}", self.volume)
     }
 
-    fn validate(&mut self) -> Told {
+    fn validate(&mut self) -> Outcome {
         let volume_attributes = self.volume.attributes.clone();
         let request = wire::ValidateVolumeCapabilitiesRequest {
             volume_attributes,
@@ -183,7 +183,7 @@ impl Agent {
         format!("{told:?}")
     }
 
-    fn controller_publish(&mut self) -> Told {
+    fn controller_publish(&mut self) -> Outcome {
         let volume_attributes = self.volume.attributes.clone();
         let request = publish_to(&self.volume.id, &self.node, mount("xfs"));
         let request = wire::ControllerPublishVolumeRequest { volume_attributes, ..request };
@@ -192,7 +192,7 @@ impl Agent {
         format!("{:?}", self.publish_volume_info)
     }
 
-    fn node_publish(&mut self) -> Told {
+    fn node_publish(&mut self) -> Outcome {
         let request = wire::NodePublishVolumeRequest {
             publish_volume_info: self.publish_volume_info.clone(),
             volume_attributes: self.volume.attributes.clone(),
@@ -210,7 +210,7 @@ impl Agent {
 
     /// It is not mounted any more, and still there: the agent removes it with all that is in it, and gives up
     /// if there is nothing.
-    fn node_unpublish(&mut self) -> Told {
+    fn node_unpublish(&mut self) -> Outcome {
         let target = self.target();
         if !target.exists() {
             fs::create_dir_all(&target).expect("as if the agent had not come to remove it");
@@ -223,7 +223,7 @@ impl Agent {
         String::new()
     }
 
-    fn controller_unpublish(&mut self) -> Told {
+    fn controller_unpublish(&mut self) -> Outcome {
         self.client
             .controller_unpublish_volume(&unpublish_from(&self.volume.id, &self.node))
             .expect("take back");

@@ -66,7 +66,7 @@ impl Volume {
 /// "NodePublishVolume", "NodeUnpublishVolume": idempotent, and the one undoes the other. The target is the
 /// orchestrator's.
 #[test]
-fn a_file_system_is_published_and_taken_back() {
+fn a_file_system_is_published_and_unpublished() {
     for fs_type in ["", "ext4"] {
         let volume = Volume::new(mount(fs_type));
         for round in 0..2 {
@@ -89,7 +89,7 @@ fn a_file_system_is_published_and_taken_back() {
 }
 
 #[test]
-fn a_device_is_published_and_taken_back() {
+fn a_device_is_published_and_unpublished() {
     let volume = Volume::new(block());
     for _ in 0..2 {
         volume.publish("device").expect("publish");
@@ -116,7 +116,7 @@ fn a_target_that_is_missing_is_made_and_removed() {
 
 /// "NodePublishVolume", the table of second calls, for volumes of a single node: every column.
 #[test]
-fn a_second_publishing_is_what_the_table_says() {
+fn a_second_publish_is_answered_as_the_table_says() {
     let mut volume = Volume::new(mount("ext4"));
     let same = volume.request("t1");
     let read_only = wire::NodePublishVolumeRequest { readonly: true, ..same.clone() };
@@ -251,7 +251,7 @@ fn broken_off() -> Volume {
 /// call NodePublishVolume again, or choose to call NodeUnpublishVolume." It may also do neither: where
 /// nothing was ever mounted nothing is in the way.
 #[test]
-fn a_publishing_that_was_broken_off_keeps_nobody_from_another() {
+fn an_interrupted_publish_does_not_block_another() {
     for (at, flag) in [("elsewhere", "noatime"), ("broken", "nodiratime")] {
         let volume = broken_off();
         let capability = mount_as("ext4", Mode::SINGLE_NODE_WRITER, &[flag]);
@@ -356,7 +356,7 @@ fn no_path_is_both_a_stage_and_a_target() {
 
 /// Whoever takes back the last path takes the device from the node.
 #[test]
-fn a_target_may_be_taken_back_through_the_other_protocol() {
+fn a_target_may_be_unpublished_through_the_other_protocol() {
     let volume = Volume::new(mount("ext4"));
     volume.publish("target").expect("publish");
     let v1 = volume.daemon.client();

@@ -238,7 +238,7 @@ fn no_reply_is_lost() {
 }
 
 #[test]
-fn clients_that_talk_nonsense_or_nothing_hold_nobody_up() {
+fn clients_that_talk_nonsense_or_nothing_block_no_others() {
     let daemon = Daemon::start();
     let client = daemon.client();
     assert!(client.is_ready());

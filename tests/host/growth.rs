@@ -165,7 +165,7 @@ fn how_large_a_block_volume_is() {
 }
 
 #[test]
-fn a_mount_that_was_lost_is_told() {
+fn a_lost_mount_is_reported() {
     let daemon = Daemon::start();
     let volume = TestVolume::in_use(&daemon, "one");
     run("umount", &[text(&volume.path("target"))]);

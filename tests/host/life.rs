@@ -35,7 +35,7 @@ fn an_idle_daemon_ends_at_once_and_in_order() {
 }
 
 /// A daemon that was told to end while it stages a volume whose formatter hangs.
-fn stopping_with_a_call_under_way()
+fn stopping_with_a_call_in_progress()
 -> (Daemon, Hanging, thread::JoinHandle<Answer<NodeStageVolumeResponse>>, String) {
     let (daemon, stub, id) = with_stuck_volume();
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));
@@ -48,8 +48,8 @@ fn stopping_with_a_call_under_way()
 }
 
 #[test]
-fn calls_under_way_are_finished_before_the_end() {
-    let (mut daemon, stub, under_way, id) = stopping_with_a_call_under_way();
+fn calls_in_progress_are_finished_before_the_end() {
+    let (mut daemon, stub, under_way, id) = stopping_with_a_call_in_progress();
     stub.release();
     under_way.join().expect("the client").expect("it was answered");
     assert!(daemon.wait().success(), "{}", daemon.log.text());
@@ -61,7 +61,7 @@ fn calls_under_way_are_finished_before_the_end() {
 
 /// Takes the 20 s that calls under way are given.
 #[test]
-fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
+fn a_call_that_does_not_end_is_abandoned_and_accounted_for() {
     let (mut daemon, stub, id) = with_stuck_volume();
     let (request, behind) =
         (stage(&id, &daemon.text("stage"), mount("ext4")), unstage(&id, &daemon.text("stage")));
@@ -90,7 +90,7 @@ fn a_call_that_does_not_end_is_given_up_and_accounted_for() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let (mut daemon, _stub, under_way, _) = stopping_with_a_call_under_way();
+    let (mut daemon, _stub, under_way, _) = stopping_with_a_call_in_progress();
     daemon.signal(Signal::INT);
     assert_eq!(daemon.wait().signal(), Some(Signal::INT.as_raw()));
     assert!(under_way.join().expect("the client").is_err());
@@ -107,7 +107,7 @@ fn hang_ups_are_survived() {
 }
 
 #[test]
-fn every_mistake_of_the_configuration_is_told_at_once() {
+fn every_mistake_in_the_configuration_is_reported_at_once() {
     let wrong = [
         ("CSI_ENDPOINT", "tcp://127.0.0.1:1"),
         ("CEPHLET_WORKERS", "3"),

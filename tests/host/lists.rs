@@ -34,7 +34,7 @@ fn pages(client: &Client, size: i32) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_volume_is_told_once_whatever_the_page() {
+fn every_volume_is_listed_once_whatever_the_page() {
     let daemon = Daemon::start();
     let client = daemon.client();
     assert_eq!(pages(&client, 0), [Vec::<String>::new()]);

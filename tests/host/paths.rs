@@ -22,7 +22,7 @@ fn a_stage_that_fails_unmounts_nobody_else() {
 }
 
 #[test]
-fn a_target_whose_device_is_gone_is_taken_back() {
+fn a_target_whose_device_is_gone_is_unpublished() {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 8, block());
     volume.stage("stage").expect("stage");
@@ -184,7 +184,7 @@ fn a_late_call_for_an_earlier_volume_of_the_name_does_nothing() {
 }
 
 #[test]
-fn an_earlier_volume_that_was_deleted_in_use_is_taken_back_first() {
+fn an_earlier_volume_that_was_deleted_in_use_is_unmounted_first() {
     let daemon = Daemon::start();
     let first = TestVolume::in_use(&daemon, "one");
     let device = run("losetup", &["-nO", "NAME", "-j", text(&first.image())]);

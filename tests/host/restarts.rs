@@ -75,7 +75,7 @@ fn repeated_calls_after_a_restart_find_things_done() {
 }
 
 #[test]
-fn what_somebody_else_unmounted_meanwhile_is_taken_back_too() {
+fn what_was_unmounted_meanwhile_is_unpublished_too() {
     let mut daemon = Daemon::start();
     let id = use_volume(&daemon);
     daemon.kill9();

@@ -158,7 +158,7 @@ fn topology_and_contexts_need_no_secrets() {
 }
 
 #[test]
-fn a_volume_given_out_in_another_way_is_refused_without_its_flags() {
+fn a_volume_published_in_another_way_is_refused_without_its_flags() {
     let daemon = Daemon::start();
     let client = daemon.client();
     let id = client.create(&volume("one")).expect("create").volume_id;

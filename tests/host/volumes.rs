@@ -187,7 +187,7 @@ fn a_late_deletion_spares_a_newer_volume_of_the_same_name() {
 }
 
 #[test]
-fn a_volume_is_given_to_its_node_only() {
+fn a_volume_is_published_to_its_node_only() {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     let client = &volume.client;
@@ -274,7 +274,7 @@ fn an_expanded_volume_still_answers_its_creation() {
 }
 
 #[test]
-fn what_a_volume_can_be_used_for_is_told() {
+fn capabilities_of_a_volume_are_confirmed_or_explained() {
     use wire::volume_capability::access_mode::Mode;
     let daemon = Daemon::start();
     let made = TestVolume::create(&daemon, "one", 32, mount("ext4"));

@@ -191,7 +191,7 @@ pub fn a_volume_is_published_to_a_node_in_one_way(it: &Subject) {
 
 /// "ControllerUnpublishVolume" and its errors: idempotent, all nodes where none is named, 5 for what is not
 /// there.
-pub fn a_volume_is_taken_back(it: &Subject) {
+pub fn a_volume_is_unpublished(it: &Subject) {
     let former = it.former();
     let id = it.create("one").id;
     let take =
@@ -335,7 +335,7 @@ macro_rules! controller_tests {
             the_same_creation_is_the_same_volume, an_incompatible_creation_is_refused,
             a_capability_that_is_not_supported_fails_the_creation, sizes_that_cannot_be_are_refused,
             deleting_what_is_gone_succeeds, a_published_volume_is_not_deleted, a_volume_is_published_to_a_node_in_one_way,
-            a_volume_is_taken_back, capabilities_are_validated, volumes_are_listed_page_by_page, capacity_is_for_what_is_asked,
+            a_volume_is_unpublished, capabilities_are_validated, volumes_are_listed_page_by_page, capacity_is_for_what_is_asked,
             the_plugin_says_what_it_is,
         }
     };

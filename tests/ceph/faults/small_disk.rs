@@ -34,7 +34,7 @@ fn create_until_full(client: &Client, corner: &Corner, parts: &[&str]) -> Vec<St
 }
 
 #[test]
-fn a_full_disk_of_the_journal_is_told_and_loses_nothing() {
+fn a_full_disk_under_the_journal_is_reported_and_loses_nothing() {
     let corner = Corner::new();
     let setup = corner.setup();
     let state = setup.scratch.small_ext4("small", 8);

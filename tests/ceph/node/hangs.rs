@@ -78,7 +78,7 @@ fn killed_in_the_middle_of_a_map() {
 /// A map that nobody repeats is taken back all the same. Not tried with `rbd device map`, which was seen to
 /// wait for the cluster before it asks the kernel for anything.
 #[test]
-fn given_up_in_the_middle_of_a_map() {
+fn abandoned_in_the_middle_of_a_map() {
     for mounter in ["rbd", "rbd-nbd"] {
         let mut scene = Scene::alone();
         let volume = scene.give("one", 32, mount("ext4"), &[("mounter", mounter)]);
@@ -143,7 +143,7 @@ fn killed_in_the_middle_of_an_expansion() {
 
 /// The kernel has the numbers of a mounted ext4 in memory.
 #[test]
-fn stats_are_told_while_the_storage_stands_still() {
+fn stats_are_answered_while_the_storage_hangs() {
     let scene = Scene::alone();
     let volume = scene.use_volume("one", 32, mount("ext4"), &[]);
     let paused = scene.cluster().pause("osd");

@@ -71,7 +71,7 @@ fn a_process_that_maps_another_image_is_ended() {
 }
 
 #[test]
-fn a_process_that_died_is_told_and_replaced() {
+fn a_process_that_died_is_reported_and_replaced() {
     let scene = Scene::alone();
     let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-nbd")]);
     let [nbd] = connected().try_into().expect("one device");

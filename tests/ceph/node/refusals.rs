@@ -61,7 +61,7 @@ fn what_is_not_the_volume_is_not_mapped() {
 }
 
 #[test]
-fn a_node_that_was_shut_out_is_told_so_and_can_come_back() {
+fn a_blocklisted_node_reports_it_and_can_come_back() {
     let scene = Scene::alone();
     if !Path::new("/sys/kernel/debug/ceph").exists() {
         run("mount", &["-t", "debugfs", "debugfs", "/sys/kernel/debug"]);

@@ -32,7 +32,7 @@ fn volumes_outlive_a_killed_daemon() {
 
 /// The node's clusters are those of a file, which the operator edits while a volume is in use.
 #[test]
-fn a_volume_of_a_cluster_that_was_taken_out_is_given_up() {
+fn a_volume_of_a_removed_cluster_is_unstaged() {
     let mut scene = Scene::of_node(|node| {
         let file = node.scratch.path("clusters.toml");
         fs::write(&file, entry("ceph", cluster(), "cephlet-node")).expect("write the file");
@@ -67,7 +67,7 @@ fn an_earlier_volume_of_the_same_name_is_unmapped() {
 }
 
 #[test]
-fn a_staged_volume_is_taken_back_in_another_life() {
+fn a_staged_volume_is_unstaged_after_a_restart() {
     let mut scene = Scene::without_tools();
     let volume = scene.give("one", 32, mount("ext4"), &[]);
     scene.stage(&volume, "stage").expect("stage");

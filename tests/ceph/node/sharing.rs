@@ -45,7 +45,7 @@ fn what_is_published_read_only_cannot_be_written() {
 }
 
 /// Fills the volume, takes it from the node and gives it back, only to be read by many.
-fn given_to_readers(scene: &Scene, fs_type: &str, mib: i64) -> Volume {
+fn published_to_readers(scene: &Scene, fs_type: &str, mib: i64) -> Volume {
     let volume = scene.use_volume("one", mib, mount(fs_type), &[]);
     fs::write(scene.path("target/file"), "content").expect("write");
     scene.unpublish(&volume, "target").expect("unpublish");
@@ -62,7 +62,7 @@ fn given_to_readers(scene: &Scene, fs_type: &str, mib: i64) -> Volume {
 fn a_volume_for_readers_is_mapped_and_mounted_read_only() {
     for (fs_type, mib) in [("ext4", 32), ("xfs", 320)] {
         let scene = Scene::without_tools();
-        let volume = given_to_readers(&scene, fs_type, mib);
+        let volume = published_to_readers(&scene, fs_type, mib);
         scene.stage(&volume, "stage").expect("stage");
         scene.publish(&volume, "stage", "target").expect("publish");
         assert_eq!(run("blockdev", &["--getro", text(&device(&volume))]), "1");
@@ -94,7 +94,7 @@ fn holders(scene: &Scene, volume: &Volume) -> String {
 }
 
 #[test]
-fn a_node_that_nobody_told_anything_takes_the_lock_itself() {
+fn a_node_without_a_publish_context_takes_the_lock_itself() {
     let scene = Scene::new();
     let volume = scene.make(volume_as("one", 32 << 20, mount("ext4")));
     for at in ["first", "second"] {

@@ -84,7 +84,7 @@ fn many_targets_share_one_mapping_without_a_stage() {
 /// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key
 /// takes the volume with it, where no controller gave it, and gives it back with it.
 #[test]
-fn a_node_takes_and_gives_back_with_the_key_of_the_request() {
+fn a_node_locks_and_unlocks_with_the_key_of_the_request() {
     let scene = Scene::without_key();
     let (controller, node) = (Client::of(&scene.controller), Client::of(&scene.node));
     let id = controller.create(&v0::volume_as("one", v0::mib(16), v0::mount("ext4"))).expect("create").id;
