@@ -10,7 +10,7 @@ use super::scene::assert_journal_is_empty;
 use super::trial::Outcome;
 use crate::support::client::Answer;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, PATIENCE, is_full};
+use crate::support::{Client, Code, Corner, Daemon, PATIENCE, await_that, is_full};
 
 /// Points before which nothing has changed since the point in front of them. That the journal was synced
 /// matters only where the machine dies too.
@@ -121,6 +121,19 @@ impl Scene {
     }
 }
 
+/// What is there once the manager of the cluster has nothing to do any more, as the purge of a large image.
+#[track_caller]
+fn settled_shape(corner: &Corner) -> Vec<String> {
+    let namespace = format!("\"{}\"", corner.namespace);
+    await_that("nothing is done in the background", || {
+        let shape = corner.shape();
+        thread::sleep(Duration::from_millis(500));
+        let tasks = corner.cluster.ceph(&["rbd", "task", "list"]);
+        let is_settled = !tasks.contains(&namespace) && corner.shape() == shape;
+        if is_settled { Ok(shape) } else { Err(tasks) }
+    })
+}
+
 /// Whether a life of the daemon has swept the cluster and does nothing else.
 fn has_swept(life: &[String]) -> bool {
     let count = |part: &str| life.iter().filter(|line| line.ends_with(part)).count();
@@ -215,7 +228,7 @@ impl Trial {
             (before..heard.len()).filter(worth).map(|at| (at + 1, heard[at].clone())).collect();
         assert!(points.len() > 3, "{:?}", &heard[before..]);
         (self.check)(scene);
-        let shape = scene.corner.shape();
+        let shape = settled_shape(&scene.corner);
         scene.clear();
         Rehearsal { outcome, shape, points }
     }
