@@ -59,13 +59,43 @@ fn missing_fields_are_named() {
 /// "Field Size Limits": 128 bytes for strings, 4 KiB for maps, and for all mount flags together. Paths have
 /// the kernel's limit.
 #[test]
-fn what_is_too_long_is_named() {
-    let (long, much) = ("x".repeat(129), map(&[("key", &"v".repeat(4096))]));
+fn long_strings_are_named() {
+    let long = "x".repeat(129);
+    all_refused(|daemon, id| {
+        let client = &Client::of(daemon);
+        let (at, too_long) = (daemon.text("target"), format!("/{}", "p".repeat(4095)));
+        let from =
+            |id: &str, node: &str| client.controller_unpublish_volume(&unpublish_from(id, node)).map(drop);
+        let to =
+            |id: &str, node: &str| client.controller_publish_volume(&publish_to(id, node, block())).map(drop);
+        let at_path =
+            |id: &str, path: &str| client.node_publish_volume(&publish(id, path, block())).map(drop);
+        let long_type = volume_as("x", mib(8), mount(&long));
+        let validated = client.validate_volume_capabilities(&validate(&long, &[block()])).map(drop);
+        vec![
+            ("name is 129 bytes", client.create_volume(&volume(&long)).map(drop)),
+            ("fs_type is 129 bytes", client.create_volume(&long_type).map(drop)),
+            ("volume_id is 129 bytes", client.delete_volume(&delete(&long)).map(drop)),
+            ("volume_id is 129 bytes", to(&long, "node-1")),
+            ("volume_id is 129 bytes", from(&long, "node-1")),
+            ("volume_id is 129 bytes", validated),
+            ("volume_id is 129 bytes", at_path(&long, &at)),
+            ("volume_id is 129 bytes", client.node_unpublish_volume(&unpublish(&long, &at)).map(drop)),
+            ("node_id is 129 bytes", to(id, &long)),
+            ("node_id is 129 bytes", from(id, &long)),
+            ("starting_token is 129 bytes", client.list_volumes(&page(1, &long)).map(drop)),
+            ("target_path is", at_path(id, &too_long)),
+        ]
+    });
+}
+
+/// The same, of maps and mount flags.
+#[test]
+fn large_maps_are_named() {
+    let much = map(&[("key", &"v".repeat(4096))]);
     all_refused(|daemon, id| {
         let client = &Client::of(daemon);
         let create = |request: wire::CreateVolumeRequest| client.create_volume(&request).map(drop);
-        let flags =
-            |count: usize| mount_as("ext4", Mode::SINGLE_NODE_WRITER, &vec!["f".repeat(256).as_str(); count]);
         let at = daemon.text("target");
         let to = publish_to(id, "node-1", block());
         let attributes =
@@ -80,54 +110,22 @@ fn what_is_too_long_is_named() {
             wire::NodePublishVolumeRequest { volume_attributes: much.clone(), ..publish(id, &at, block()) };
         let parameters = wire::GetCapacityRequest { parameters: much.clone(), ..capacity() };
         vec![
-            ("name is 129 bytes", create(volume(&long))),
             ("parameters is", create(wire::CreateVolumeRequest { parameters: much.clone(), ..volume("x") })),
-            ("fs_type is 129 bytes", create(volume_as("x", mib(8), mount(&long)))),
-            ("mount_flags is", create(volume_as("x", mib(8), flags(17)))),
-            ("volume_id is 129 bytes", client.delete_volume(&delete(&long)).map(drop)),
-            (
-                "volume_id is 129 bytes",
-                client.controller_publish_volume(&publish_to(&long, "node-1", block())).map(drop),
-            ),
-            (
-                "volume_id is 129 bytes",
-                client.controller_unpublish_volume(&unpublish_from(&long, "node-1")).map(drop),
-            ),
-            (
-                "volume_id is 129 bytes",
-                client.validate_volume_capabilities(&validate(&long, &[block()])).map(drop),
-            ),
-            ("volume_id is 129 bytes", client.node_publish_volume(&publish(&long, &at, block())).map(drop)),
-            ("volume_id is 129 bytes", client.node_unpublish_volume(&unpublish(&long, &at)).map(drop)),
-            (
-                "node_id is 129 bytes",
-                client.controller_publish_volume(&publish_to(id, &long, block())).map(drop),
-            ),
-            (
-                "node_id is 129 bytes",
-                client.controller_unpublish_volume(&unpublish_from(id, &long)).map(drop),
-            ),
+            ("mount_flags is", create(volume_as("x", mib(8), with_flags(17)))),
             ("volume_attributes is", client.controller_publish_volume(&attributes).map(drop)),
             ("volume_attributes is", client.validate_volume_capabilities(&checked).map(drop)),
             ("publish_volume_info is", client.node_publish_volume(&info).map(drop)),
             ("volume_attributes is", client.node_publish_volume(&on_node).map(drop)),
             ("parameters is", client.get_capacity(&parameters).map(drop)),
-            ("starting_token is 129 bytes", client.list_volumes(&page(1, &long)).map(drop)),
-            (
-                "target_path is",
-                client
-                    .node_publish_volume(&publish(id, &format!("/{}", "p".repeat(4095)), block()))
-                    .map(drop),
-            ),
         ]
     });
-    let daemon = Daemon::start();
-    let longest = volume_as(
-        &"x".repeat(128),
-        mib(8),
-        mount_as("ext4", Mode::SINGLE_NODE_WRITER, &["f".repeat(256).as_str(); 16]),
-    );
-    Client::of(&daemon).create(&longest).expect("so much is allowed");
+    let longest = volume_as(&"x".repeat(128), mib(8), with_flags(16));
+    Client::of(&Daemon::start()).create(&longest).expect("so much is allowed");
+}
+
+/// Flags of 256 bytes each.
+fn with_flags(count: usize) -> wire::VolumeCapability {
+    mount_as("ext4", Mode::SINGLE_NODE_WRITER, &vec!["f".repeat(256).as_str(); count])
 }
 
 /// "target_path … MUST be an absolute path"

@@ -177,7 +177,7 @@ fn capabilities_that_say_nothing_are_named() {
         ("file system", mount("../ext4")),
     ];
     all_refused(|daemon, id| {
-        let (client, at) = (daemon.client(), daemon.text("stage"));
+        let (client, at, target) = (daemon.client(), daemon.text("stage"), daemon.text("target"));
         let asked = wrong.iter().chain(&flags).map(|(what, capability)| {
             let publication = wire::ControllerPublishVolumeRequest {
                 volume_capability: MessageField::some(capability.clone()),
@@ -187,7 +187,7 @@ fn capabilities_that_say_nothing_are_named() {
                 (*what, client.create_volume(&volume_as("x", MIB, capability.clone())).map(drop)),
                 (*what, client.controller_publish_volume(&publication).map(drop)),
                 (*what, client.node_stage_volume(&stage(id, &at, capability.clone())).map(drop)),
-                (*what, client.node_publish_volume(&publish(id, &at, &at, capability.clone())).map(drop)),
+                (*what, client.node_publish_volume(&publish(id, &at, &target, capability.clone())).map(drop)),
             ]
         });
         asked.flatten().collect()
