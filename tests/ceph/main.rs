@@ -20,5 +20,7 @@ mod publish;
 mod readme;
 mod refusals;
 mod secrecy;
+mod unreachable;
+mod upgrade;
 mod v0;
 mod volumes;

@@ -27,5 +27,6 @@ mod restarts;
 mod safety;
 mod secrecy;
 mod systemd;
+mod upgrade;
 mod volumes;
 mod wire;
