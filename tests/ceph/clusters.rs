@@ -42,13 +42,15 @@ fn one_hangs(client: &Client, monitors: &str) {
         let stuck: Vec<_> =
             requests.map(|request| scope.spawn(move || client.create(&request).map(drop))).collect();
         let listing = scope.spawn(|| client.list_volumes(&page(0, "")).map(drop));
+        let mut served_beside = 0;
         for number in 0..10 {
             assert_quick((0..5).map(|_| probe(client)).collect());
             let made =
                 client.create(&volume_in(&format!("well-{number}"), "one")).expect("the other cluster works");
+            served_beside += usize::from(stuck.iter().any(|it| !it.is_finished()));
             client.delete_volume(&delete(&made.volume_id)).expect("delete");
         }
-        assert!(stuck.iter().any(|it| !it.is_finished()), "nobody waited for the cluster that hangs");
+        assert!(served_beside > 0, "no call waited for the cluster that hangs");
         for answer in stuck {
             let said = answer.join().expect("a client").expect_err("the cluster hangs");
             assert!(matches!(said.code, Code::DEADLINE_EXCEEDED | Code::UNAVAILABLE), "{said:?}");
