@@ -1,14 +1,12 @@
 //! Commands that outlive their daemon, which was killed: nothing is begun that they could undo.
 
-mod support;
-
 use std::sync::Arc;
 use std::thread;
 
-use support::client::Answer;
-use support::requests::*;
-use support::stub::Hanging;
-use support::{Client, Code, Corner, Daemon, Scratch, Setup, await_that, refused};
+use crate::support::client::Answer;
+use crate::support::requests::*;
+use crate::support::stub::Hanging;
+use crate::support::{Client, Code, Corner, Daemon, Scratch, Setup, await_that, refused};
 
 /// Kills the daemon while the stub's tool runs for the call that `begin` makes, and starts another one.
 fn kill_during<T: Send + 'static>(

@@ -1,6 +1,0 @@
-//! Deleted volumes that clones still read from.
-
-mod support;
-
-#[path = "ceph/parents.rs"]
-mod parents;
