@@ -1,77 +1,14 @@
 //! The walls between the rooms: what only one module may do, who may know whom, and how large a file or a
 //! function may get. Nothing else would notice a wall that was broken through.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+mod circles;
+mod source;
+
+use source::{Line, files, functions, has_word, lines, product};
 
 /// The longest file and the longest function, in lines.
 const LONGEST_FILE: usize = 450;
 const LONGEST_FUNCTION: usize = 50;
-
-/// A line of code, without its comment.
-struct Line {
-    file: String,
-    number: usize,
-    code: String,
-}
-
-impl Line {
-    fn place(&self) -> String {
-        format!("{}:{}: {}", self.file, self.number, self.code.trim())
-    }
-}
-
-/// Every Rust file below a directory of this checkout, by its path from the top.
-fn files(top: &str) -> BTreeMap<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = BTreeMap::new();
-    let mut open = vec![root.join(top)];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).expect("a directory of the checkout").flatten() {
-            let path: PathBuf = entry.path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path.strip_prefix(root).expect("it is below the top").display().to_string();
-                found.insert(name, fs::read_to_string(&path).expect("source is text"));
-            }
-        }
-    }
-    found
-}
-
-/// Whether a file has only tests in it.
-fn is_test(file: &str) -> bool {
-    file.ends_with("tests.rs")
-        || file.contains("/tests/")
-        || ["fake.rs", "ram.rs", "scratch.rs"].iter().any(|name| file.ends_with(name))
-}
-
-/// The lines of the product: no comments, no tests.
-fn product() -> Vec<Line> {
-    let sources = files("src").into_iter().filter(|(file, _)| !is_test(file));
-    sources.flat_map(|(file, text)| lines(&file, &text)).collect()
-}
-
-/// The lines of one file up to its tests, which end every file that has them.
-fn lines(file: &str, text: &str) -> Vec<Line> {
-    let all: Vec<&str> = text.lines().collect();
-    let is_tests =
-        |at: usize| all[at].starts_with("mod tests {") || all[at].starts_with("pub(super) mod tests {");
-    let end = (0..all.len()).find(|at| is_tests(*at)).unwrap_or(all.len());
-    let code = |line: &str| line.split("//").next().unwrap_or_default().to_string();
-    (0..end).map(|at| Line { file: file.to_string(), number: at + 1, code: code(all[at]) }).collect()
-}
-
-/// Whether `code` has `word` with no letter, digit or underscore on either side.
-fn has_word(code: &str, word: &str) -> bool {
-    let inside =
-        |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
-    code.match_indices(word).any(|(at, _)| {
-        !inside(code[..at].chars().next_back()) && !inside(code[at + word.len()..].chars().next())
-    })
-}
 
 /// The places outside `rooms` (files, or directories that end in `/`) where the code has one of these words.
 fn outside(rooms: &[&str], words: &[&str]) -> Vec<String> {
@@ -185,29 +122,6 @@ fn files_fit_into_a_head() {
         .map(|(lines, file)| format!("{file}: {lines} lines"))
         .collect();
     assert!(long.is_empty(), "longer than {LONGEST_FILE} lines:\n{}", long.join("\n"));
-}
-
-/// The functions of a file, as rustfmt lays them out: from the line that has `fn` to the brace that closes in
-/// the same column.
-fn functions(text: &str) -> Vec<(usize, usize)> {
-    let column = |line: &str| line.len() - line.trim_start().len();
-    let all: Vec<&str> = text.lines().collect();
-    let qualifiers = ["pub", "async", "const", "unsafe", "extern"];
-    let is_start = |line: &str| {
-        let mut words =
-            line.split_whitespace().skip_while(|word| qualifiers.iter().any(|it| word.starts_with(it)));
-        words.next() == Some("fn")
-    };
-    let starts = (0..all.len()).filter(|at| is_start(all[*at]));
-    let length = |start: usize| {
-        let closes = |line: &&str| column(line) == column(all[start]) && line.trim() == "}";
-        let body = all[start..].iter().position(|line| line.ends_with(['{', ';', '}']))?;
-        if !all[start + body].ends_with('{') {
-            return None;
-        }
-        all[start..].iter().position(closes).map(|end| (start + 1, end + 1))
-    };
-    starts.filter_map(length).collect()
 }
 
 #[test]
