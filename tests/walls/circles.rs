@@ -108,40 +108,44 @@ fn methods(lines: &[Line]) -> Vec<(String, String)> {
     found
 }
 
-/// A room: its files by the name they have in it, `mod.rs` left out.
+/// A room: what is in it, by its path there. In the room of all rooms these are the modules of the crate, in
+/// any other the files, those of its folders included. No `mod.rs` is among them.
 struct Room {
     path: Vec<String>,
-    children: BTreeMap<String, Vec<Line>>,
+    children: BTreeMap<Vec<String>, Vec<Line>>,
 }
 
 fn rooms() -> Vec<Room> {
     let mut rooms: BTreeMap<Vec<String>, Room> = BTreeMap::new();
     for line in product() {
         let module = module(&line.file);
-        let own =
-            line.file.ends_with("/mod.rs") || ["src/lib.rs", "src/main.rs"].contains(&line.file.as_str());
-        let depth = if own { module.len() - 1 } else { module.len() };
-        for at in 0..depth.min(module.len()) {
+        let wires = line.file.ends_with("/mod.rs");
+        let whole = if wires { 1 } else { module.len() };
+        for at in 0..whole.min(module.len()).min(2) {
             let path = module[..at].to_vec();
+            let child = if at == 0 { module[..1].to_vec() } else { module[at..].to_vec() };
             let room = rooms.entry(path.clone()).or_insert_with(|| Room { path, children: BTreeMap::new() });
             let copy = Line { file: line.file.clone(), number: line.number, code: line.code.clone() };
-            room.children.entry(module[at].clone()).or_default().push(copy);
+            room.children.entry(child).or_default().push(copy);
         }
     }
     rooms.into_values().collect()
 }
 
 impl Room {
+    /// The child that a path leads into.
+    fn child(&self, path: &[String]) -> Option<&Vec<String>> {
+        let rest = path.strip_prefix(self.path.as_slice())?;
+        self.children.keys().filter(|child| rest.starts_with(child)).max_by_key(|child| child.len())
+    }
+
     /// Who needs whom, by the paths that are named.
     fn by_paths(&self, needs: &mut Needs) {
         for (child, lines) in &self.children {
             for (path, place) in paths(lines) {
-                let Some(other) = path.strip_prefix(self.path.as_slice()).and_then(|rest| rest.first())
-                else {
-                    continue;
-                };
-                if other != child && self.children.contains_key(other) {
-                    needs.entry((child.clone(), other.clone())).or_insert(place);
+                let other = self.child(&path).filter(|other| *other != child);
+                if let Some(other) = other {
+                    needs.entry((child.join("/"), other.join("/"))).or_insert(place);
                 }
             }
         }
@@ -149,8 +153,8 @@ impl Room {
 
     /// Who needs whom, by calls of methods of a type that several of them give methods to.
     fn by_methods(&self, needs: &mut Needs) {
-        let mut owners: BTreeMap<(String, String), BTreeSet<&String>> = BTreeMap::new();
-        let mut shared: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+        let mut owners: BTreeMap<(String, String), BTreeSet<&Vec<String>>> = BTreeMap::new();
+        let mut shared: BTreeMap<String, BTreeSet<&Vec<String>>> = BTreeMap::new();
         for (child, lines) in &self.children {
             for (of, name) in methods(lines) {
                 shared.entry(of.clone()).or_default().insert(child);
@@ -165,7 +169,7 @@ impl Room {
             for (child, lines) in self.children.iter().filter(|(child, _)| child != home) {
                 let users = shared[of].contains(child);
                 if let Some(line) = lines.iter().find(|line| users && line.code.contains(&call)) {
-                    needs.entry((child.clone(), (*home).clone())).or_insert(line.place());
+                    needs.entry((child.join("/"), home.join("/"))).or_insert(line.place());
                 }
             }
         }
@@ -175,7 +179,9 @@ impl Room {
     fn circles(&self) -> Vec<String> {
         let mut needs = Needs::new();
         self.by_paths(&mut needs);
-        self.by_methods(&mut needs);
+        if !self.path.is_empty() {
+            self.by_methods(&mut needs);
+        }
         let reaches = |from: &str, to: &str| {
             let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
             while let Some(at) = open.pop() {
@@ -206,7 +212,7 @@ fn a_circle_is_seen() {
     let room = |one: &str, other: &str| Room {
         path: vec!["room".into()],
         children: [("a", one), ("b", other)]
-            .map(|(name, text)| (name.to_string(), lines(&format!("src/room/{name}.rs"), text)))
+            .map(|(name, text)| (vec![name.to_string()], lines(&format!("src/room/{name}.rs"), text)))
             .into(),
     };
     let by_paths = room("use crate::room::{Shared, b::B};", "fn f() {\n    super::a::g();\n}");
