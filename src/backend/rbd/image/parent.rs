@@ -1,30 +1,9 @@
-//! Deleted images that are kept in the trash for their clones.
-//!
-//! librbd removes such a parent with the last of its clones. But where the last two are removed at once, each
-//! of them may find the other's client on the parent ("image has watchers - not removing"), and then it stays
-//! for ever, with all its data and without a snapshot. So whoever has removed a clone looks after its parent a
-//! little later, and a job looks from time to time for those that others have left.
-//!
-//! Nobody can be about to clone from such a parent: `rbd clone` names its source, which an image in the trash
-//! cannot be, and a clone that exists keeps a snapshot, with which an image is not purged. The purge itself,
-//! by id, refuses one with snapshots or clients, and finds none that was restored meanwhile.
+//! The parents of clones that are removed.
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::trash::is_large;
 use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, ManagerTask, Parent, Removed};
-use crate::error::Result;
-
-/// What became of a parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checked {
-    /// It is gone, or still needed.
-    Settled,
-    /// Nobody needs it, but a client has it open.
-    Watched,
-}
+use crate::backend::rbd::tool::Parent;
 
 /// Has the parent of a clone that was removed looked at, if it is in the trash. librbd may still be removing
 /// it.
@@ -34,31 +13,4 @@ pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
     let at = PoolRef { access, pool: name.clone(), namespace: namespace.clone() };
     let job = Job::CheckParent { at, image: id.clone() };
     pool.context.jobs.add(pool.timing().parent_check, job);
-}
-
-/// Purges a parent in the trash that has no clones any more.
-pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked> {
-    let info = pool.info(ImageRef::Id(image))?;
-    let childless = info.filter(|info| info.snapshots == 0 && names::is_ours(&info.name));
-    let Some(info) = childless else { return Ok(Checked::Settled) };
-    if is_large(&info) && pool.purge_by_manager(image)? != ManagerTask::NoManager {
-        return Ok(Checked::Settled);
-    }
-    match pool.purge(image)? {
-        Removed::Gone => {
-            log::info!("{}: purged {} ({image}), which no clone needs any more", pool.at, info.name);
-            Ok(Checked::Settled)
-        }
-        Removed::Absent | Removed::HasSnapshots => Ok(Checked::Settled),
-        Removed::Watched => Ok(Checked::Watched),
-    }
-}
-
-/// Looks at every parent in the trash of a pool; one that fails keeps no other from being looked at.
-pub(crate) fn purge_childless(pool: &Pool<'_>) -> Result<()> {
-    let mut outcome = Ok(());
-    for parent in pool.trash()?.iter().filter(|it| it.by_clones && names::is_ours(&it.name)) {
-        outcome = outcome.and(purge_if_childless(pool, &parent.id).map(drop));
-    }
-    outcome
 }

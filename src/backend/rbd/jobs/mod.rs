@@ -8,6 +8,7 @@
 
 pub(crate) mod flatten;
 pub(crate) mod flatten_registry;
+pub(crate) mod parents;
 pub(crate) mod preempt;
 pub(crate) mod purge;
 pub(crate) mod run;

@@ -3,9 +3,9 @@
 use std::sync::Weak;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::rbd::image::parent::{Checked, purge_childless, purge_if_childless};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::flatten::flatten_if_deep;
+use crate::backend::rbd::jobs::parents::{Checked, purge_childless, purge_if_childless};
 use crate::backend::rbd::jobs::purge::{Outcome, purge, restore_if_snapshotted};
 use crate::backend::rbd::jobs::sweep::{Swept, in_every_pool, remove_unfinished, sweep_cluster};
 use crate::call::Call;

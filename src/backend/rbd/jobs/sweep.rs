@@ -4,11 +4,11 @@
 use std::time::SystemTime;
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::parent::purge_if_childless;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::rename::remove_copy;
 use crate::backend::rbd::image::trash::schedule_purge;
 use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::jobs::parents::purge_if_childless;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, Trashed};
 use crate::call::Call;
