@@ -16,7 +16,7 @@ mod error;
 mod exec;
 mod grpc;
 mod ids;
-pub mod jobs;
+mod jobs;
 mod journal;
 mod kernel;
 mod layout;
