@@ -14,10 +14,10 @@ use crate::backend::rbd::Rbd;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::{Backend, Backends};
-use crate::clusters::{Clusters, Source};
+use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
-use crate::exec::{Limits, Processes, Survivor, Tools};
+use crate::exec::{ProcessLimits, Processes, Survivor, Tools};
 use crate::grpc::active_calls::Running;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
@@ -91,7 +91,7 @@ impl Daemon {
         let journal = open_journal(&layout, &signals)?;
         let survivors = find_survivors(&layout)?;
         let processes = start_processes(config, &layout)?;
-        let clusters = Arc::new(Clusters::load(Source::new(config)));
+        let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
         let locks: Arc<Locks<Answer>> =
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
@@ -231,8 +231,11 @@ fn find_survivors(layout: &Layout) -> Result<Vec<Survivor>> {
 
 fn start_processes(config: &Config, layout: &Layout) -> Result<Arc<Processes>> {
     let tools = Tools::find(config.tool_path.clone());
-    let processes =
-        Processes::new(tools, Limits::new(config.tools, config.tool_timeout), layout.command_records());
+    let processes = Processes::new(
+        tools,
+        ProcessLimits::new(config.tools, config.tool_timeout),
+        layout.command_records(),
+    );
     processes.map(Arc::new).map_err(|error| Error::io("prepare for starting commands", &error))
 }
 

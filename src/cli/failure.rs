@@ -7,7 +7,7 @@ use crate::error::{Error, Kind};
 use crate::grpc::status;
 
 /// What a command comes to.
-pub type Outcome<T> = Result<T, Failure>;
+pub type CliResult<T> = Result<T, CliError>;
 
 /// The exit statuses, for the help. Stable: scripts depend on them.
 pub const STATUSES: &[(u8, &str)] = &[
@@ -27,14 +27,14 @@ pub const STATUSES: &[(u8, &str)] = &[
 
 /// Why a command failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CliError {
     /// The command line is wrong.
     Usage(String),
     /// The daemon, or this machine, said no.
     Refused(Error),
 }
 
-impl Failure {
+impl CliError {
     /// A mistake on the command line.
     pub fn usage(what: impl fmt::Display) -> Self {
         Self::Usage(what.to_string())
@@ -66,19 +66,19 @@ fn code(kind: Kind) -> u8 {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CliError {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<&Failure> for ExitCode {
-    fn from(failure: &Failure) -> Self {
+impl From<&CliError> for ExitCode {
+    fn from(failure: &CliError) -> Self {
         failure.exit_code().into()
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(what) => f.write_str(what),
@@ -121,12 +121,12 @@ mod tests {
     fn exit_statuses_are_what_scripts_rely_on() {
         let codes = KINDS.map(code);
         assert_eq!(codes, [2, 3, 4, 8, 8, 5, 5, 9, 7, 6, 6, 10, 11, 1]);
-        assert_eq!(Failure::usage("x").exit_code(), 2);
+        assert_eq!(CliError::usage("x").exit_code(), 2);
     }
 
     #[test]
     fn a_refusal_is_shown_with_the_name_of_its_code() {
-        let failure = Failure::from(Error::not_found("there is no volume \"x\""));
+        let failure = CliError::from(Error::not_found("there is no volume \"x\""));
         assert_eq!(failure.to_string(), "NOT_FOUND: there is no volume \"x\"");
     }
 }

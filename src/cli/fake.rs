@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use protobuf::Message;
 
 use crate::cli::commands::COMMANDS;
-use crate::cli::failure::Outcome;
+use crate::cli::failure::CliResult;
 use crate::cli::publications::Publications;
 use crate::cli::report::Report;
 use crate::cli::session::Session;
@@ -69,13 +69,13 @@ pub fn publications(runtime: &Path) -> Publications {
 }
 
 /// Runs a command line against `fake`, in a runtime directory of its own.
-pub fn run(fake: &Fake, line: &str) -> Outcome<Report> {
+pub fn run(fake: &Fake, line: &str) -> CliResult<Report> {
     let runtime = tempfile::tempdir().expect("a scratch directory");
     run_in(runtime.path(), fake, line)
 }
 
 /// Runs a command line against `fake`, with what was published below `runtime`.
-pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> Outcome<Report> {
+pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> CliResult<Report> {
     let parsed = syntax::parse(COMMANDS, line.split_whitespace().map(Into::into).collect())?;
     let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else {
         panic!("{line:?} does not ask the daemon")

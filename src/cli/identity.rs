@@ -6,7 +6,7 @@ use protobuf::{Enum, EnumOrUnknown};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::failure::Outcome;
+use crate::cli::failure::CliResult;
 use crate::cli::report::{Report, fields, human};
 use crate::cli::session::Session;
 use crate::cli::syntax::Given;
@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::grpc::proto::csi_v1 as wire;
 
 /// Whether the daemon can work. One that says it is not ready yet has not failed: it says so.
-pub fn probe(session: &Session<'_>, _: &Given) -> Outcome<Report> {
+pub fn probe(session: &Session<'_>, _: &Given) -> CliResult<Report> {
     let reply = session.plugin.probe(&wire::ProbeRequest::default())?;
     // Left out, it means ready (csi.v1, ProbeResponse).
     if !reply.ready.as_ref().is_none_or(|ready| ready.value) {
@@ -36,7 +36,7 @@ struct Info {
 }
 
 /// Who the daemon is and what it offers.
-pub fn info(session: &Session<'_>, _: &Given) -> Outcome<Report> {
+pub fn info(session: &Session<'_>, _: &Given) -> CliResult<Report> {
     let plugin = session.plugin;
     let identity = plugin.get_plugin_info(&wire::GetPluginInfoRequest::default())?;
     let capabilities = plugin.get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default())?;
@@ -107,7 +107,7 @@ fn name<E: Enum + std::fmt::Debug>(value: EnumOrUnknown<E>) -> String {
 }
 
 /// Room for new volumes.
-pub fn capacity(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn capacity(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let request =
         wire::GetCapacityRequest { parameters: values::pairs(given, "parameter")?, ..Default::default() };
     let reply = session.plugin.get_capacity(&request)?;

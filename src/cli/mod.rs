@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::layout::Layout;
 
 use commands::COMMANDS;
-use failure::{Failure, Outcome};
+use failure::{CliError, CliResult};
 use plugin::Client;
 use publications::Publications;
 use report::Report;
@@ -57,7 +57,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn perform(parsed: Parsed) -> Outcome<ExitCode> {
+fn perform(parsed: Parsed) -> CliResult<ExitCode> {
     let (command, given) = match parsed {
         Parsed::Help(topic) => return print(&format!("{}\n", help::help(&topic))),
         Parsed::Run(command, given) => (command, given),
@@ -78,8 +78,8 @@ fn perform(parsed: Parsed) -> Outcome<ExitCode> {
 fn with_session(
     command: &Command,
     given: &Given,
-    ask: fn(&Session<'_>, &Given) -> Outcome<Report>,
-) -> Outcome<Report> {
+    ask: fn(&Session<'_>, &Given) -> CliResult<Report>,
+) -> CliResult<Report> {
     let config: Config = settings::load(Role::Client)?;
     let socket = given.value("socket").map_or(config.endpoint.clone(), PathBuf::from);
     let asked = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
@@ -89,11 +89,11 @@ fn with_session(
 }
 
 /// Writes to stdout. A reader that has seen enough (`| head`) is no failure.
-fn print(text: &str) -> Outcome<ExitCode> {
+fn print(text: &str) -> CliResult<ExitCode> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::from(Error::io("write to standard output", &error)))
+            Err(CliError::from(Error::io("write to standard output", &error)))
         }
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use protobuf::MessageField;
 use serde_json::json;
 
-use crate::cli::failure::Outcome;
+use crate::cli::failure::CliResult;
 use crate::cli::publications::{Held, Publication};
 use crate::cli::report::Report;
 use crate::cli::session::Session;
@@ -31,7 +31,7 @@ struct Pair<'a> {
 }
 
 /// Gives a volume to this node, stages it and publishes it at a path. What fails takes back what was done.
-pub fn publish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn publish(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let (pair, capability) = (Pair::new(session, given)?, volume::capability(given)?);
     let before = pair.held.read()?;
     let (node_id, found) = (node_id(session)?, if_told(find(session, &pair.volume_id))?);
@@ -51,7 +51,7 @@ pub fn publish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 /// Takes a volume back from a path and, if that was the last, from this node.
-pub fn unpublish(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn unpublish(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let pair = Pair::new(session, given)?;
     let (volume_id, target) = (pair.volume_id.clone(), pair.target.clone());
     let (detached, note) = match pair.held.read()? {
@@ -92,7 +92,7 @@ fn node_id(session: &Session<'_>) -> Result<String> {
 
 impl<'a> Pair<'a> {
     /// The volume and the path on the command line; other commands on the volume wait until this is dropped.
-    fn new(session: &'a Session<'a>, given: &Given) -> Outcome<Self> {
+    fn new(session: &'a Session<'a>, given: &Given) -> CliResult<Self> {
         let (volume_id, target) =
             (given.word(0).to_string(), values::path_text(&values::path(given.word(1))?)?);
         let secrets = values::secrets(given)?;

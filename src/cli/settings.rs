@@ -1,21 +1,21 @@
 //! The settings in the environment, as the command line shows them.
 
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{CliError, CliResult};
 use crate::cli::report::table;
-use crate::clusters::{Clusters, Entry, Source};
+use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Mistake, Role, Setting};
 
 /// The settings in the environment, or all mistakes in them.
-pub fn load(role: Role) -> Outcome<Config> {
+pub fn load(role: Role) -> CliResult<Config> {
     Config::load(role).map_err(|mistakes| refused(&mistakes))
 }
 
-fn refused(mistakes: &[Mistake]) -> Failure {
+fn refused(mistakes: &[Mistake]) -> CliError {
     match mistakes {
-        [one] => Failure::usage(one),
+        [one] => CliError::usage(one),
         several => {
             let lines = several.iter().map(|mistake| format!("\n  {mistake}")).collect::<String>();
-            Failure::usage(format!("the environment has {} mistakes:{lines}", several.len()))
+            CliError::usage(format!("the environment has {} mistakes:{lines}", several.len()))
         }
     }
 }
@@ -25,7 +25,7 @@ fn refused(mistakes: &[Mistake]) -> Failure {
 pub fn describe(config: &Config) -> String {
     let rows: Vec<_> = config.describe().iter().map(row).collect();
     let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
-    format!("{variables}\n\n{}\n", clusters(&Clusters::load(Source::new(config))))
+    format!("{variables}\n\n{}\n", clusters(&Clusters::load(ClusterSource::new(config))))
 }
 
 /// Each cluster with where its key comes from, never the key, and why it cannot be used.
@@ -37,7 +37,7 @@ fn clusters(clusters: &Clusters) -> String {
     }
 }
 
-fn cluster(name: &str, entry: &Entry) -> [String; 7] {
+fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
     let Some(cluster) = &entry.cluster else {
         let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
         return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);

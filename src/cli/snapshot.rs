@@ -6,7 +6,7 @@ use protobuf::well_known_types::timestamp::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::failure::Outcome;
+use crate::cli::failure::CliResult;
 use crate::cli::report::{Report, fields, human, table};
 use crate::cli::session::Session;
 use crate::cli::syntax::Given;
@@ -63,7 +63,7 @@ impl Shown {
 }
 
 /// Takes a snapshot; prints its ID.
-pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let request = wire::CreateSnapshotRequest {
         source_volume_id: given.word(0).to_string(),
         name: given.word(1).to_string(),
@@ -76,7 +76,7 @@ pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 /// Lists the snapshots, of all volumes or of one, all pages of them.
-pub fn list(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn list(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let mut request = wire::ListSnapshotsRequest {
         source_volume_id: given.value("volume").unwrap_or_default().to_string(),
         secrets: values::secrets(given)?,
@@ -97,7 +97,7 @@ pub fn list(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 /// Shows a snapshot.
-pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn show(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let (snapshot_id, secrets) = (given.word(0).to_string(), values::secrets(given)?);
     let reply = session.plugin.get_snapshot(&wire::GetSnapshotRequest {
         snapshot_id,
@@ -109,7 +109,7 @@ pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 /// Deletes a snapshot.
-pub fn delete(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn delete(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let (id, secrets) = (given.word(0), values::secrets(given)?);
     session.plugin.delete_snapshot(&wire::DeleteSnapshotRequest {
         snapshot_id: id.to_string(),

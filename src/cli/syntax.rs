@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use lexopt::Arg;
 
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{CliError, CliResult};
 use crate::cli::report::Report;
 use crate::cli::session::Session;
 
@@ -33,7 +33,7 @@ pub enum Action {
     /// Show this program's version.
     Version,
     /// Ask the daemon.
-    Ask(fn(&Session<'_>, &Given) -> Outcome<Report>),
+    Ask(fn(&Session<'_>, &Given) -> CliResult<Report>),
 }
 
 /// A command.
@@ -110,9 +110,9 @@ impl Given {
     }
 
     /// Refuses two options that contradict each other.
-    pub fn not_both(&self, one: &str, other: &str) -> Outcome<()> {
+    pub fn not_both(&self, one: &str, other: &str) -> CliResult<()> {
         match self.has(one) && self.has(other) {
-            true => Err(Failure::usage(format!("--{one} and --{other} exclude each other"))),
+            true => Err(CliError::usage(format!("--{one} and --{other} exclude each other"))),
             false => Ok(()),
         }
     }
@@ -140,11 +140,11 @@ struct Reading {
 ///
 /// # Errors
 /// A usage error that names the word or option that does not fit.
-pub fn parse(commands: &'static [Command], arguments: Vec<OsString>) -> Outcome<Parsed> {
+pub fn parse(commands: &'static [Command], arguments: Vec<OsString>) -> CliResult<Parsed> {
     let mut parser = lexopt::Parser::from_args(arguments);
     let mut reading =
         Reading { commands, name: String::new(), command: None, given: Given::default(), help: false };
-    while let Some(argument) = parser.next().map_err(Failure::usage)? {
+    while let Some(argument) = parser.next().map_err(CliError::usage)? {
         match argument {
             Arg::Value(word) => reading.word(text(word)?)?,
             Arg::Short('h') => reading.help = true,
@@ -164,8 +164,8 @@ pub fn parse(commands: &'static [Command], arguments: Vec<OsString>) -> Outcome<
     reading.finish()
 }
 
-fn text(value: OsString) -> Outcome<String> {
-    value.into_string().map_err(|value| Failure::usage(format!("{} is not UTF-8", value.display())))
+fn text(value: OsString) -> CliResult<String> {
+    value.into_string().map_err(|value| CliError::usage(format!("{} is not UTF-8", value.display())))
 }
 
 impl Reading {
@@ -181,13 +181,13 @@ impl Reading {
     }
 
     /// A usage error that says where the help is.
-    fn usage(&self, what: impl std::fmt::Display) -> Failure {
+    fn usage(&self, what: impl std::fmt::Display) -> CliError {
         let space = if self.name.is_empty() { "" } else { " " };
-        Failure::usage(format!("{what}; see cephlet {}{space}--help", self.name))
+        CliError::usage(format!("{what}; see cephlet {}{space}--help", self.name))
     }
 
     /// A word: a part of the command's name, or one of its own words.
-    fn word(&mut self, word: String) -> Outcome<()> {
+    fn word(&mut self, word: String) -> CliResult<()> {
         if let Some(command) = self.command {
             if self.given.words.len() == command.words.len() {
                 return Err(self.usage(format!("{word:?} is one word too many")));
@@ -205,7 +205,7 @@ impl Reading {
     }
 
     /// `--version`, as most programs have it.
-    fn version(&mut self) -> Outcome<()> {
+    fn version(&mut self) -> CliResult<()> {
         match self.name.is_empty() {
             true => self.word("version".to_string()),
             false => Err(self.usage("there is no option --version")),
@@ -213,13 +213,13 @@ impl Reading {
     }
 
     /// The option of this name. Before the command's name there are only those of all commands.
-    fn find(&self, name: &str) -> Outcome<&'static Opt> {
+    fn find(&self, name: &str) -> CliResult<&'static Opt> {
         let own = self.command.map_or(&[] as &[Opt], |command| command.options);
         let found = own.iter().chain(CLIENT).find(|option| option.name == name);
         found.ok_or_else(|| self.usage(format!("there is no option --{name} here")))
     }
 
-    fn option(&mut self, option: &'static Opt, value: String) -> Outcome<()> {
+    fn option(&mut self, option: &'static Opt, value: String) -> CliResult<()> {
         if !option.repeated && self.given.has(option.name) {
             return Err(self.usage(format!("--{} is given twice", option.name)));
         }
@@ -227,7 +227,7 @@ impl Reading {
         Ok(())
     }
 
-    fn finish(self) -> Outcome<Parsed> {
+    fn finish(self) -> CliResult<Parsed> {
         if self.help {
             return Ok(Parsed::Help(self.name));
         }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::cli::commands::COMMANDS;
 
-    fn parse_words(line: &str) -> Outcome<Parsed> {
+    fn parse_words(line: &str) -> CliResult<Parsed> {
         parse(COMMANDS, line.split_whitespace().map(OsString::from).collect())
     }
 

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{CliError, CliResult};
 use crate::cli::syntax::Given;
 use crate::error::Error;
 use crate::volume::request::Mode;
@@ -34,8 +34,8 @@ fn number(text: &str) -> Option<(i64, &str)> {
 
 /// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for
 /// `truncate` and systemd.
-pub fn size(option: &str, text: &str) -> Outcome<i64> {
-    let refused = |why: &str| Failure::usage(format!("--{option} {text}: {why}"));
+pub fn size(option: &str, text: &str) -> CliResult<i64> {
+    let refused = |why: &str| CliError::usage(format!("--{option} {text}: {why}"));
     let (count, unit) = number(text)
         .ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
     let factor = match unit {
@@ -54,14 +54,14 @@ pub fn size(option: &str, text: &str) -> Outcome<i64> {
 }
 
 /// The size an option gives; None if it was not given.
-pub fn optional_size(given: &Given, option: &str) -> Outcome<Option<i64>> {
+pub fn optional_size(given: &Given, option: &str) -> CliResult<Option<i64>> {
     given.value(option).map(|text| size(option, text)).transpose()
 }
 
 /// A time: seconds, or a number with s, m or h.
-pub fn duration(option: &str, text: &str) -> Outcome<Duration> {
+pub fn duration(option: &str, text: &str) -> CliResult<Duration> {
     let refused = || {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "--{option} {text}: a time is a number of seconds, or one with s, m or h, like 5m"
         ))
     };
@@ -78,22 +78,22 @@ pub fn duration(option: &str, text: &str) -> Outcome<Duration> {
 }
 
 /// An access mode; single-node-writer if none was given.
-pub fn mode(given: &Given) -> Outcome<Mode> {
+pub fn mode(given: &Given) -> CliResult<Mode> {
     let Some(name) = given.value("mode") else { return Ok(Mode::SingleNodeWriter) };
     let names = || MODES.map(|(name, _)| name).join(", ");
     let found = MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode);
-    found.ok_or_else(|| Failure::usage(format!("--mode {name}: the modes are {}", names())))
+    found.ok_or_else(|| CliError::usage(format!("--mode {name}: the modes are {}", names())))
 }
 
 /// The pairs that a repeated option gives.
-pub fn pairs(given: &Given, option: &str) -> Outcome<HashMap<String, String>> {
+pub fn pairs(given: &Given, option: &str) -> CliResult<HashMap<String, String>> {
     let mut pairs = HashMap::new();
     for text in given.all(option) {
         let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
         let (key, value) =
-            pair.ok_or_else(|| Failure::usage(format!("--{option} {text}: write KEY=VALUE")))?;
+            pair.ok_or_else(|| CliError::usage(format!("--{option} {text}: write KEY=VALUE")))?;
         if pairs.insert(key.to_string(), value.to_string()).is_some() {
-            return Err(Failure::usage(format!("--{option} gives {key} twice")));
+            return Err(CliError::usage(format!("--{option} gives {key} twice")));
         }
     }
     Ok(pairs)
@@ -113,24 +113,24 @@ pub fn list(given: &Given, option: &str) -> Vec<String> {
 /// A path as the daemon wants it: absolute, without a slash at its end; symbolic links in the directories
 /// before its last name are followed where they are there, so that it is the path that the kernel shows for
 /// the mount.
-pub fn path(text: &str) -> Outcome<PathBuf> {
+pub fn path(text: &str) -> CliResult<PathBuf> {
     let absolute =
-        std::path::absolute(text).map_err(|error| Failure::usage(format!("the path {text:?}: {error}")))?;
+        std::path::absolute(text).map_err(|error| CliError::usage(format!("the path {text:?}: {error}")))?;
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
     let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
     Ok(parent.join(name))
 }
 
 /// A path as text, as messages carry it.
-pub fn path_text(path: &Path) -> Outcome<String> {
+pub fn path_text(path: &Path) -> CliResult<String> {
     let text =
-        path.to_str().ok_or_else(|| Failure::usage(format!("the path {} is not UTF-8", path.display())))?;
+        path.to_str().ok_or_else(|| CliError::usage(format!("the path {} is not UTF-8", path.display())))?;
     Ok(text.to_string())
 }
 
 /// The secrets of `--secrets`: from a file, or from standard input for `-`. None of them is ever part of a
 /// message.
-pub fn secrets(given: &Given) -> Outcome<HashMap<String, String>> {
+pub fn secrets(given: &Given) -> CliResult<HashMap<String, String>> {
     let Some(source) = given.value("secrets") else { return Ok(HashMap::new()) };
     let unreadable = |error: io::Error| Error::io(format!("read the secrets from {source}"), &error);
     let mut text = String::new();
@@ -144,13 +144,13 @@ pub fn secrets(given: &Given) -> Outcome<HashMap<String, String>> {
 
 /// Lines of `key=value`; empty ones and those that begin with `#` are passed over. The value is everything
 /// behind the first `=`.
-fn parse_secrets(source: &str, text: &str) -> Outcome<HashMap<String, String>> {
+fn parse_secrets(source: &str, text: &str) -> CliResult<HashMap<String, String>> {
     let mut secrets = HashMap::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = |why: &str| Failure::usage(format!("--secrets {source}: line {number} {why}"));
+        let wrong = |why: &str| CliError::usage(format!("--secrets {source}: line {number} {why}"));
         let pair = line.split_once('=').filter(|(key, _)| !key.is_empty());
         let (key, value) = pair.ok_or_else(|| wrong("is not KEY=VALUE"))?;
         if secrets.insert(key.to_string(), value.to_string()).is_some() {

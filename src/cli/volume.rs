@@ -6,7 +6,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::failure::{Failure, Outcome};
+use crate::cli::failure::{CliError, CliResult};
 use crate::cli::report::{Report, fields, human, table};
 use crate::cli::session::Session;
 use crate::cli::syntax::Given;
@@ -125,7 +125,7 @@ fn source(source: wire::VolumeContentSource) -> Option<Source> {
 }
 
 /// How a volume is to be used, as the options say.
-pub fn capability(given: &Given) -> Outcome<wire::VolumeCapability> {
+pub fn capability(given: &Given) -> CliResult<wire::VolumeCapability> {
     use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
     given.not_both("block", "fs")?;
     given.not_both("block", "flags")?;
@@ -149,7 +149,7 @@ pub fn capability(given: &Given) -> Outcome<wire::VolumeCapability> {
 }
 
 /// The range of `--size` and `--limit`, if one of them was given.
-fn capacity_range(given: &Given) -> Outcome<MessageField<wire::CapacityRange>> {
+fn capacity_range(given: &Given) -> CliResult<MessageField<wire::CapacityRange>> {
     let (size, limit) = (values::optional_size(given, "size")?, values::optional_size(given, "limit")?);
     if size.is_none() && limit.is_none() {
         return Ok(MessageField::none());
@@ -162,7 +162,7 @@ fn capacity_range(given: &Given) -> Outcome<MessageField<wire::CapacityRange>> {
     Ok(MessageField::some(range))
 }
 
-fn content_source(given: &Given) -> Outcome<MessageField<wire::VolumeContentSource>> {
+fn content_source(given: &Given) -> CliResult<MessageField<wire::VolumeContentSource>> {
     use wire::volume_content_source::{SnapshotSource, Type, VolumeSource};
     given.not_both("from-snapshot", "from-volume")?;
     let snapshot = given
@@ -176,11 +176,11 @@ fn content_source(given: &Given) -> Outcome<MessageField<wire::VolumeContentSour
 
 /// The parameters of a new volume. The file system is one of them: the capability speaks of this use only,
 /// the parameter stays with the volume and counts wherever it is published.
-fn parameters(given: &Given) -> Outcome<HashMap<String, String>> {
+fn parameters(given: &Given) -> CliResult<HashMap<String, String>> {
     let mut parameters = values::pairs(given, "parameter")?;
     let Some(fs_type) = given.value("fs") else { return Ok(parameters) };
     match parameters.insert(FS_TYPE.to_string(), fs_type.to_string()) {
-        Some(other) if other != fs_type => Err(Failure::usage(format!(
+        Some(other) if other != fs_type => Err(CliError::usage(format!(
             "--fs {fs_type} and --parameter {FS_TYPE}={other} exclude each other"
         ))),
         _ => Ok(parameters),
@@ -188,7 +188,7 @@ fn parameters(given: &Given) -> Outcome<HashMap<String, String>> {
 }
 
 /// Makes a volume; prints its ID.
-pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let request = wire::CreateVolumeRequest {
         name: given.word(0).to_string(),
         capacity_range: capacity_range(given)?,
@@ -205,7 +205,7 @@ pub fn create(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 /// Lists the volumes, all pages of them.
-pub fn list(session: &Session<'_>, _: &Given) -> Outcome<Report> {
+pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
     let (mut volumes, mut starting_token) = (Vec::new(), String::new());
     loop {
         let page = session
@@ -225,7 +225,7 @@ pub fn list(session: &Session<'_>, _: &Given) -> Outcome<Report> {
 }
 
 /// Shows a volume and, if this program published it here, where and how full it is.
-pub fn show(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn show(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     let request = wire::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
     let reply = session.plugin.controller_get_volume(&request)?;
@@ -259,10 +259,10 @@ fn usage(session: &Session<'_>, id: &str, path: &str) -> Result<Option<Usage>> {
 }
 
 /// Makes a volume larger, and has the node follow where the volume is published.
-pub fn expand(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn expand(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     if !given.has("size") {
-        return Err(Failure::usage("--size is missing; see cephlet volume expand --help"));
+        return Err(CliError::usage("--size is missing; see cephlet volume expand --help"));
     }
     let (range, named) = (capacity_range(given)?, given.value("path").map(values::path).transpose()?);
     let request = wire::ControllerExpandVolumeRequest {
@@ -305,10 +305,10 @@ fn expand_on_node(session: &Session<'_>, id: &str, path: &str, size: i64) -> Res
 }
 
 /// Changes settings of a volume that can be changed.
-pub fn modify(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn modify(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let (id, mutable_parameters) = (given.word(0), values::pairs(given, "mutable")?);
     if mutable_parameters.is_empty() {
-        return Err(Failure::usage("--mutable is missing; see cephlet volume modify --help"));
+        return Err(CliError::usage("--mutable is missing; see cephlet volume modify --help"));
     }
     let request = wire::ControllerModifyVolumeRequest {
         volume_id: id.to_string(),
@@ -321,7 +321,7 @@ pub fn modify(session: &Session<'_>, given: &Given) -> Outcome<Report> {
 }
 
 /// Deletes a volume.
-pub fn delete(session: &Session<'_>, given: &Given) -> Outcome<Report> {
+pub fn delete(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     let secrets = values::secrets(given)?;
     session.plugin.delete_volume(&wire::DeleteVolumeRequest {

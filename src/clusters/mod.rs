@@ -23,7 +23,7 @@ use crate::secrets::{Secret, Secrets};
 pub use monitors::Monitor;
 #[cfg(test)]
 pub use monitors::parse as parse_monitors;
-pub use source::Source;
+pub use source::ClusterSource;
 
 use files::Files;
 use source::Loaded;
@@ -64,14 +64,14 @@ pub struct Credentials {
 /// The clusters in force.
 #[derive(Debug)]
 pub struct Clusters {
-    source: Source,
+    source: ClusterSource,
     current: RwLock<Set>,
     files: Mutex<Files>,
 }
 
 /// A cluster that was set up, as it is in force, and what is wrong with what is written about it now.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ClusterEntry {
     /// None for one that cannot be used.
     pub cluster: Option<Arc<Cluster>>,
     /// None where all is well.
@@ -80,14 +80,14 @@ pub struct Entry {
 
 #[derive(Debug, Default)]
 struct Set {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ClusterEntry>,
     /// Why the last reading came to nothing.
     trouble: Option<String>,
 }
 
 impl Clusters {
     /// Reads them. What is wrong disables clusters and is logged; it never fails.
-    pub fn load(source: Source) -> Self {
+    pub fn load(source: ClusterSource) -> Self {
         let clusters = Self { source, current: RwLock::default(), files: Mutex::default() };
         clusters.reload();
         clusters
@@ -119,8 +119,8 @@ impl Clusters {
     pub fn find(&self, name: &str) -> Result<Option<Arc<Cluster>>> {
         let current = self.current.read();
         match (current.entries.get(name), &current.trouble) {
-            (Some(Entry { cluster: Some(cluster), .. }), _) => Ok(Some(Arc::clone(cluster))),
-            (Some(Entry { trouble, .. }), _) => {
+            (Some(ClusterEntry { cluster: Some(cluster), .. }), _) => Ok(Some(Arc::clone(cluster))),
+            (Some(ClusterEntry { trouble, .. }), _) => {
                 let why = trouble.as_deref().unwrap_or("it cannot be read");
                 Err(Error::precondition(format!("cluster {name:?} is disabled: {why}")))
             }
@@ -137,7 +137,7 @@ impl Clusters {
     }
 
     /// All that are set up, with their names, in order: what `cephlet config` shows.
-    pub fn entries(&self) -> Vec<(String, Entry)> {
+    pub fn entries(&self) -> Vec<(String, ClusterEntry)> {
         self.current.read().entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
     }
 
@@ -179,10 +179,10 @@ impl Clusters {
     #[cfg(test)]
     pub fn of(clusters: impl IntoIterator<Item = Cluster>) -> Self {
         let entry = |cluster: Cluster| {
-            (cluster.name.clone(), Entry { cluster: Some(Arc::new(cluster)), trouble: None })
+            (cluster.name.clone(), ClusterEntry { cluster: Some(Arc::new(cluster)), trouble: None })
         };
         let set = Set { entries: clusters.into_iter().map(entry).collect(), trouble: None };
-        let source = Source::File { path: "/nonexistent".into(), credentials: None };
+        let source = ClusterSource::File { path: "/nonexistent".into(), credentials: None };
         Self { source, current: RwLock::new(set), files: Mutex::default() }
     }
 }
@@ -194,8 +194,8 @@ impl Set {
             Ok(clusters) => {
                 let mut former = std::mem::take(&mut self.entries);
                 let mut entry = |name: &str, cluster: Result<Cluster, String>| match cluster {
-                    Ok(cluster) => Entry { cluster: Some(Arc::new(cluster)), trouble: None },
-                    Err(why) => Entry {
+                    Ok(cluster) => ClusterEntry { cluster: Some(Arc::new(cluster)), trouble: None },
+                    Err(why) => ClusterEntry {
                         cluster: former.remove(name).and_then(|entry| entry.cluster),
                         trouble: Some(why),
                     },
@@ -209,7 +209,7 @@ impl Set {
         }
     }
 
-    fn log(&self, source: &Source) {
+    fn log(&self, source: &ClusterSource) {
         if let Some(why) = &self.trouble {
             let kept = if self.entries.is_empty() {
                 "no cluster can be used"

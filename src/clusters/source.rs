@@ -21,7 +21,7 @@ const MAX_NAME: usize = 24;
 
 /// Where clusters are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ClusterSource {
     /// The one cluster that a host with a ceph.conf uses anyway.
     Host {
         /// Its ceph.conf.
@@ -45,7 +45,7 @@ pub enum Source {
 /// What was read: the clusters or why each of them cannot be used, or why nothing could be read.
 pub(super) type Loaded = Result<BTreeMap<String, Result<Cluster, String>>, String>;
 
-impl Source {
+impl ClusterSource {
     /// Where this configuration has them.
     pub fn new(config: &Config) -> Self {
         match &config.clusters {
@@ -127,7 +127,7 @@ fn from_file(files: &mut Files, path: &Path, credentials: Option<&Path>) -> Load
         return Err(at(format!("{other:?} is not known: clusters stand in tables [cluster.NAME]")));
     }
     let entry = |(name, settings): (String, Value)| {
-        let cluster = Entry::new(&name, settings).and_then(|entry| entry.cluster(files, credentials));
+        let cluster = Section::new(&name, settings).and_then(|entry| entry.cluster(files, credentials));
         let cluster = cluster.map_err(|what| at(format!("cluster {name:?}: {what}")));
         (name, cluster)
     };
@@ -135,12 +135,12 @@ fn from_file(files: &mut Files, path: &Path, credentials: Option<&Path>) -> Load
 }
 
 /// A cluster in the file.
-struct Entry<'a> {
+struct Section<'a> {
     name: &'a str,
     settings: Map<String, Value>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> Section<'a> {
     fn new(name: &'a str, settings: Value) -> Result<Self, String> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {

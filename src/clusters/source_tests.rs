@@ -17,7 +17,8 @@ fn read(settings: &str) -> Result<Cluster, String> {
     .unwrap();
     let text = format!("[cluster.main]\n{}\n", settings.replace("DIR", &dir.path().display().to_string()));
     fs::write(path("clusters.toml"), text).unwrap();
-    let source = Source::File { path: path("clusters.toml"), credentials: Some(dir.path().to_path_buf()) };
+    let source =
+        ClusterSource::File { path: path("clusters.toml"), credentials: Some(dir.path().to_path_buf()) };
     source.load().0.unwrap().remove("main").unwrap()
 }
 
@@ -90,8 +91,8 @@ fn every_mistake_is_named() {
 
 #[test]
 fn names_must_fit_into_ids() {
-    let new = |name: &str| Entry::new(name, Value::Object(Map::new())).is_ok();
+    let new = |name: &str| Section::new(name, Value::Object(Map::new())).is_ok();
     assert!(new("main-1.a_b") && new(&"x".repeat(MAX_NAME)));
     assert!(!new("") && !new("a:b") && !new("a b") && !new(&"x".repeat(MAX_NAME + 1)));
-    assert!(Entry::new("a", Value::Null).is_err());
+    assert!(Section::new("a", Value::Null).is_err());
 }

@@ -14,7 +14,7 @@ impl Scene {
         let scene = Self(tempfile::tempdir().unwrap());
         scene.write("key", KEY);
         scene.write("clusters.toml", text);
-        let source = Source::File { path: scene.path("clusters.toml"), credentials: None };
+        let source = ClusterSource::File { path: scene.path("clusters.toml"), credentials: None };
         (scene, Clusters::load(source))
     }
 
@@ -90,7 +90,7 @@ fn a_rotated_key_is_taken_and_a_broken_one_is_not() {
 
 #[test]
 fn a_file_that_never_was_readable_is_told_to_every_request() {
-    let source = Source::File { path: "/nonexistent/clusters.toml".into(), credentials: None };
+    let source = ClusterSource::File { path: "/nonexistent/clusters.toml".into(), credentials: None };
     let clusters = Clusters::load(source);
     let error = clusters.find("main").unwrap_err();
     assert!(
@@ -103,7 +103,7 @@ fn a_file_that_never_was_readable_is_told_to_every_request() {
 
 fn host(conf: &Path, keyring: Option<&Path>, wanted: bool) -> Clusters {
     let keyring = keyring.map(Path::to_path_buf);
-    Clusters::load(Source::Host { conf: conf.to_path_buf(), user: "admin".into(), keyring, wanted })
+    Clusters::load(ClusterSource::Host { conf: conf.to_path_buf(), user: "admin".into(), keyring, wanted })
 }
 
 #[test]

@@ -18,7 +18,7 @@
 mod command;
 mod error;
 mod helper;
-mod job;
+mod process;
 mod reaper;
 mod record;
 mod runner;
@@ -34,5 +34,5 @@ pub use command::{Class, Cmd, Output, Runner};
 pub use error::CommandError;
 pub use helper::{HELPER_ARGUMENT, Helper, serve};
 pub use record::Survivor;
-pub use runner::{Limits, Processes};
+pub use runner::{ProcessLimits, Processes};
 pub use tools::{Tool, Tools};

@@ -15,13 +15,13 @@ use log::{error, info};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::job::Job;
+use super::process::Process;
 use super::semaphore::Permit;
 use crate::call::Call;
 
 /// A process nobody waits for but the reaper.
 pub(super) struct Orphan {
-    pub(super) job: Job,
+    pub(super) job: Process,
     pub(super) command: String,
     /// Holds the lock of the volume.
     pub(super) call: Call,
@@ -31,9 +31,9 @@ pub(super) struct Orphan {
 }
 
 /// The thread that waits, and the way to it.
-pub(super) struct Reaper(Arc<Shared>);
+pub(super) struct Reaper(Arc<Mailbox>);
 
-struct Shared {
+struct Mailbox {
     wake: OwnedFd,
     inbox: Mutex<Inbox>,
     count: AtomicUsize,
@@ -49,7 +49,7 @@ impl Reaper {
     /// Starts the thread now: at the moment of need there might be none to be had.
     pub(super) fn start() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { wake, inbox: Mutex::default(), count: AtomicUsize::new(0) });
+        let shared = Arc::new(Mailbox { wake, inbox: Mutex::default(), count: AtomicUsize::new(0) });
         let there = Arc::clone(&shared);
         thread::Builder::new().name(String::from("reaper")).spawn(move || there.serve())?;
         Ok(Self(shared))
@@ -82,7 +82,7 @@ impl fmt::Debug for Reaper {
     }
 }
 
-impl Shared {
+impl Mailbox {
     fn wake_up(&self) {
         // EAGAIN: the counter is full, so the thread has been woken already (eventfd(2)).
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());

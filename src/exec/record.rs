@@ -2,7 +2,7 @@
 //!
 //! A command goes on when its daemon is killed, and may do its work when the next daemon has already looked:
 //! an `rbd rm` would remove what was made under the same name since. So each command that changes something
-//! of locked objects has a file, a [`Record`], below the runtime directory:
+//! of locked objects has a file, a [`CommandRecord`], below the runtime directory:
 //!
 //! 1. The file is written: which command, which objects, until when it may run. Then it is locked (flock),
 //!    and only then is the command started.
@@ -50,19 +50,19 @@ struct Contents {
 
 /// The directory of the records of one daemon and those after it.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct CommandRecords {
     directory: PathBuf,
     next: AtomicU64,
 }
 
 /// The record of a command that runs. Dropping it says that the command has ended.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct CommandRecord {
     path: PathBuf,
     file: File,
 }
 
-impl Records {
+impl CommandRecords {
     /// Makes the directory.
     pub(super) fn open(directory: PathBuf) -> io::Result<Self> {
         file::ensure_dir(&directory)?;
@@ -75,7 +75,7 @@ impl Records {
         command: &str,
         objects: Vec<String>,
         at_most: Option<Duration>,
-    ) -> io::Result<Record> {
+    ) -> io::Result<CommandRecord> {
         let until = at_most.map(|time| (clock::since_boot() + time).as_secs());
         let contents = Contents { version: VERSION, command: command.into(), objects, until };
         let record = self.create()?;
@@ -85,26 +85,26 @@ impl Records {
         Ok(record)
     }
 
-    fn create(&self) -> io::Result<Record> {
+    fn create(&self) -> io::Result<CommandRecord> {
         loop {
             // Numbers that an earlier daemon gave may still be taken.
             let path = self.directory.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
             match file::create_new(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                created => return created.map(|file| Record { path, file }),
+                created => return created.map(|file| CommandRecord { path, file }),
             }
         }
     }
 }
 
-impl Record {
+impl CommandRecord {
     /// The descriptor that the command is to inherit.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(OwnedFd::from)
     }
 }
 
-impl Drop for Record {
+impl Drop for CommandRecord {
     fn drop(&mut self) {
         remove(&self.path);
     }
@@ -233,7 +233,7 @@ mod tests {
     /// A command whose daemon was killed: nobody else holds its record.
     fn orphan(directory: &Path, at_most: Option<Duration>) -> Child {
         let record =
-            Records::open(directory.into()).unwrap().write("sleep 1000", objects(), at_most).unwrap();
+            CommandRecords::open(directory.into()).unwrap().write("sleep 1000", objects(), at_most).unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & wait"]).stdin(Stdio::null()).process_group(0);
         isolate(&mut command, Orphaned::GoesOn, vec![record.descriptor().unwrap()]);
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_record_lives_as_long_as_its_command() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::open(dir.path().join("records")).unwrap();
+        let records = CommandRecords::open(dir.path().join("records")).unwrap();
         let files = || fs::read_dir(dir.path().join("records")).unwrap().count();
         let record = records.write("mkfs.ext4 /dev/rbd0", objects(), None).unwrap();
         let other = records.write("rbd rm a", objects(), Some(Duration::ZERO)).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     fn numbers_that_are_taken_are_passed_over() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("0"), "").unwrap();
-        let records = Records::open(dir.path().into()).unwrap();
+        let records = CommandRecords::open(dir.path().into()).unwrap();
         assert_eq!(records.write("rbd rm a", objects(), None).unwrap().path, dir.path().join("1"));
     }
 }

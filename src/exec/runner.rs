@@ -16,9 +16,9 @@ use rustix::process::Signal;
 
 use super::command::Input;
 use super::helper::{HELPER_ARGUMENT, Helper};
-use super::job::{Event, Job, Start};
+use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
-use super::record::{Record, Records};
+use super::record::{CommandRecord, CommandRecords};
 use super::semaphore::{Permit, Semaphore, Waiter};
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// How many processes run at once, how long they may take and how much they may say.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Tools at once (CEPHLET_TOOLS).
     pub tools: usize,
     /// Helpers at once.
@@ -50,7 +50,7 @@ pub struct Limits {
     pub stdout: usize,
 }
 
-impl Limits {
+impl ProcessLimits {
     /// The limits of a daemon that runs `tools` tools at once and gives a change `change`.
     pub fn new(tools: usize, change: Duration) -> Self {
         let seconds = Duration::from_secs;
@@ -78,9 +78,9 @@ impl fmt::Display for Started {
 #[derive(Debug)]
 pub struct Processes {
     tools: Tools,
-    records: Records,
+    records: CommandRecords,
     search_path: OsString,
-    limits: Limits,
+    limits: ProcessLimits,
     helper_program: PathBuf,
     tools_running: Arc<Semaphore>,
     helpers_running: Arc<Semaphore>,
@@ -110,10 +110,10 @@ impl Processes {
     ///
     /// # Errors
     /// If there is no thread, descriptor or directory to be had.
-    pub fn new(tools: Tools, limits: Limits, records: PathBuf) -> io::Result<Self> {
+    pub fn new(tools: Tools, limits: ProcessLimits, records: PathBuf) -> io::Result<Self> {
         keep_ended_children()?;
         Ok(Self {
-            records: Records::open(records)?,
+            records: CommandRecords::open(records)?,
             search_path: tools.search_path(),
             tools,
             helper_program: PathBuf::from("/proc/self/exe"),
@@ -181,7 +181,7 @@ impl Processes {
         }
         task.call.step(task.command.as_str());
         crash::point("start a process");
-        let started = self.record(&task).and_then(|record| Job::start(&task.start, record));
+        let started = self.record(&task).and_then(|record| Process::start(&task.start, record));
         let job = match started {
             Ok(job) => job,
             Err(cause) => return Err(CommandError::NotStarted { command: task.command, cause }),
@@ -194,8 +194,8 @@ impl Processes {
     }
 
     /// Writes down for the next daemon what changes a locked object.
-    fn record(&self, task: &Task<'_>) -> io::Result<Option<Record>> {
-        let Limits { change, grace, last_wait, .. } = self.limits;
+    fn record(&self, task: &Task<'_>) -> io::Result<Option<CommandRecord>> {
+        let ProcessLimits { change, grace, last_wait, .. } = self.limits;
         let at_most = match task.class {
             Class::Question => return Ok(None),
             Class::Change => Some(change + grace + last_wait),
@@ -209,9 +209,9 @@ impl Processes {
         self.records.write(&task.command, objects, at_most).map(Some)
     }
 
-    fn watch(&self, mut job: Job, task: Task<'_>) -> Result<Output, CommandError> {
+    fn watch(&self, mut job: Process, task: Task<'_>) -> Result<Output, CommandError> {
         match self.wait(&mut job, task.class, task.call) {
-            Event::Ended => {
+            WaitEnd::Ended => {
                 debug!("call {}: `{}` took {} ms", task.call.id(), task.command, job.elapsed().as_millis());
                 job.finish(task.command, self.limits.stdout)
             }
@@ -222,7 +222,7 @@ impl Processes {
 
     /// Waits for the end of the process, its deadline, or the daemon's; for all but a change also for that of
     /// its client.
-    fn wait(&self, job: &mut Job, class: Class, call: &Call) -> Event {
+    fn wait(&self, job: &mut Process, class: Class, call: &Call) -> WaitEnd {
         let now = Instant::now();
         let (deadline, heeds_client) = match class {
             Class::Question => (Some(now + self.limits.question), true),
@@ -235,14 +235,14 @@ impl Processes {
             let event = job.wait(until, Some(self.stop.as_fd()));
             let over = deadline.is_some_and(|deadline| Instant::now() >= deadline)
                 || (heeds_client && call.expired());
-            if event != Event::Time || over {
+            if event != WaitEnd::Time || over {
                 return event;
             }
         }
     }
 
     /// Leaves a process that must not be killed to the reaper; the call ends.
-    fn let_run(&self, job: Job, task: Task<'_>) -> CommandError {
+    fn let_run(&self, job: Process, task: Task<'_>) -> CommandError {
         let (call, command, after) = (task.call.clone(), task.command, job.elapsed());
         warn!("call {}: `{command}` (process {}) goes on without its call", call.id(), job.pid());
         self.reaper.adopt(Orphan { job, command: command.clone(), call, _permit: Some(task.permit) });
@@ -250,7 +250,7 @@ impl Processes {
     }
 
     /// TERM, a grace, KILL, a short wait; then the reaper has it.
-    fn kill(&self, mut job: Job, task: Task<'_>) -> CommandError {
+    fn kill(&self, mut job: Process, task: Task<'_>) -> CommandError {
         let after = job.elapsed();
         warn!(
             "call {}: `{}` (process {}) is killed after {} s",
@@ -263,11 +263,11 @@ impl Processes {
         let mut event = job.wait(Some(Instant::now() + self.limits.grace), None);
         // Also for what its leader left behind in the group.
         job.signal_group(Signal::KILL);
-        if event != Event::Ended {
+        if event != WaitEnd::Ended {
             event = job.wait(Some(Instant::now() + self.limits.last_wait), None);
         }
         let stderr_tail = job.stderr_tail();
-        let reaped = event == Event::Ended && job.try_reap();
+        let reaped = event == WaitEnd::Ended && job.try_reap();
         let command = task.command;
         if !reaped {
             warn!(

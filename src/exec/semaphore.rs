@@ -22,12 +22,12 @@ const TICK: Duration = Duration::from_millis(500);
 pub(super) struct Semaphore {
     limit: usize,
     patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<Queue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Queue {
     running: usize,
     lasting: usize,
     /// Permits held by each share that holds any.
@@ -96,7 +96,7 @@ impl Semaphore {
     }
 }
 
-impl State {
+impl Queue {
     fn queue(&mut self, lasting: bool, share: Option<Arc<str>>) -> Ticket {
         let ticket = Ticket { number: self.next_ticket, lasting, share };
         self.next_ticket += 1;

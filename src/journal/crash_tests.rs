@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::format::{CHANGE_HEADER, FILE_HEADER, RECORD_HEADER};
-use super::ram::{Fate, RamDisk, errno};
-use super::tests::{ONE_SEGMENT, SMALL, open, put};
-use super::{Change, Journal, Limits, Table};
+use super::ram::{Fate, RamDisk};
+use super::tests::{SMALL, open, put};
+use super::{Change, Journal, SnapshotLimits, Table};
 use crate::error::Result;
 
 /// All that a journal holds.
@@ -100,7 +99,7 @@ fn data_fates() -> Vec<Fate> {
     fates
 }
 
-const NAME_FATES: [Fate; 6] =
+pub(super) const NAME_FATES: [Fate; 6] =
     [Fate::Kept, Fate::Dropped, Fate::First(1), Fate::First(2), Fate::Without(0), Fate::Without(1)];
 
 /// Every disk that a crash now may leave.
@@ -202,7 +201,7 @@ fn run_during_snapshot(disk: &RamDisk) -> (Vec<State>, usize) {
     // The twelfth write makes the log longer than this.
     let Ok(journal) = Journal::open_with(
         Arc::new(disk.clone()),
-        Limits { snapshot_floor: 820, chunk: 60 },
+        SnapshotLimits { snapshot_floor: 820, chunk: 60 },
         Box::new(|_| {}),
     ) else {
         return (states, 0);

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::crash_tests::{State, check, state_of};
+use super::crash_tests::{NAME_FATES, State, state_of};
 use super::format::{CHANGE_HEADER, FILE_HEADER, RECORD_HEADER};
 use super::ram::{Fate, RamDisk, errno};
 use super::tests::{ONE_SEGMENT, SMALL, open, put};
-use super::{Change, Journal, Limits, Table};
+use super::{Change, Table};
 
 /// Two journals of a few records: a segment alone, and a snapshot with its segment.
 fn small_journals() -> Vec<BTreeMap<String, Vec<u8>>> {

@@ -174,9 +174,9 @@ impl RecordHeader {
 
 /// A record being made: changes are added, then it is sealed with its numbers.
 #[derive(Debug)]
-pub(super) struct Record(Vec<u8>);
+pub(super) struct LogRecord(Vec<u8>);
 
-impl Record {
+impl LogRecord {
     pub(super) fn empty() -> Self {
         Self(vec![0; RECORD_HEADER])
     }
@@ -311,7 +311,7 @@ mod tests {
             Change::put(Table::Node, "", ""),
             Change::remove(Table::Formats, "größe"),
         ];
-        let mut record = Record::of(&written).unwrap();
+        let mut record = LogRecord::of(&written).unwrap();
         let bytes = record.seal(7, 5).to_vec();
         let header = RecordHeader::decode(&bytes[..RECORD_HEADER]).unwrap();
         assert_eq!((header.sequence, header.synced, header.total()), (7, 5, bytes.len()));
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn no_changed_bit_of_a_header_goes_unseen() {
-        let mut record = Record::of(&[Change::put(Table::Node, "k", "v")]).unwrap();
+        let mut record = LogRecord::of(&[Change::put(Table::Node, "k", "v")]).unwrap();
         let bytes = record.seal(1, 0).to_vec();
         let file = FileHeader { kind: FileKind::Segment, number: 3, first: 9 };
         assert_eq!(FileHeader::decode(&file.encode()), Ok(file));
@@ -345,7 +345,7 @@ mod tests {
         header[8] = 2;
         seal(&mut header);
         assert_eq!(FileHeader::decode(&header), Err(Bad::Newer));
-        let record = Record::of(&[Change::put(Table::Node, "k", "v")]).unwrap();
+        let record = LogRecord::of(&[Change::put(Table::Node, "k", "v")]).unwrap();
         for (place, value) in [(0, 4), (1, 2)] {
             let mut payload = record.payload().to_vec();
             payload[place] = value;
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_payload_cut_anywhere_is_an_error_and_never_a_panic() {
-        let record = Record::of(&[Change::put(Table::Node, "key", "value")]).unwrap();
+        let record = LogRecord::of(&[Change::put(Table::Node, "key", "value")]).unwrap();
         for length in 1..record.payload().len() {
             let read: Vec<_> = changes(&record.payload()[..length]).collect();
             assert_eq!(read, [Err(Bad::Damaged("a change ends too early"))], "length {length}");
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let long_key = "k".repeat(1 << 16);
-        assert!(Record::of(&[Change::remove(Table::Node, long_key)]).is_err());
-        assert!(Record::of(&[Change::put(Table::Node, "k", vec![0; MAX_PAYLOAD])]).is_err());
+        assert!(LogRecord::of(&[Change::remove(Table::Node, long_key)]).is_err());
+        assert!(LogRecord::of(&[Change::put(Table::Node, "k", vec![0; MAX_PAYLOAD])]).is_err());
     }
 }

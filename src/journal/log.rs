@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::format::{FILE_HEADER, FileHeader, FileKind, Record};
+use super::format::{FILE_HEADER, FileHeader, FileKind, LogRecord};
 use crate::error::{Error, Kind, Result};
 
 /// A step of the journal failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum WriteFailure {
     /// The disk is full; what was begun has been taken back and the journal is as it was.
     Full(Error),
     /// It is not known what is on the disk: nothing more may be written.
@@ -69,18 +69,20 @@ impl Log {
     /// good, so that no record in it can be lost with its name. On a full disk the half-made file is removed
     /// again, durably: if it came back after a crash, records that were meanwhile added to the segment before
     /// it would no longer be in the last one.
-    pub(super) fn create(disk: &dyn Disk, number: u64, last: u64) -> Result<Self, Failure> {
+    pub(super) fn create(disk: &dyn Disk, number: u64, last: u64) -> Result<Self, WriteFailure> {
         Self::try_create(disk, number, last).map_err(|error| {
             if error.kind() != Kind::NoSpace {
-                return Failure::Fatal(error);
+                return WriteFailure::Fatal(error);
             }
             let removed = match disk.remove(&Name::Segment(number).to_string()) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
                 _ => disk.sync_dir(),
             };
             match removed {
-                Ok(()) => Failure::Full(error),
-                Err(e) => Failure::Fatal(failed(disk, "take back", Name::Segment(number), &e).context(error)),
+                Ok(()) => WriteFailure::Full(error),
+                Err(e) => {
+                    WriteFailure::Fatal(failed(disk, "take back", Name::Segment(number), &e).context(error))
+                }
             }
         })
     }
@@ -99,20 +101,20 @@ impl Log {
     pub(super) fn append(
         &mut self,
         disk: &dyn Disk,
-        record: &mut Record,
+        record: &mut LogRecord,
         synced: u64,
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, WriteFailure> {
         let name = Name::Segment(self.number);
         let bytes = record.seal(self.last + 1, synced);
         if let Err(e) = self.file.write_at(self.end, bytes) {
             let error = failed(disk, "write", name, &e);
             if error.kind() != Kind::NoSpace {
-                return Err(Failure::Fatal(error));
+                return Err(WriteFailure::Fatal(error));
             }
             self.file
                 .truncate(self.end)
-                .map_err(|e| Failure::Fatal(failed(disk, "cut", name, &e).context(&error)))?;
-            return Err(Failure::Full(error));
+                .map_err(|e| WriteFailure::Fatal(failed(disk, "cut", name, &e).context(&error)))?;
+            return Err(WriteFailure::Full(error));
         }
         self.end += bytes.len() as u64;
         self.last += 1;

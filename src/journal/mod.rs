@@ -89,8 +89,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub use self::format::{Change, Table};
 
-use self::format::{Bad, Record};
-use self::log::{Failure, Log, Name, failed};
+use self::format::{Bad, LogRecord};
+use self::log::{Log, Name, WriteFailure, failed};
 use self::tables::Tables;
 use crate::error::{Cause, Error, Result};
 
@@ -100,11 +100,11 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 /// A durable map, used from many threads. Everything in it is in memory; reading never waits for the disk.
 pub struct Journal {
     disk: Arc<dyn Disk>,
-    limits: Limits,
+    limits: SnapshotLimits,
     /// Held while a record is written; taken before `state`, never after it.
     log: Mutex<Log>,
     /// Never held during a system call.
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// A sync ended, or the journal failed.
     progress: Condvar,
     /// Held by the one that takes a snapshot.
@@ -114,20 +114,20 @@ pub struct Journal {
 
 /// When a snapshot is taken and in what steps; tests make these small.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct SnapshotLimits {
     /// Never with less than this in the segments, bytes.
     snapshot_floor: u64,
     /// So much of a snapshot is copied at once, bytes.
     chunk: usize,
 }
 
-impl Default for Limits {
+impl Default for SnapshotLimits {
     fn default() -> Self {
         Self { snapshot_floor: 1 << 20, chunk: 16 << 10 }
     }
 }
 
-struct State {
+struct JournalState {
     tables: Tables,
     /// Written, not yet visible; in the order of the log.
     pending: VecDeque<Pending>,
@@ -148,7 +148,7 @@ struct State {
 struct Pending {
     sequence: u64,
     visible: Visible,
-    record: Record,
+    record: LogRecord,
 }
 
 /// When a change may be seen.
@@ -167,12 +167,12 @@ impl Journal {
     /// Fails if the disk does, if the journal is damaged (the message names file and byte) or was written by
     /// a newer version.
     pub fn open(disk: Arc<dyn Disk>, on_failure: impl Fn(&Error) + Send + Sync + 'static) -> Result<Self> {
-        Self::open_with(disk, Limits::default(), Box::new(on_failure))
+        Self::open_with(disk, SnapshotLimits::default(), Box::new(on_failure))
     }
 
-    fn open_with(disk: Arc<dyn Disk>, limits: Limits, on_failure: OnFailure) -> Result<Self> {
+    fn open_with(disk: Arc<dyn Disk>, limits: SnapshotLimits, on_failure: OnFailure) -> Result<Self> {
         let found = recover::recover(&*disk)?;
-        let state = State {
+        let state = JournalState {
             tables: found.tables,
             pending: VecDeque::new(),
             file: found.log.file.clone(),
@@ -252,13 +252,15 @@ impl Journal {
 
     /// W1: writes the record and gives its sequence number.
     fn append(&self, changes: &[Change], visible: Visible) -> Result<u64> {
-        let mut record = Record::of(changes)?;
+        let mut record = LogRecord::of(changes)?;
         let mut log = self.log.lock();
         let synced = self.healthy()?.synced;
         let before = log.end;
         let sequence = log.append(&*self.disk, &mut record, synced).map_err(|failure| match failure {
-            Failure::Full(error) => error.context("nothing was changed, the disk of the journal is full"),
-            Failure::Fatal(error) => self.poison(&error),
+            WriteFailure::Full(error) => {
+                error.context("nothing was changed, the disk of the journal is full")
+            }
+            WriteFailure::Fatal(error) => self.poison(&error),
         })?;
         let mut state = self.state.lock();
         state.written = sequence;
@@ -288,7 +290,10 @@ impl Journal {
     /// One fdatasync for all that has been written by now. The lock is free meanwhile: others write, to be in
     /// the next one. From a failure on it stays taken until the journal is poisoned, or the next writer would
     /// sync again and be told Ok.
-    fn sync_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+    fn sync_written<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, JournalState>,
+    ) -> Result<MutexGuard<'a, JournalState>> {
         state.syncing = true;
         let (file, number, written) = (state.file.clone(), state.number, state.written);
         let synced = MutexGuard::unlocked(&mut state, || file.sync());
@@ -305,7 +310,7 @@ impl Journal {
     }
 
     /// The state of a journal that has not failed.
-    fn healthy(&self) -> Result<MutexGuard<'_, State>> {
+    fn healthy(&self) -> Result<MutexGuard<'_, JournalState>> {
         let state = self.state.lock();
         match &state.poisoned {
             Some(error) => Err(error.clone()),
@@ -319,7 +324,7 @@ impl Journal {
         self.poison_with(self.state.lock(), cause)
     }
 
-    fn poison_with(&self, mut state: MutexGuard<'_, State>, cause: &Error) -> Error {
+    fn poison_with(&self, mut state: MutexGuard<'_, JournalState>, cause: &Error) -> Error {
         if let Some(first) = &state.poisoned {
             return first.clone();
         }
@@ -337,7 +342,7 @@ impl Journal {
     }
 }
 
-impl State {
+impl JournalState {
     /// Takes a record that has been written. A note is applied at once, unless an earlier change of one of
     /// its keys is pending.
     fn add(&mut self, new: Pending) -> Result<(), Bad> {

@@ -25,7 +25,7 @@ pub(super) enum Found<'a> {
     /// The file ends here.
     End,
     /// A whole record.
-    Record(RecordHeader, &'a [u8]),
+    LogRecord(RecordHeader, &'a [u8]),
     /// Something else, and what is wrong with it.
     Bad(&'static str),
 }
@@ -64,7 +64,7 @@ impl Reader {
         };
         let payload = self.bytes(offset, header.total())?.get(RECORD_HEADER..).unwrap_or_default();
         if header.matches(payload) {
-            Ok(Found::Record(header, payload))
+            Ok(Found::LogRecord(header, payload))
         } else {
             Ok(Found::Bad("wrong payload checksum"))
         }
@@ -79,8 +79,8 @@ impl Reader {
         let mut at = offset + 1;
         while let Some(begin) = self.find_magic(at)? {
             at = match self.record(begin)? {
-                Found::Record(header, _) if wanted(&header) => return Ok(Some(begin)),
-                Found::Record(header, _) => begin + header.total() as u64,
+                Found::LogRecord(header, _) if wanted(&header) => return Ok(Some(begin)),
+                Found::LogRecord(header, _) => begin + header.total() as u64,
                 Found::End | Found::Bad(_) => begin + 1,
             };
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
 use super::format::{Bad, FILE_HEADER, FileHeader, FileKind};
-use super::log::{Failure, Log, Name, failed, write_header};
+use super::log::{Log, Name, WriteFailure, failed, write_header};
 use super::read::{Found, Reader};
 use super::tables::Tables;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered> {
     remove_leftovers(disk, recovery.snapshot.unwrap_or(0));
     let log = match log {
         Some(log) => log,
-        None => Log::create(disk, 1, 0).map_err(|(Failure::Full(e) | Failure::Fatal(e))| e)?,
+        None => Log::create(disk, 1, 0).map_err(|(WriteFailure::Full(e) | WriteFailure::Fatal(e))| e)?,
     };
     Ok(Recovered { tables: recovery.tables, log_bytes: recovery.earlier_bytes + log.end, log })
 }
@@ -104,7 +104,7 @@ impl Recovery<'_> {
         let (mut offset, mut expected) = (FILE_HEADER as u64, 1);
         loop {
             match reader.record(offset)? {
-                Found::Record(header, payload) if header.sequence == expected => {
+                Found::LogRecord(header, payload) if header.sequence == expected => {
                     offset += header.total() as u64;
                     expected += 1;
                     if payload.is_empty() {
@@ -112,7 +112,7 @@ impl Recovery<'_> {
                     }
                     self.tables.apply(payload).map_err(|bad| refuse(self.disk, name, offset, bad))?;
                 }
-                Found::Record(..) => {
+                Found::LogRecord(..) => {
                     return Err(self.refuse(name, offset, Bad::Damaged("record out of order")));
                 }
                 Found::End => return Err(self.refuse(name, offset, Bad::Damaged("the end is missing"))),
@@ -160,12 +160,12 @@ impl Recovery<'_> {
         loop {
             match reader.record(offset)? {
                 Found::End => break,
-                Found::Record(header, payload) if header.sequence == self.last + 1 => {
+                Found::LogRecord(header, payload) if header.sequence == self.last + 1 => {
                     self.tables.apply(payload).map_err(|bad| refuse(self.disk, name, offset, bad))?;
                     offset += header.total() as u64;
                     self.last += 1;
                 }
-                Found::Record(..) => {
+                Found::LogRecord(..) => {
                     return Err(self.refuse(name, offset, Bad::Damaged("record out of order")));
                 }
                 Found::Bad(why) if is_last => {

@@ -1,9 +1,9 @@
 //! Snapshots, and the disks that they fail on.
 #![allow(clippy::unwrap_used)]
 
-use super::Journal;
 use super::ram::{RamDisk, errno};
-use super::tests::{ONE_SEGMENT, SMALL, count, fail, get, open, put};
+use super::tests::{SMALL, count, fail, open, put};
+use super::{Journal, Table};
 
 /// Writes until the log has been replaced by a snapshot several times; the state is the last value of each of
 /// ten keys.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use super::format::{self, Bad, CHANGE_HEADER, ChangeRef, Record, Table};
+use super::format::{self, Bad, CHANGE_HEADER, ChangeRef, LogRecord, Table};
 
 /// A key and its value in one piece of memory: the allocator rounds up to powers of two, so two pieces would
 /// take half as much again. The length of the key stands in front.
@@ -111,7 +111,7 @@ impl Tables {
 
     /// Adds entries behind `position` to `record` until it holds `size` bytes, and moves on. False when
     /// nothing was left.
-    pub(super) fn copy_some(&self, position: &mut Position, record: &mut Record, size: usize) -> bool {
+    pub(super) fn copy_some(&self, position: &mut Position, record: &mut LogRecord, size: usize) -> bool {
         while let Some(table) = self.tables.get(position.table) {
             let from = position.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             for entry in table.range::<[u8], _>((from, Bound::Unbounded)) {
@@ -144,7 +144,7 @@ mod tests {
 
     fn tables(changes: &[Change]) -> Tables {
         let mut tables = Tables::default();
-        tables.apply(Record::of(changes).unwrap().payload()).unwrap();
+        tables.apply(LogRecord::of(changes).unwrap().payload()).unwrap();
         tables
     }
 
@@ -153,14 +153,14 @@ mod tests {
         let mut tables =
             tables(&[Change::put(Table::Node, "key", "value"), Change::put(Table::Formats, "key", "")]);
         assert_eq!(tables.bytes(), 16 + 11);
-        tables.apply(Record::of(&[Change::put(Table::Node, "key", "v")]).unwrap().payload()).unwrap();
+        tables.apply(LogRecord::of(&[Change::put(Table::Node, "key", "v")]).unwrap().payload()).unwrap();
         assert_eq!(tables.bytes(), 12 + 11);
         let all = [
             Change::remove(Table::Node, "key"),
             Change::remove(Table::Formats, "key"),
             Change::remove(Table::Node, "?"),
         ];
-        tables.apply(Record::of(&all).unwrap().payload()).unwrap();
+        tables.apply(LogRecord::of(&all).unwrap().payload()).unwrap();
         assert_eq!(tables.bytes(), 0);
     }
 
@@ -171,7 +171,7 @@ mod tests {
         let original = tables(&changes);
         for size in [1, 40, 1 << 20] {
             let (mut copy, mut position) = (Tables::default(), Position::default());
-            let mut record = Record::empty();
+            let mut record = LogRecord::empty();
             let mut copied = 0;
             while original.copy_some(&mut position, &mut record, size) {
                 copied += format::changes(record.payload()).count();

@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::ram::{RamDisk, errno};
-use super::{Change, Journal, Limits, RealDisk, Table};
+use super::snapshot_tests::write_long;
+use super::{Change, Journal, RealDisk, SnapshotLimits, Table};
 use crate::error::{Kind, Result};
 
 /// Snapshots after almost nothing, copied a few entries at a time.
-pub(super) const SMALL: Limits = Limits { snapshot_floor: 400, chunk: 60 };
+pub(super) const SMALL: SnapshotLimits = SnapshotLimits { snapshot_floor: 400, chunk: 60 };
 /// Never a snapshot.
-pub(super) const ONE_SEGMENT: Limits = Limits { snapshot_floor: u64::MAX, chunk: 60 };
+pub(super) const ONE_SEGMENT: SnapshotLimits = SnapshotLimits { snapshot_floor: u64::MAX, chunk: 60 };
 
-pub(super) fn open(disk: &RamDisk, limits: Limits) -> Result<Journal> {
+pub(super) fn open(disk: &RamDisk, limits: SnapshotLimits) -> Result<Journal> {
     Journal::open_with(Arc::new(disk.clone()), limits, Box::new(|_| {}))
 }
 
@@ -320,7 +321,7 @@ fn what_a_newer_version_wrote_is_refused_with_that_reason() {
     let disk = RamDisk::default();
     open(&disk, ONE_SEGMENT).unwrap().write(&[put("k", "v")]).unwrap();
     let (name, bytes) = disk.files().into_iter().next().unwrap();
-    let mut newer = super::format::Record::of(&[put("k", "v")]).unwrap();
+    let mut newer = super::format::LogRecord::of(&[put("k", "v")]).unwrap();
     let mut sealed = newer.seal(1, 0).to_vec();
     sealed[super::format::RECORD_HEADER] = 77;
     let checksum = crc32fast::hash(&sealed[super::format::RECORD_HEADER..]);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kernel, Reply, Request, unexpected};
+use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -27,7 +27,7 @@ impl Kernel {
     /// # Errors
     /// Failures of the system.
     pub fn device_size(&self, call: &Call, device: &Path) -> Result<u64> {
-        let request = Request::DeviceSize { device: device.into() };
+        let request = HelperRequest::DeviceSize { device: device.into() };
         self.bytes(call, &format!("ask the size of {}", device.display()), Class::Question, &request)
     }
 
@@ -38,13 +38,14 @@ impl Kernel {
     /// [`Kind::Unavailable`] when another process has claimed the device.
     pub fn identify(&self, call: &Call, device: &Path, sparse_file: Option<&Path>) -> Result<Identified> {
         let step = format!("look what is on {}", device.display());
-        let request = Request::Identify { device: device.into(), sparse_file: sparse_file.map(Into::into) };
+        let request =
+            HelperRequest::Identify { device: device.into(), sparse_file: sparse_file.map(Into::into) };
         // The whole of a full image may have to be read.
         match self
             .ask(call, &step, Class::Change, &request)
             .map_err(|error| explain_claimed(error, device))?
         {
-            Reply::Identified(identified) => Ok(identified),
+            HelperReply::Identified(identified) => Ok(identified),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -56,13 +57,14 @@ impl Kernel {
     /// [`Kind::Unavailable`] when another process has claimed the device.
     pub fn blank(&self, call: &Call, device: &Path, sparse_file: Option<&Path>) -> Result<()> {
         let step = format!("make {} blank", device.display());
-        let request = Request::Blank { device: device.into(), sparse_file: sparse_file.map(Into::into) };
+        let request =
+            HelperRequest::Blank { device: device.into(), sparse_file: sparse_file.map(Into::into) };
         // A large image has many objects to be removed.
         match self
             .ask(call, &step, Class::Unbounded, &request)
             .map_err(|error| explain_claimed(error, device))?
         {
-            Reply::Done => Ok(()),
+            HelperReply::Done => Ok(()),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -73,8 +75,8 @@ impl Kernel {
     /// Failures of the system.
     pub fn openers(&self, call: &Call, device: DeviceNumber) -> Result<Vec<Opener>> {
         let step = format!("look who has block device {device} open");
-        match self.ask(call, &step, Class::Question, &Request::Openers { device })? {
-            Reply::Openers(openers) => Ok(openers),
+        match self.ask(call, &step, Class::Question, &HelperRequest::Openers { device })? {
+            HelperReply::Openers(openers) => Ok(openers),
             other => Err(unexpected(&step, &other)),
         }
     }

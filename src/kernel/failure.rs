@@ -8,14 +8,14 @@ use crate::error::Error;
 
 /// A system call that failed in the helper, and at which step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct SyscallFailure {
     pub(super) action: String,
     pub(super) errno: Option<i32>,
     pub(super) text: String,
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<SyscallFailure> for Error {
+    fn from(failure: SyscallFailure) -> Self {
         match failure.errno {
             Some(errno) => Error::io(failure.action, &io::Error::from_raw_os_error(errno)),
             None => Error::internal(format!("{}: {}", failure.action, failure.text)),
@@ -24,7 +24,7 @@ impl From<Failure> for Error {
 }
 
 /// What a request came to in the helper.
-pub(super) type Answer<T> = Result<T, Failure>;
+pub(super) type Answer<T> = Result<T, SyscallFailure>;
 
 /// Names the step that failed.
 pub(super) trait During<T> {
@@ -33,7 +33,7 @@ pub(super) trait During<T> {
 
 impl<T> During<T> for io::Result<T> {
     fn during(self, action: impl FnOnce() -> String) -> Answer<T> {
-        self.map_err(|error| Failure {
+        self.map_err(|error| SyscallFailure {
             action: action(),
             errno: error.raw_os_error(),
             text: error.to_string(),

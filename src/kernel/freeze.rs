@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Kernel, Reply, Request, unexpected};
+use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -27,9 +27,9 @@ impl Kernel {
     ) -> Result<Reflink> {
         let step = format!("clone {} to {}", from.display(), to.display());
         let mount_points = mount_points.iter().map(Into::into).collect();
-        let request = Request::CloneFrozen { mount_points, from: from.into(), to: to.into() };
+        let request = HelperRequest::CloneFrozen { mount_points, from: from.into(), to: to.into() };
         match self.ask(call, &step, Class::Unbounded, &request).map_err(explain_clone)? {
-            Reply::Cloned(how) => Ok(how),
+            HelperReply::Cloned(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -40,8 +40,13 @@ impl Kernel {
     /// Failures of the system.
     pub fn thaw(&self, call: &Call, mount_point: &Path) -> Result<bool> {
         let step = format!("thaw {}", mount_point.display());
-        match self.ask(call, &step, Class::Change, &Request::Thaw { mount_point: mount_point.into() })? {
-            Reply::Thawed(was_frozen) => Ok(was_frozen),
+        match self.ask(
+            call,
+            &step,
+            Class::Change,
+            &HelperRequest::Thaw { mount_point: mount_point.into() },
+        )? {
+            HelperReply::Thawed(was_frozen) => Ok(was_frozen),
             other => Err(unexpected(&step, &other)),
         }
     }

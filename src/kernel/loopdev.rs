@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Kernel, Reply, Request, unexpected};
+use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -17,9 +17,9 @@ impl Kernel {
     /// there is no such image.
     pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         let step = format!("attach {} to a loop device", image.display());
-        let request = Request::AttachLoop { image: image.into(), read_only };
+        let request = HelperRequest::AttachLoop { image: image.into(), read_only };
         match self.ask(call, &step, Class::Change, &request).map_err(explain_attach)? {
-            Reply::Attached(device) => Ok(device),
+            HelperReply::Attached(device) => Ok(device),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -31,8 +31,8 @@ impl Kernel {
     /// Failures of the system; a device in use is none, but the answer says so.
     pub fn detach_loop(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {
         let step = format!("detach {}", device.path.display());
-        match self.ask(call, &step, Class::Change, &Request::DetachLoop { device: device.clone() })? {
-            Reply::Detached(how) => Ok(how),
+        match self.ask(call, &step, Class::Change, &HelperRequest::DetachLoop { device: device.clone() })? {
+            HelperReply::Detached(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -46,7 +46,7 @@ impl Kernel {
             call,
             &format!("grow {}", device.display()),
             Class::Change,
-            &Request::GrowLoop { device: device.into() },
+            &HelperRequest::GrowLoop { device: device.into() },
         )
     }
 }

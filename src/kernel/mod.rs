@@ -29,7 +29,7 @@ mod mount;
 pub mod rbd;
 mod serve;
 
-use failure::Failure;
+use failure::SyscallFailure;
 
 pub use device::Identified;
 pub use mount::MountSpec;
@@ -37,7 +37,7 @@ pub use serve::handle;
 
 /// What is asked. Paths are `OsString`s, which serde writes as their bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Request {
+enum HelperRequest {
     AttachLoop { image: OsString, read_only: bool },
     DetachLoop { device: LoopDevice },
     GrowLoop { device: OsString },
@@ -51,12 +51,12 @@ enum Request {
     CloneFrozen { mount_points: Vec<OsString>, from: OsString, to: OsString },
     Thaw { mount_point: OsString },
     Openers { device: DeviceNumber },
-    Rbd(rbd::Request),
+    Rbd(rbd::RbdRequest),
 }
 
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Reply {
+enum HelperReply {
     Done,
     Attached(LoopDevice),
     Detached(Detached),
@@ -67,8 +67,8 @@ enum Reply {
     Cloned(Reflink),
     Thawed(bool),
     Openers(Vec<Opener>),
-    Rbd(rbd::Reply),
-    Failed(Failure),
+    Rbd(rbd::RbdReply),
+    Failed(SyscallFailure),
 }
 
 /// Asks the kernel in a process that may hang without harm.
@@ -89,34 +89,34 @@ impl Kernel {
         Self { helper }
     }
 
-    fn done(&self, call: &Call, step: &str, request: &Request) -> Result<()> {
+    fn done(&self, call: &Call, step: &str, request: &HelperRequest) -> Result<()> {
         match self.ask(call, step, Class::Change, request)? {
-            Reply::Done => Ok(()),
+            HelperReply::Done => Ok(()),
             other => Err(unexpected(step, &other)),
         }
     }
 
-    fn bytes(&self, call: &Call, step: &str, class: Class, request: &Request) -> Result<u64> {
+    fn bytes(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<u64> {
         match self.ask(call, step, class, request)? {
-            Reply::Bytes(bytes) => Ok(bytes),
+            HelperReply::Bytes(bytes) => Ok(bytes),
             other => Err(unexpected(step, &other)),
         }
     }
 
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &Request) -> Result<Reply> {
+    fn ask(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<HelperReply> {
         let request =
             serde_json::to_vec(request).map_err(|error| Error::internal(format!("{step}: {error}")))?;
         let reply = self.helper.ask(call, step, class, &request)?;
         match serde_json::from_slice(&reply)
             .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?
         {
-            Reply::Failed(failure) => Err(explain_permission(failure.into())),
+            HelperReply::Failed(failure) => Err(explain_permission(failure.into())),
             reply => Ok(reply),
         }
     }
 }
 
-fn unexpected(step: &str, reply: &Reply) -> Error {
+fn unexpected(step: &str, reply: &HelperReply) -> Error {
     Error::internal(format!("{step}: the helper answered another question: {reply:?}"))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
-use super::{Kernel, Reply, Request, unexpected};
+use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -56,7 +56,7 @@ impl Kernel {
     /// not know the type.
     pub fn mount(&self, call: &Call, spec: &MountSpec<'_>) -> Result<()> {
         let step = format!("mount {} on {}", spec.source.display(), spec.target.display());
-        let request = Request::Mount {
+        let request = HelperRequest::Mount {
             source: spec.source.into(),
             target: spec.target.into(),
             fs_type: spec.fs_type.to_owned(),
@@ -72,7 +72,11 @@ impl Kernel {
     /// Failures of the system, after which nothing is left mounted.
     pub fn bind(&self, call: &Call, source: &Path, target: &Path, read_only: bool) -> Result<()> {
         let step = format!("bind {} on {}", source.display(), target.display());
-        self.done(call, &step, &Request::Bind { source: source.into(), target: target.into(), read_only })
+        self.done(
+            call,
+            &step,
+            &HelperRequest::Bind { source: source.into(), target: target.into(), read_only },
+        )
     }
 
     /// Takes the topmost mount off `target`; a dead one is detached, and none at all is fine.
@@ -91,12 +95,12 @@ impl Kernel {
 
     fn unmount_now(&self, call: &Call, target: &Path) -> Result<Unmounted> {
         let step = format!("unmount {}", target.display());
-        let request = Request::Unmount { target: target.into() };
+        let request = HelperRequest::Unmount { target: target.into() };
         match self
             .ask(call, &step, Class::Change, &request)
             .map_err(|error| explain_unmount(error, target))?
         {
-            Reply::Unmounted(how) => Ok(how),
+            HelperReply::Unmounted(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
     }
@@ -107,8 +111,8 @@ impl Kernel {
     /// Failures of the system; [`crate::sys::mount::is_dead`] tells from its errno whether the mount is dead.
     pub fn statfs(&self, call: &Call, path: &Path) -> Result<Usage> {
         let step = format!("ask how full {} is", path.display());
-        match self.ask(call, &step, Class::Question, &Request::Statfs { path: path.into() })? {
-            Reply::Usage(usage) => Ok(usage),
+        match self.ask(call, &step, Class::Question, &HelperRequest::Statfs { path: path.into() })? {
+            HelperReply::Usage(usage) => Ok(usage),
             other => Err(unexpected(&step, &other)),
         }
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use super::failure::{Answer, During, Failure};
-use super::{Kernel, Reply as AnyReply, Request as AnyRequest, unexpected};
+use super::failure::{Answer, During, SyscallFailure};
+use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::base64;
 use crate::call::Call;
 use crate::error::Result;
@@ -113,7 +113,7 @@ pub fn name_key(pool: &str, namespace: &str, name: &str) -> u64 {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum RbdRequest {
     Map { image: ImageToMap },
     Unmap { image: MappedImage },
     Refresh { image: MappedImage },
@@ -121,7 +121,7 @@ pub(super) enum Request {
 
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Reply {
+pub(super) enum RbdReply {
     Mapped(MappedImage),
     /// False: somebody has it open.
     Unmapped(bool),
@@ -135,9 +135,9 @@ impl Kernel {
     /// What the kernel answered, as errno.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
         let step = format!("map {image}");
-        match self.ask_rbd(call, &step, Request::Map { image: image.clone() })? {
-            Reply::Mapped(mapped) => Ok(mapped),
-            other => Err(unexpected(&step, &AnyReply::Rbd(other))),
+        match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() })? {
+            RbdReply::Mapped(mapped) => Ok(mapped),
+            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
     }
 
@@ -147,9 +147,9 @@ impl Kernel {
     /// Failures of the system.
     pub fn unmap_rbd(&self, call: &Call, image: &MappedImage) -> Result<bool> {
         let step = format!("unmap {}", image.path().display());
-        match self.ask_rbd(call, &step, Request::Unmap { image: image.clone() })? {
-            Reply::Unmapped(gone) => Ok(gone),
-            other => Err(unexpected(&step, &AnyReply::Rbd(other))),
+        match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() })? {
+            RbdReply::Unmapped(gone) => Ok(gone),
+            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
     }
 
@@ -159,28 +159,28 @@ impl Kernel {
     /// ENOENT when the device is gone, or another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
-        match self.ask_rbd(call, &step, Request::Refresh { image: image.clone() })? {
-            Reply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(&step, &AnyReply::Rbd(other))),
+        match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() })? {
+            RbdReply::Bytes(bytes) => Ok(bytes),
+            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
     }
 
-    fn ask_rbd(&self, call: &Call, step: &str, request: Request) -> Result<Reply> {
-        match self.ask(call, step, Class::Change, &AnyRequest::Rbd(request))? {
-            AnyReply::Rbd(reply) => Ok(reply),
+    fn ask_rbd(&self, call: &Call, step: &str, request: RbdRequest) -> Result<RbdReply> {
+        match self.ask(call, step, Class::Change, &HelperRequest::Rbd(request))? {
+            HelperReply::Rbd(reply) => Ok(reply),
             other => Err(unexpected(step, &other)),
         }
     }
 }
 
 /// Serves one request.
-pub(super) fn serve(request: &Request) -> Answer<Reply> {
+pub(super) fn serve(request: &RbdRequest) -> Answer<RbdReply> {
     let bus = Bus::default();
     match request {
-        Request::Map { image } => map(&bus, image).map(Reply::Mapped),
-        Request::Unmap { image } => unmap(&bus, image).map(Reply::Unmapped),
-        Request::Refresh { image } => {
-            refresh(&bus, image).map(Reply::Bytes).during(|| format!("refresh {}", named(image)))
+        RbdRequest::Map { image } => map(&bus, image).map(RbdReply::Mapped),
+        RbdRequest::Unmap { image } => unmap(&bus, image).map(RbdReply::Unmapped),
+        RbdRequest::Refresh { image } => {
+            refresh(&bus, image).map(RbdReply::Bytes).during(|| format!("refresh {}", named(image)))
         }
     }
 }
@@ -251,7 +251,7 @@ fn take_back(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
 }
 
 fn add(bus: &Bus, image: &ImageToMap, options: &[&str]) -> Answer<()> {
-    let line = image.line(options).map_err(|word| Failure {
+    let line = image.line(options).map_err(|word| SyscallFailure {
         action: format!("map {image}: the kernel cannot be told the word {word:?}"),
         errno: Some(libc::EINVAL),
         text: String::new(),
@@ -265,9 +265,9 @@ fn find(bus: &Bus, image: &ImageToMap) -> io::Result<Option<MappedImage>> {
     Ok(bus.mapped()?.into_iter().find(|mapped| image.is(mapped)))
 }
 
-fn another_image(image: &ImageToMap) -> Failure {
+fn another_image(image: &ImageToMap) -> SyscallFailure {
     let text = format!("another image than {} has this name now", image.image_id);
-    Failure { action: format!("map {image}: {text}"), errno: Some(libc::ENOENT), text }
+    SyscallFailure { action: format!("map {image}: {text}"), errno: Some(libc::ENOENT), text }
 }
 
 fn node_is_missing(mapped: &MappedImage) -> String {

@@ -42,17 +42,17 @@ fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap()
 }
 
-fn answering(request: Request, reply: &AnyReply) -> (Arc<FakeHelper>, Kernel) {
+fn answering(request: RbdRequest, reply: &HelperReply) -> (Arc<FakeHelper>, Kernel) {
     let helper = Arc::new(FakeHelper::default());
-    helper.expect(bytes(&AnyRequest::Rbd(request)), bytes(reply));
+    helper.expect(bytes(&HelperRequest::Rbd(request)), bytes(reply));
     (helper.clone(), Kernel::new(helper))
 }
 
 #[test]
 fn the_key_travels_but_is_not_shown() {
-    let request = AnyRequest::Rbd(Request::Map { image: image() });
+    let request = HelperRequest::Rbd(RbdRequest::Map { image: image() });
     assert!(String::from_utf8(bytes(&request)).unwrap().contains("AQBkey=="));
-    assert_eq!(serde_json::from_slice::<AnyRequest>(&bytes(&request)).unwrap(), request);
+    assert_eq!(serde_json::from_slice::<HelperRequest>(&bytes(&request)).unwrap(), request);
     assert!(!format!("{request:?}").contains("AQBkey"));
     assert!(!image().line(&[]).unwrap().contains("AQBkey"));
 }
@@ -87,15 +87,16 @@ fn an_image_is_known_by_its_id() {
 fn requests_and_replies_fit() {
     let call = Call::internal("test");
     let (helper, kernel) =
-        answering(Request::Map { image: image() }, &AnyReply::Rbd(Reply::Mapped(mapped())));
+        answering(RbdRequest::Map { image: image() }, &HelperReply::Rbd(RbdReply::Mapped(mapped())));
     assert_eq!(kernel.map_rbd(&call, &image()).unwrap(), mapped());
     assert_eq!(helper.asked(), [("map vms/n1/web".to_owned(), Class::Change)]);
     let (_helper, kernel) =
-        answering(Request::Unmap { image: mapped() }, &AnyReply::Rbd(Reply::Unmapped(false)));
+        answering(RbdRequest::Unmap { image: mapped() }, &HelperReply::Rbd(RbdReply::Unmapped(false)));
     assert!(!kernel.unmap_rbd(&call, &mapped()).unwrap());
-    let (_helper, kernel) = answering(Request::Refresh { image: mapped() }, &AnyReply::Rbd(Reply::Bytes(5)));
+    let (_helper, kernel) =
+        answering(RbdRequest::Refresh { image: mapped() }, &HelperReply::Rbd(RbdReply::Bytes(5)));
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);
-    let (_helper, kernel) = answering(Request::Refresh { image: mapped() }, &AnyReply::Done);
+    let (_helper, kernel) = answering(RbdRequest::Refresh { image: mapped() }, &HelperReply::Done);
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap_err().kind(), Kind::Internal);
 }
 

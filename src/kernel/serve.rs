@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::failure::{Answer, During, Failure};
-use super::{Identified, Reply, Request, rbd};
+use super::failure::{Answer, During, SyscallFailure};
+use super::{HelperReply, HelperRequest, Identified, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::mount::{self, Options};
@@ -16,87 +16,89 @@ use crate::sys::{blank, block, file, loopdev, openers, statfs, superblock};
 /// Serves one request. To be called in a helper process, which SIGTERM does not end.
 pub fn handle(request: &[u8]) -> Vec<u8> {
     let reply = match serde_json::from_slice(request) {
-        Ok(request) => serve(&request).unwrap_or_else(Reply::Failed),
-        Err(error) => {
-            Reply::Failed(Failure { action: "read the request".into(), errno: None, text: error.to_string() })
-        }
+        Ok(request) => serve(&request).unwrap_or_else(HelperReply::Failed),
+        Err(error) => HelperReply::Failed(SyscallFailure {
+            action: "read the request".into(),
+            errno: None,
+            text: error.to_string(),
+        }),
     };
     // Replies hold nothing that JSON cannot say; an empty one is a broken reply to the other side.
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
-fn serve(request: &Request) -> Answer<Reply> {
+fn serve(request: &HelperRequest) -> Answer<HelperReply> {
     match request {
-        Request::AttachLoop { image, read_only } => attach(image, *read_only),
-        Request::DetachLoop { device } => loopdev::detach(device)
-            .map(Reply::Detached)
+        HelperRequest::AttachLoop { image, read_only } => attach(image, *read_only),
+        HelperRequest::DetachLoop { device } => loopdev::detach(device)
+            .map(HelperReply::Detached)
             .during(|| format!("detach {}", device.path.display())),
-        Request::GrowLoop { device } => loopdev::set_capacity(device.as_ref())
-            .map(Reply::Bytes)
+        HelperRequest::GrowLoop { device } => loopdev::set_capacity(device.as_ref())
+            .map(HelperReply::Bytes)
             .during(|| format!("grow {}", device.display())),
-        Request::Identify { device, sparse_file } => identify(device, sparse_file.as_deref()),
-        Request::Blank { device, sparse_file } => make_blank(device, sparse_file.as_deref()),
-        Request::DeviceSize { device } => {
+        HelperRequest::Identify { device, sparse_file } => identify(device, sparse_file.as_deref()),
+        HelperRequest::Blank { device, sparse_file } => make_blank(device, sparse_file.as_deref()),
+        HelperRequest::DeviceSize { device } => {
             let size = block::open(device.as_ref()).and_then(|device| block::size(&device));
-            size.map(Reply::Bytes).during(|| format!("ask the size of {}", device.display()))
+            size.map(HelperReply::Bytes).during(|| format!("ask the size of {}", device.display()))
         }
-        Request::Mount { source, target, fs_type, options, read_only } => {
+        HelperRequest::Mount { source, target, fs_type, options, read_only } => {
             let options =
                 if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
             let mounted = mount::mount(source.as_ref(), target.as_ref(), fs_type, &options);
             mounted
-                .map(|()| Reply::Done)
+                .map(|()| HelperReply::Done)
                 .during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
         }
-        Request::Bind { source, target, read_only } => bind(source, target, *read_only),
-        Request::Unmount { target } => mount::ensure_unmounted(target.as_ref())
-            .map(Reply::Unmounted)
+        HelperRequest::Bind { source, target, read_only } => bind(source, target, *read_only),
+        HelperRequest::Unmount { target } => mount::ensure_unmounted(target.as_ref())
+            .map(HelperReply::Unmounted)
             .during(|| format!("unmount {}", target.display())),
-        Request::Statfs { path } => statfs::usage(path.as_ref())
-            .map(Reply::Usage)
+        HelperRequest::Statfs { path } => statfs::usage(path.as_ref())
+            .map(HelperReply::Usage)
             .during(|| format!("ask how full {} is", path.display())),
-        Request::CloneFrozen { mount_points, from, to } => {
-            clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(Reply::Cloned)
+        HelperRequest::CloneFrozen { mount_points, from, to } => {
+            clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(HelperReply::Cloned)
         }
-        Request::Thaw { mount_point } => freeze::thaw(mount_point.as_ref())
-            .map(Reply::Thawed)
+        HelperRequest::Thaw { mount_point } => freeze::thaw(mount_point.as_ref())
+            .map(HelperReply::Thawed)
             .during(|| format!("thaw {}", mount_point.display())),
-        Request::Openers { device } => {
-            openers::of(*device).map(Reply::Openers).during(|| format!("look who has {device} open"))
+        HelperRequest::Openers { device } => {
+            openers::of(*device).map(HelperReply::Openers).during(|| format!("look who has {device} open"))
         }
-        Request::Rbd(request) => rbd::serve(request).map(Reply::Rbd),
+        HelperRequest::Rbd(request) => rbd::serve(request).map(HelperReply::Rbd),
     }
 }
 
-fn attach(image: &OsStr, read_only: bool) -> Answer<Reply> {
+fn attach(image: &OsStr, read_only: bool) -> Answer<HelperReply> {
     let attached = loopdev::attach(image.as_ref(), read_only);
-    attached.map(Reply::Attached).during(|| format!("attach {} to a loop device", image.display()))
+    attached.map(HelperReply::Attached).during(|| format!("attach {} to a loop device", image.display()))
 }
 
-fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<Reply> {
+fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<HelperReply> {
     let (source, target) = (Path::new(source), Path::new(target));
     let bound = if read_only { mount::bind_read_only(source, target) } else { mount::bind(source, target) };
     let manner = if read_only { " read-only" } else { "" };
     bound
-        .map(|()| Reply::Done)
+        .map(|()| HelperReply::Done)
         .during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
 }
 
-fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<Reply> {
+fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
     let open = block::open_exclusive(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let device_bytes = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
     let sparse = open_sparse(sparse_file)?;
     let content = superblock::identify(&open, device_bytes, sparse.as_ref())
         .during(|| format!("read {}", device.display()))?;
-    Ok(Reply::Identified(Identified { content, device_bytes }))
+    Ok(HelperReply::Identified(Identified { content, device_bytes }))
 }
 
-fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<Reply> {
+fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
     let open = block::open_to_write(device.as_ref()).during(|| format!("open {}", device.display()))?;
     let size = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
     let sparse = open_sparse(sparse_file)?;
     blank::blank(&open, size, sparse.as_ref())
-        .map(|()| Reply::Done)
+        .map(|()| HelperReply::Done)
         .during(|| format!("make {} blank", device.display()))
 }
 

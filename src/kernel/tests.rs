@@ -58,9 +58,9 @@ fn spec<'a>(
 #[test]
 fn paths_that_are_no_utf8_travel_unchanged() {
     let path = OsStr::from_bytes(b"/a\xff\n\"b");
-    let request = Request::Statfs { path: path.to_owned() };
+    let request = HelperRequest::Statfs { path: path.to_owned() };
     let bytes = serde_json::to_vec(&request).unwrap();
-    assert_eq!(serde_json::from_slice::<Request>(&bytes).unwrap(), request);
+    assert_eq!(serde_json::from_slice::<HelperRequest>(&bytes).unwrap(), request);
 }
 
 #[test]
@@ -154,14 +154,15 @@ fn a_volume_is_identified_mounted_bound_and_unmounted() {
 #[test]
 fn what_uses_a_mount_for_a_moment_only_is_awaited() {
     let helper = Arc::new(FakeHelper::default());
-    let request = || serde_json::to_vec(&Request::Unmount { target: "/t".into() }).unwrap();
+    let request = || serde_json::to_vec(&HelperRequest::Unmount { target: "/t".into() }).unwrap();
     let busy = || {
-        let failure = Failure { action: "unmount /t".into(), errno: Some(libc::EBUSY), text: String::new() };
-        serde_json::to_vec(&Reply::Failed(failure)).unwrap()
+        let failure =
+            SyscallFailure { action: "unmount /t".into(), errno: Some(libc::EBUSY), text: String::new() };
+        serde_json::to_vec(&HelperReply::Failed(failure)).unwrap()
     };
     let (kernel, call) = (Kernel::new(Arc::clone(&helper) as Arc<_>), Call::internal("test"));
     (0..2).for_each(|_| helper.expect(request(), busy()));
-    helper.expect(request(), serde_json::to_vec(&Reply::Unmounted(Unmounted::Done)).unwrap());
+    helper.expect(request(), serde_json::to_vec(&HelperReply::Unmounted(Unmounted::Done)).unwrap());
     assert_eq!(kernel.unmount(&call, Path::new("/t")).unwrap(), Unmounted::Done);
     (0..mount::UNMOUNTS).for_each(|_| helper.expect(request(), busy()));
     let error = kernel.unmount(&call, Path::new("/t")).unwrap_err();

@@ -32,10 +32,10 @@ impl Stubs {
         Self::with(|_| {})
     }
 
-    fn with(change: impl FnOnce(&mut Limits)) -> Self {
+    fn with(change: impl FnOnce(&mut ProcessLimits)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         symlink("/bin/sh", dir.path().join("btrfs")).unwrap();
-        let mut limits = Limits::new(4, SOON);
+        let mut limits = ProcessLimits::new(4, SOON);
         change(&mut limits);
         let tools = Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]);
         let processes = Processes::new(tools, limits, dir.path().join("records")).unwrap();

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::CommandError;
 use super::command::{Input, KeptOpen, MemoryFile, Output};
-use super::record::Record;
+use super::record::CommandRecord;
 use super::stream::{Keep, Stream};
 use crate::sys::process::{Orphaned, isolate};
 
@@ -38,7 +38,7 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    fn command(&self, record: Option<&Record>) -> io::Result<Command> {
+    fn command(&self, record: Option<&CommandRecord>) -> io::Result<Command> {
         let mut command = Command::new(self.program);
         let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));
         let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
@@ -51,7 +51,7 @@ impl Start<'_> {
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let kept_open = self.kept_open.map(|file| file.0.try_clone()).transpose()?.map(OwnedFd::from);
-        let record = record.map(Record::descriptor).transpose()?;
+        let record = record.map(CommandRecord::descriptor).transpose()?;
         isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open).chain(record).collect());
         Ok(command)
     }
@@ -84,7 +84,7 @@ fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedFd> {
 
 /// Why a wait for a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum WaitEnd {
     /// The process has ended; its status is there to be taken.
     Ended,
     /// The time is over.
@@ -95,7 +95,7 @@ pub(super) enum Event {
 
 /// A started process. It leads its own group; until it is reaped its number cannot be given to another.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Process {
     child: Child,
     group: Pid,
     pidfd: OwnedFd,
@@ -103,11 +103,11 @@ pub(super) struct Job {
     stderr: Stream,
     started: Instant,
     /// Until the process is reaped or its end is found out.
-    _record: Option<Record>,
+    _record: Option<CommandRecord>,
 }
 
-impl Job {
-    pub(super) fn start(start: &Start<'_>, record: Option<Record>) -> io::Result<Self> {
+impl Process {
+    pub(super) fn start(start: &Start<'_>, record: Option<CommandRecord>) -> io::Result<Self> {
         let mut child = start.command(record.as_ref())?.spawn()?;
         let group = Pid::from_child(&child);
         Self::watch(&mut child, start.stdout_limit).map(|(pidfd, stdout, stderr)| Self {
@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// Reads what the process writes until it ends, `until` comes, or `told` can be read.
-    pub(super) fn wait(&mut self, until: Option<Instant>, told: Option<BorrowedFd<'_>>) -> Event {
+    pub(super) fn wait(&mut self, until: Option<Instant>, told: Option<BorrowedFd<'_>>) -> WaitEnd {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let ready = self.poll(told, left);
@@ -145,14 +145,14 @@ impl Job {
             self.stderr.drain();
             match ready {
                 Some(event) => return event,
-                None if left.is_some_and(|left| left.is_zero()) => return Event::Time,
+                None if left.is_some_and(|left| left.is_zero()) => return WaitEnd::Time,
                 None => {}
             }
         }
     }
 
     /// Waits for anything to happen, or for `timeout`.
-    fn poll(&self, told: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Option<Event> {
+    fn poll(&self, told: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Option<WaitEnd> {
         let mut fds = Vec::with_capacity(4);
         fds.push(PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN));
         fds.extend(told.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -161,9 +161,9 @@ impl Job {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         poll(&mut fds, timeout.as_ref()).ok()?;
         if !fds[0].revents().is_empty() {
-            Some(Event::Ended)
+            Some(WaitEnd::Ended)
         } else if told.is_some() && !fds[1].revents().is_empty() {
-            Some(Event::Told)
+            Some(WaitEnd::Told)
         } else {
             None
         }
