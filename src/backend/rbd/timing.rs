@@ -71,7 +71,7 @@ impl Default for Timing {
 pub(crate) struct NodeTiming {
     /// A command of an earlier daemon that is mapping an image ends soon where its cluster answers.
     pub earlier_map: Duration,
-    /// rbd-nbd hears of a new size from the cluster, asks for it and tells the kernel.
+    /// rbd-nbd hears of a new size from the cluster, asks for it and passes it to the kernel.
     pub growth: Duration,
     /// Between two looks at one of these: neither can be waited for.
     pub poll: Duration,

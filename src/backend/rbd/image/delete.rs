@@ -2,7 +2,7 @@
 //!
 //! Three processes where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
 //! is looked up, the image is removed. What a killed removal left is finished by the image's id, which the
-//! volume's ID tells:
+//! volume's ID contains:
 //!
 //! | what it left | seen by name | by id | finished by |
 //! |---|---|---|---|
@@ -115,7 +115,7 @@ fn delete_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> R
         Some(info) if info.id == image => {
             remove_image(pool, info, terms).map(|()| Outcome::Over(Deleted::Gone))
         }
-        // A mirrored image: the ID tells the id it had in the other cluster.
+        // A mirrored image: the ID has the id it had in the other cluster.
         Some(info) => {
             pool.remove_lockable(LockTarget::Header(image))?;
             Ok(Outcome::Other(info.id))

@@ -83,7 +83,7 @@ fn page(entries: Vec<Volume>, is_more: bool) -> Page<Volume> {
     Page { entries, next }
 }
 
-/// What an image says of itself, as far as a list tells it.
+/// What an image says of itself, as far as a list shows it.
 fn info(entry: &ListedImage) -> ImageInfo {
     ImageInfo {
         name: entry.name.clone(),
@@ -96,7 +96,7 @@ fn info(entry: &ListedImage) -> ImageInfo {
     }
 }
 
-/// What a volume whose record is not known was copied from, as far as the list tells it: the snapshot, while
+/// What a volume whose record is not known was copied from, as far as the list shows it: the snapshot, while
 /// that is there. One that was deleted since, as the transient one that a volume is copied through, goes by a
 /// random name.
 fn source(place: &Place, parent: &Parent, list: &[ListedImage]) -> Option<Source> {

@@ -48,7 +48,7 @@ pub(crate) fn move_to_trash(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLoc
     pool.move_to_trash(&info.name)
 }
 
-/// Sees to the purge of an image that was just moved. The purge is by id and tells whether the image is in the
+/// Sees to the purge of an image that was just moved. The purge is by id and says whether the image is in the
 /// trash: if it is not, another was moved in its place, and is restored.
 pub(crate) fn purge_moved(pool: &Pool<'_>, info: &ImageInfo, moved: Changed) -> Result<()> {
     match (schedule_purge(pool, &info.id, &info.name)?, moved) {

@@ -1,9 +1,9 @@
-//! What the kernel tells about the health of a mapping, without any I/O.
+//! What the kernel says about the health of a mapping, without any I/O.
 //!
 //! krbd shows nothing of it in sysfs. In debugfs it lists its watches: a mapped image that may be written
 //! holds one on its header, and loses it when the cluster has blocklisted this client (seen on Linux 6.1: the
 //! line is gone, every I/O fails with EIO, and it stays so until the image is mapped again), for a moment
-//! also while it changes to another OSD. A read-only mapping has no watch; an OSD that hangs is not told by
+//! also while it changes to another OSD. A read-only mapping has no watch; an OSD that hangs is not shown by
 //! the watch. Without debugfs nothing is known.
 
 use super::{MappedBy, Mapper, Mapping};
@@ -11,7 +11,7 @@ use crate::backend::Condition;
 use crate::sys::rbd::MappedImage;
 
 impl Mapper {
-    /// What is wrong with a mapping, as far as the kernel tells; None also where it does not.
+    /// What is wrong with a mapping, as far as the kernel says; None also where it does not.
     pub fn condition(&self, mapping: &Mapping) -> Condition {
         let path = mapping.device.path.display();
         match &mapping.by {

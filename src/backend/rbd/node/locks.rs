@@ -9,7 +9,7 @@
 //! The record that every other command has (`exec::record`) would not do: the process of rbd-nbd would keep
 //! the volume locked for as long as it is in use.
 //!
-//! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation tells.
+//! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation says.
 
 use std::fs::File;
 use std::io;
@@ -121,7 +121,7 @@ impl Mapper {
 
     /// Whether somebody has looked at what was mapped as this device.
     pub(super) fn is_seen_to(&self, image: &Image<'_>, mapping: &Mapping) -> Result<bool> {
-        // The kernel tells the id.
+        // The kernel reports the id.
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(true) };
         let Some([cluster, pool, namespace, name, _]) = cookie::fields(&connected.cookie) else {
             return Ok(false);

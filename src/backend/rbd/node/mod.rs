@@ -163,7 +163,7 @@ impl Mapper {
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by
     /// another mounter, keeps them; one that is mapped for writing is found also by who only reads.
     ///
-    /// The kernel tells the id of what it has mapped. rbd-nbd maps by name and tells nothing, so the name is
+    /// The kernel reports the id of what it has mapped. rbd-nbd maps by name and reports nothing, so the name is
     /// looked up once more afterwards. Another image than the one meant is unmapped again.
     ///
     /// # Errors

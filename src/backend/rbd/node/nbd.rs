@@ -3,7 +3,7 @@
 //!
 //! The device is connected by ioctl, not by netlink: a netlink device that has a cookie does not follow the
 //! image's size (seen with rbd-nbd 16.2 on Linux 6.1: "must specify backend"), and one that has none cannot
-//! be told from others. Who asks for `try-netlink` gets a device that waits for another process when its own
+//! be told from others. With `try-netlink` one gets a device that waits for another process when its own
 //! has died, and grows only when it is mapped again.
 //!
 //! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.

@@ -1,4 +1,4 @@
-//! Lists of snapshots: one look at each pool tells which there are, one at each image when they were taken,
+//! Lists of snapshots: one look at each pool shows which there are, one at each image when they were taken,
 //! which is remembered.
 
 use crate::backend::ceph::PoolRef;
@@ -96,7 +96,7 @@ fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
     Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: known.created }))
 }
 
-/// The snapshots of one volume, deleted or not: its incarnation tells, its name only where there is none.
+/// The snapshots of one volume, deleted or not: found by its incarnation, by its name only where there is none.
 fn list_of(context: &Context, call: &Call, volume: &VolumeId) -> Result<Vec<Snapshot>> {
     let is_unknown = matches!(context.clusters.find(&volume.place.cluster), Ok(None));
     if volume.place.backend != NAME || is_unknown || names::is_internal(&volume.object) {

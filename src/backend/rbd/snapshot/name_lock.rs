@@ -156,7 +156,7 @@ pub(crate) fn release(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Resul
     match owner {
         NameOwner::Other => return Ok(()),
         NameOwner::Ours(holder) => pool.unlock(target, holder)?,
-        // An earlier attempt may have come this far; whether the object is there only a lock tells.
+        // An earlier attempt may have come this far; only a lock shows whether the object is there.
         NameOwner::Nobody => {}
     }
     let description = "the name of a deleted snapshot is given back".to_string();

@@ -139,13 +139,13 @@ fn what_is_not_there_is_not_found() {
 #[test]
 fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken() {
     let scene = Scene::new();
-    let (spot, held) = (scene.cluster.at(), format!("csi-held-{}", scene.snap.source));
-    scene.cluster.rename(&call(), &spot, &scene.source.object, &held).unwrap();
+    let (at, held) = (scene.cluster.at(), format!("csi-held-{}", scene.snap.source));
+    scene.cluster.rename(&call(), &at, &scene.source.object, &held).unwrap();
     create(&scene.rbd, &wanted("source", GIB, None)).unwrap();
     let newer = create(&scene.rbd, &wanted("source", GIB, None)).unwrap().id;
     scene
         .cluster
-        .create_snapshot(&call(), &spot, &newer.object, &names::snapshot(&scene.snap.snapshot))
+        .create_snapshot(&call(), &at, &newer.object, &names::snapshot(&scene.snap.snapshot))
         .unwrap();
     let copy = create(&scene.rbd, &wanted("copy", 0, scene.of_snapshot())).unwrap();
     assert_eq!(scene.content(&copy), "old");
@@ -155,7 +155,7 @@ fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken(
         scene.cluster.dump()
     );
     // In the trash it cannot be cloned.
-    scene.cluster.move_to_trash(&call(), &spot, &held).unwrap();
+    scene.cluster.move_to_trash(&call(), &at, &held).unwrap();
     refused(
         create(&scene.rbd, &wanted("other", 0, scene.of_snapshot())),
         Kind::NotFound,
@@ -166,20 +166,20 @@ fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken(
 #[test]
 fn limits_and_layout_are_those_of_the_request() {
     let scene = Scene::new();
-    let (spot, source) = (scene.cluster.at(), &scene.source.object);
+    let (at, source) = (scene.cluster.at(), &scene.source.object);
     scene
         .cluster
-        .set_limits(&call(), &spot, source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)])
+        .set_limits(&call(), &at, source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)])
         .unwrap();
     scene.cluster.add_pool("ec");
     let mut new = wanted("copy", 0, scene.of_snapshot());
     new.parameters.insert("dataPool".into(), "ec".into());
     new.mutable_parameters.insert("iops".into(), "7".into());
     let copy = create(&scene.rbd, &new).unwrap();
-    let metadata = scene.cluster.all_metadata(&spot, &copy.id.object);
+    let metadata = scene.cluster.all_metadata(&at, &copy.id.object);
     assert_eq!(metadata["conf_rbd_qos_iops_limit"], "7");
     assert_eq!(metadata["conf_rbd_qos_bps_limit"], "0");
-    assert_eq!(scene.cluster.layout(&spot, &copy.id.object).data_pool.as_deref(), Some("ec"));
+    assert_eq!(scene.cluster.layout(&at, &copy.id.object).data_pool.as_deref(), Some("ec"));
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn another_source_is_another_volume() {
 #[test]
 fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
     let scene = Scene::new();
-    let spot = scene.cluster.at();
+    let at = scene.cluster.at();
     let new = wanted("copy", 0, scene.of_snapshot());
     let blank = NewImage {
         name: &names::temporary(&new.object, ONE),
@@ -213,7 +213,7 @@ fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
         layout: &Layout::default(),
         metadata: &[],
     };
-    scene.cluster.create(&call(), &spot, &blank).unwrap();
+    scene.cluster.create(&call(), &at, &blank).unwrap();
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
     assert!(!scene.cluster.dump().contains("csi-tmp-"));
 }
@@ -221,11 +221,11 @@ fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
 #[test]
 fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
     let scene = Scene::new();
-    let (spot, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_snapshot()));
+    let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_snapshot()));
     let temporary = names::temporary(&new.object, ONE);
     let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
-    scene.cluster.create(&call(), &spot, &blank).unwrap();
-    scene.cluster.watch(&spot, &temporary, "10.0.0.1:0/9");
+    scene.cluster.create(&call(), &at, &blank).unwrap();
+    scene.cluster.watch(&at, &temporary, "10.0.0.1:0/9");
     // Locked, looked at by name and by id, refused, and then the dead client is given up.
     scene.cluster.on_step(4, |cluster| cluster.unwatch("10.0.0.1:0/9"));
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
@@ -234,25 +234,25 @@ fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
 #[test]
 fn an_old_passing_snapshot_is_not_copied_from() {
     let scene = Scene::new();
-    let (spot, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_volume()));
+    let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_volume()));
     scene
         .cluster
-        .create_snapshot(&call(), &spot, &scene.source.object, &names::transient(&new.object, ONE))
+        .create_snapshot(&call(), &at, &scene.source.object, &names::transient(&new.object, ONE))
         .unwrap();
-    scene.cluster.write(&spot, &scene.source.object, "newest");
+    scene.cluster.write(&at, &scene.source.object, "newest");
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "newest");
 }
 
 #[test]
 fn a_repeat_is_answered_though_the_source_is_gone_or_has_grown() {
     let scene = Scene::new();
-    let (spot, cluster) = (scene.cluster.at(), &scene.cluster);
+    let (at, cluster) = (scene.cluster.at(), &scene.cluster);
     let mut new = wanted("copy", 0, scene.of_volume());
     new.size.limit = GIB;
     let copy = create(&scene.rbd, &new).unwrap();
-    cluster.resize(&call(), &spot, &scene.source.object, 2 * GIB).unwrap();
+    cluster.resize(&call(), &at, &scene.source.object, 2 * GIB).unwrap();
     assert_eq!(create(&controller(cluster, TWO), &new).unwrap().id, copy.id);
-    cluster.rename(&call(), &spot, &scene.source.object, "gone").unwrap();
+    cluster.rename(&call(), &at, &scene.source.object, "gone").unwrap();
     assert_eq!(create(&controller(cluster, TWO), &new).unwrap().id, copy.id);
 }
 
@@ -343,10 +343,10 @@ fn the_source_may_be_deleted_between_any_two_steps() {
             let new = requests(&scene)[which].clone();
             let (object, id) = (scene.source.object.clone(), scene.snap.clone());
             scene.cluster.on_step(k, move |cluster| {
-                let (spot, name) = (cluster.at(), names::snapshot(&id.snapshot));
+                let (at, name) = (cluster.at(), names::snapshot(&id.snapshot));
                 let source = ImageRef::Id(&id.source);
-                cluster.remove_snapshot(&call(), &spot, source, &name).unwrap();
-                cluster.rename(&call(), &spot, &object, &format!("csi-held-{}", id.source)).unwrap();
+                cluster.remove_snapshot(&call(), &at, source, &name).unwrap();
+                cluster.rename(&call(), &at, &object, &format!("csi-held-{}", id.source)).unwrap();
             });
             match create(&scene.rbd, &new) {
                 Ok(copy) => assert_eq!(scene.content(&copy), ["old", "new"][which]),

@@ -267,11 +267,11 @@ fn another_image_that_was_moved_or_renamed_in_its_place_is_taken_back() {
         (0..snapshots).for_each(|_| drop(snapshot(&rbd, &id, "s").unwrap()));
         let object = id.object.clone();
         cluster.on_step(after, move |other| {
-            let spot = other.at();
-            other.rename(&call(), &spot, &object, "aside").unwrap();
+            let at = other.at();
+            other.rename(&call(), &at, &object, "aside").unwrap();
             let image = NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] };
-            other.create(&call(), &spot, &image).unwrap();
-            other.write(&spot, &object, "precious");
+            other.create(&call(), &at, &image).unwrap();
+            other.write(&at, &object, "precious");
         });
         assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
         assert_eq!(cluster.content(&cluster.at(), &id.object), "precious");

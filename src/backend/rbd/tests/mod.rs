@@ -8,12 +8,13 @@ mod delete_crashes;
 mod delete_races;
 mod detach;
 mod flatten;
-mod give_way;
+
 mod graces;
 mod inspect;
 mod internal;
 mod lists;
 mod parents;
+mod preempt;
 mod publish;
 mod publish_races;
 mod release;

@@ -119,17 +119,17 @@ fn another_image_that_was_moved_to_the_trash_in_its_place_is_taken_back() {
     let (cluster, rbd, id) = with_volume(5);
     let object = id.object.clone();
     cluster.on_step(3, move |other| {
-        let spot = other.at();
-        other.create_snapshot(&call(), &spot, &object, "by-hand").unwrap();
-        other.rename(&call(), &spot, &object, "aside").unwrap();
+        let at = other.at();
+        other.create_snapshot(&call(), &at, &object, "by-hand").unwrap();
+        other.rename(&call(), &at, &object, "aside").unwrap();
         other
             .create(
                 &call(),
-                &spot,
+                &at,
                 &NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] },
             )
             .unwrap();
-        other.write(&spot, &object, "precious");
+        other.write(&at, &object, "precious");
     });
     assert_eq!(release(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
     assert_eq!(cluster.content(&cluster.at(), &id.object), "precious");

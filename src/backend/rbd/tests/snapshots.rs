@@ -42,11 +42,11 @@ impl Scene {
     /// The volume is deleted, its snapshots are kept.
     fn hold_source(&self) -> String {
         let held = format!("csi-held-{}", self.source.incarnation.as_ref().unwrap());
-        let spot = self.cluster.at();
+        let at = self.cluster.at();
         self.cluster
-            .set_metadata(&call(), &spot, &self.source.object, "cephlet.object", &self.source.object)
+            .set_metadata(&call(), &at, &self.source.object, "cephlet.object", &self.source.object)
             .unwrap();
-        self.cluster.rename(&call(), &spot, &self.source.object, &held).unwrap();
+        self.cluster.rename(&call(), &at, &self.source.object, &held).unwrap();
         held
     }
 }
@@ -116,18 +116,18 @@ fn only_volumes_have_snapshots() {
 #[test]
 fn a_claim_without_its_snapshot_is_taken_over() {
     let scene = Scene::new();
-    let spot = scene.cluster.at();
+    let at = scene.cluster.at();
     let theirs = snapshot(&scene.rbd, &scene.other, "snap").unwrap().id;
     let name = names::snapshot(&theirs.snapshot);
-    scene.cluster.remove_snapshot(&call(), &spot, ImageRef::Id(&theirs.source), &name).unwrap();
+    scene.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&theirs.source), &name).unwrap();
     let id = snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap().id;
-    let holders = scene.cluster.holders(&call(), &spot, LockTarget::SnapshotName(&id.snapshot)).unwrap();
+    let holders = scene.cluster.holders(&call(), &at, LockTarget::SnapshotName(&id.snapshot)).unwrap();
     assert!(holders.len() == 1 && holders[0].cookie == id.source);
     // The same, seen from another controller, first with the image still there, then without.
-    scene.cluster.remove_snapshot(&call(), &spot, ImageRef::Id(&id.source), &name).unwrap();
+    scene.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &name).unwrap();
     let back = snapshot(&controller(&scene.cluster, TWO), &scene.other, "snap").unwrap().id;
-    scene.cluster.remove_snapshot(&call(), &spot, ImageRef::Id(&back.source), &name).unwrap();
-    scene.cluster.remove(&call(), &spot, &scene.other.object).unwrap();
+    scene.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&back.source), &name).unwrap();
+    scene.cluster.remove(&call(), &at, &scene.other.object).unwrap();
     snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
     assert_eq!((scene.lines("snapshot"), scene.lines("object")), (1, 1));
 }
@@ -159,12 +159,12 @@ fn the_name_of_another_sources_snapshot_stays() {
 #[test]
 fn the_claim_of_an_image_that_is_gone_goes_too() {
     let scene = Scene::new();
-    let (spot, id) = (scene.cluster.at(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
+    let (at, id) = (scene.cluster.at(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
     scene
         .cluster
-        .remove_snapshot(&call(), &spot, ImageRef::Id(&id.source), &names::snapshot(&id.snapshot))
+        .remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &names::snapshot(&id.snapshot))
         .unwrap();
-    scene.cluster.remove(&call(), &spot, &scene.source.object).unwrap();
+    scene.cluster.remove(&call(), &at, &scene.source.object).unwrap();
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
     assert_eq!(scene.lines("object"), 0);
 }

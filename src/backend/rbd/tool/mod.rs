@@ -165,7 +165,7 @@ pub struct ListedImage {
 /// A snapshot of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
-    /// Its name; one in the trash is told by the name it had.
+    /// Its name; one in the trash has the name it had.
     pub name: String,
     /// The image's size when it was taken, in bytes.
     pub size: u64,
@@ -208,7 +208,7 @@ pub struct LockRequest {
     pub seconds: Option<u64>,
 }
 
-/// One who holds a lock, as the cluster tells it.
+/// One who holds a lock, as the cluster reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     /// As it was taken.
@@ -286,7 +286,7 @@ pub trait ImageTool: Send + Sync {
     fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>>;
 
     /// The names of all images, with those that are half made or half removed, which no entry of
-    /// [`list`](Self::list) tells.
+    /// [`list`](Self::list) shows.
     fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
 
     /// Removes an image. A parent that only its clones keep goes to the trash, and with the last clone for

@@ -1,4 +1,4 @@
-//! How a command's failure is told apart: absent, refused by the set-up, or a failure nobody here can go on
+//! How a command's failure is classified: absent, refused by the set-up, or a failure nobody here can go on
 //! from.
 //!
 //! The tools write their words to stderr piece by piece, and librbd's log goes in between at any place. So

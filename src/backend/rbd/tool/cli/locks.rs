@@ -3,13 +3,13 @@
 use serde::Deserialize;
 
 use super::answer::says;
-use super::objects::{ABSENT, object, rados};
+use super::objects::{ABSENT, object, rados, remove_object};
 use super::output::read;
 use super::{CommandTool, path};
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
+use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::Class;
 
 /// The name of our locks: others may have locks of theirs on the same object.
@@ -17,28 +17,6 @@ const LOCK: &str = "cephlet";
 
 /// How `rados` says EBUSY.
 const BUSY: &str = "(16) Device or resource busy";
-
-/// `rados lock get`: a true compare-and-swap. The object is made where it is not there.
-pub(super) fn take(
-    cli: &CommandTool,
-    call: &Call,
-    at: &PoolRef,
-    on: LockTarget<'_>,
-    hold: &LockRequest,
-) -> Result<Locked> {
-    let cmd = rados(at, Class::Change, &["lock", "get", &object(on), LOCK]);
-    let cmd = cmd
-        .arg(format!("--lock-cookie={}", hold.cookie))
-        .arg(format!("--lock-description={}", hold.description));
-    let shared =
-        hold.shared.iter().flat_map(|tag| ["--lock-type=shared".to_string(), format!("--lock-tag={tag}")]);
-    let seconds = hold.seconds.map(|seconds| format!("--lock-duration={seconds}"));
-    match cli.run(call, &at.access, cmd.args(shared).args(seconds)) {
-        Ok(_) => Ok(Locked::Now),
-        Err(failure) if says(&failure, "failed locking: ", BUSY) => Ok(Locked::Held),
-        Err(failure) => Err(cli.error(call, failure, at, &format!("lock {}", path(at, object(on))))),
-    }
-}
 
 /// `rados lock info --format=json`
 #[derive(Deserialize)]
@@ -57,47 +35,84 @@ struct Locker {
     addr: String,
 }
 
-/// `rados lock info`, which leaves out locks whose time is over.
-pub(super) fn holders(
-    cli: &CommandTool,
-    call: &Call,
-    at: &PoolRef,
-    on: LockTarget<'_>,
-) -> Result<Vec<LockHolder>> {
-    match cli.run(
-        call,
-        &at.access,
-        rados(at, Class::Question, &["lock", "info", &object(on), LOCK, "--format=json"]),
-    ) {
-        Ok(output) => {
-            let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
-            let shared = (kind == "shared").then_some(tag);
-            Ok(lockers.into_iter().map(|locker| holder(locker, shared.clone())).collect())
-        }
-        Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => Ok(Vec::new()),
-        Err(failure) => {
-            Err(cli.error(call, failure, at, &format!("look who has locked {}", path(at, object(on)))))
-        }
-    }
-}
-
 fn holder(locker: Locker, shared: Option<String>) -> LockHolder {
     let Locker { name: client, cookie, description, addr: address } = locker;
     LockHolder { cookie, description, shared, client, address }
 }
 
-/// `rados lock break`, which takes back what another process took.
-pub(super) fn give_back(
-    cli: &CommandTool,
-    call: &Call,
-    at: &PoolRef,
-    on: LockTarget<'_>,
-    holder: &LockHolder,
-) -> Result<()> {
-    let cmd = rados(at, Class::Change, &["lock", "break", &object(on), LOCK, &holder.client]);
-    match cli.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
-        Ok(_) => Ok(()),
-        Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
-        Err(failure) => Err(cli.error(call, failure, at, &format!("unlock {}", path(at, object(on))))),
+impl LockTool for CommandTool {
+    /// `rados lock get`: a true compare-and-swap. The object is made where it is not there.
+    fn lock(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        target: LockTarget<'_>,
+        request: &LockRequest,
+    ) -> Result<Locked> {
+        let cmd = rados(at, Class::Change, &["lock", "get", &object(target), LOCK]);
+        let cmd = cmd
+            .arg(format!("--lock-cookie={}", request.cookie))
+            .arg(format!("--lock-description={}", request.description));
+        let shared = request
+            .shared
+            .iter()
+            .flat_map(|tag| ["--lock-type=shared".to_string(), format!("--lock-tag={tag}")]);
+        let seconds = request.seconds.map(|seconds| format!("--lock-duration={seconds}"));
+        match self.run(call, &at.access, cmd.args(shared).args(seconds)) {
+            Ok(_) => Ok(Locked::Now),
+            Err(failure) if says(&failure, "failed locking: ", BUSY) => Ok(Locked::Held),
+            Err(failure) => Err(self.error(call, failure, at, &format!("lock {}", path(at, object(target))))),
+        }
+    }
+
+    /// `rados lock info`, which leaves out locks whose time is over.
+    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+        match self.run(
+            call,
+            &at.access,
+            rados(at, Class::Question, &["lock", "info", &object(target), LOCK, "--format=json"]),
+        ) {
+            Ok(output) => {
+                let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
+                let shared = (kind == "shared").then_some(tag);
+                Ok(lockers.into_iter().map(|locker| holder(locker, shared.clone())).collect())
+            }
+            Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => Ok(Vec::new()),
+            Err(failure) => Err(self.error(
+                call,
+                failure,
+                at,
+                &format!("look who has locked {}", path(at, object(target))),
+            )),
+        }
+    }
+
+    /// `rados lock break`, which takes back what another process took.
+    fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+        let cmd = rados(at, Class::Change, &["lock", "break", &object(target), LOCK, &holder.client]);
+        match self.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
+            Ok(_) => Ok(()),
+            Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
+            Err(failure) => {
+                Err(self.error(call, failure, at, &format!("unlock {}", path(at, object(target)))))
+            }
+        }
+    }
+
+    /// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is an
+    /// image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
+    fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
+        let doing = || format!("remove {}", path(at, object(target)));
+        if let LockTarget::Header(_) = target {
+            match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &object(target)])) {
+                Ok(output) if output.stdout.is_empty() => {}
+                Ok(_) => {
+                    return Err(Error::precondition(format!("{}: it is the header of an image", doing())));
+                }
+                Err(failure) if says(&failure, "error getting omap key set ", ABSENT) => return Ok(()),
+                Err(failure) => return Err(self.error(call, failure, at, &doing())),
+            }
+        }
+        remove_object(self, call, at, &object(target))
     }
 }

@@ -4,7 +4,7 @@
 //! What holds for all of it:
 //! - `rbd` ends with an errno, but 2 is said of a missing pool, namespace or data pool as well. Something is
 //!   absent only where the text says so, and says what was tried (`answer::absent`).
-//! - `rados` always ends with 1 and tells the errno in its text.
+//! - `rados` always ends with 1 and says the errno in its text.
 //! - A change in a full pool waits for ever, in every tool: `OSD_TIMEOUT` ends it, and then the pool is
 //!   looked at.
 //! - Names go as `--option=value`, which takes any name, one that begins with `-` too. `rbd` takes `--image`
@@ -13,7 +13,6 @@
 mod answer;
 mod images;
 mod locks;
-mod metadata;
 mod objects;
 mod output;
 mod pools;
@@ -24,19 +23,12 @@ mod trash;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
-    LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo,
-    SnapshotTool, TrashTool, Trashed, Watcher,
-};
-use crate::backend::ceph::{Access, ClusterTool};
-use crate::backend::ceph::{FreeSpace, PoolRef};
-use crate::call::Call;
+use super::{ImageRef, RbdTool};
+use crate::backend::ceph::PoolRef;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
 
@@ -119,164 +111,6 @@ impl fmt::Display for ImageRef<'_> {
             ImageRef::Name(name) => f.write_str(name),
             ImageRef::Id(id) => write!(f, "(id {id})"),
         }
-    }
-}
-
-impl ImageTool for CommandTool {
-    fn create(&self, call: &Call, at: &PoolRef, image: &NewImage<'_>) -> Result<Made> {
-        images::create(self, call, at, image)
-    }
-
-    fn info(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<ImageInfo>> {
-        images::info(self, call, at, image)
-    }
-
-    fn metadata(&self, call: &Call, at: &PoolRef, image: &str, key: &str) -> Result<Option<String>> {
-        metadata::get(self, call, at, image, key)
-    }
-
-    fn all_metadata(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-    ) -> Result<Option<BTreeMap<String, String>>> {
-        metadata::all(self, call, at, image)
-    }
-
-    fn set_metadata(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        key: &str,
-        value: &str,
-    ) -> Result<Changed> {
-        metadata::set(self, call, at, image, key, value)
-    }
-
-    fn set_limits(&self, call: &Call, at: &PoolRef, image: &str, limits: Limits<'_>) -> Result<Changed> {
-        metadata::set_limits(self, call, at, image, limits)
-    }
-
-    fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>> {
-        images::list(self, call, at)
-    }
-
-    fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
-        images::names(self, call, at)
-    }
-
-    fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-        images::remove(self, call, at, image)
-    }
-
-    fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed> {
-        images::rename(self, call, at, from, to)
-    }
-
-    fn remove_name(&self, call: &Call, at: &PoolRef, name: &str) -> Result<()> {
-        objects::remove_name(self, call, at, name)
-    }
-
-    fn resize(&self, call: &Call, at: &PoolRef, image: &str, size: u64) -> Result<Changed> {
-        images::resize(self, call, at, image, size)
-    }
-
-    fn watchers(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<Watcher>>> {
-        images::watchers(self, call, at, image)
-    }
-}
-
-impl SnapshotTool for CommandTool {
-    fn create_snapshot(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        snapshot: &str,
-    ) -> Result<Option<Made>> {
-        snapshots::take(self, call, at, image, snapshot)
-    }
-
-    fn snapshots(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
-        snapshots::list(self, call, at, image)
-    }
-
-    fn remove_snapshot(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: ImageRef<'_>,
-        snapshot: &str,
-    ) -> Result<Removed> {
-        snapshots::remove(self, call, at, image, snapshot)
-    }
-
-    fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
-        snapshots::clone(self, call, clone)
-    }
-
-    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        snapshots::flatten(self, call, at, image)
-    }
-}
-
-impl TrashTool for CommandTool {
-    fn move_to_trash(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        trash::put(self, call, at, image)
-    }
-
-    fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
-        trash::list(self, call, at)
-    }
-
-    fn restore_from_trash(&self, call: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed> {
-        trash::restore(self, call, at, id, name)
-    }
-
-    fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed> {
-        trash::purge(self, call, at, id)
-    }
-
-    fn purge_by_manager(&self, call: &Call, at: &PoolRef, id: &str) -> Result<ManagerTask> {
-        trash::purge_by_manager(self, call, at, id)
-    }
-}
-
-impl LockTool for CommandTool {
-    fn lock(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
-        locks::take(self, call, at, on, hold)
-    }
-
-    fn holders(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<Vec<LockHolder>> {
-        locks::holders(self, call, at, on)
-    }
-
-    fn unlock(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        locks::give_back(self, call, at, on, holder)
-    }
-
-    fn remove_lockable(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<()> {
-        objects::remove_lockable(self, call, at, on)
-    }
-}
-
-impl ClusterTool for CommandTool {
-    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
-        pools::all(self, call, access)
-    }
-
-    fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
-        pools::namespaces(self, call, at)
-    }
-
-    fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {
-        pools::room(self, call, &at.access, pool)
-    }
-
-    fn blocklist(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
-        pools::blocklist(self, call, access)
     }
 }
 

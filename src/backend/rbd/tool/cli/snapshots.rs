@@ -5,108 +5,112 @@ use super::images::{NOT_OPENED, layout};
 use super::output::{SnapOutput, read};
 use super::{CommandTool, destination, path, rbd_image};
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::{Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo};
+use crate::backend::rbd::tool::{Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 
-/// `rbd snap create`
-pub(super) fn take(
-    cli: &CommandTool,
-    call: &Call,
-    at: &PoolRef,
-    image: &str,
-    snapshot: &str,
-) -> Result<Option<Made>> {
-    let cmd = rbd_image(at, Class::Change, &["snap", "create", "--no-progress"], ImageRef::Name(image))?;
-    match cli.run(call, &at.access, cmd.arg(format!("--snap={snapshot}"))) {
-        Ok(_) => Ok(Some(Made::New)),
-        Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
-        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => {
-            Err(cli.error(call, failure, at, &format!("take snapshot {}@{snapshot}", path(at, image))))
+impl SnapshotTool for CommandTool {
+    /// `rbd snap create`
+    fn create_snapshot(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+        snapshot: &str,
+    ) -> Result<Option<Made>> {
+        let cmd = rbd_image(at, Class::Change, &["snap", "create", "--no-progress"], ImageRef::Name(image))?;
+        match self.run(call, &at.access, cmd.arg(format!("--snap={snapshot}"))) {
+            Ok(_) => Ok(Some(Made::New)),
+            Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+            Err(failure) => {
+                Err(self.error(call, failure, at, &format!("take snapshot {}@{snapshot}", path(at, image))))
+            }
         }
     }
-}
 
-/// `rbd snap ls --all`
-pub(super) fn list(
-    cli: &CommandTool,
-    call: &Call,
-    at: &PoolRef,
-    image: ImageRef<'_>,
-) -> Result<Option<Vec<SnapshotInfo>>> {
-    let cmd = rbd_image(at, Class::Question, &["snap", "ls", "--all", "--format=json"], image)?;
-    match cli.ask(call, &at.access, cmd) {
-        Ok(output) => {
-            let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
-            Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))
-        }
-        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-        Err(failure) => {
-            Err(cli.error(call, failure, at, &format!("list the snapshots of image {}", path(at, image))))
+    /// `rbd snap ls --all`
+    fn snapshots(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
+        let cmd = rbd_image(at, Class::Question, &["snap", "ls", "--all", "--format=json"], image)?;
+        match self.ask(call, &at.access, cmd) {
+            Ok(output) => {
+                let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
+                Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))
+            }
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+            Err(failure) => Err(self.error(
+                call,
+                failure,
+                at,
+                &format!("list the snapshots of image {}", path(at, image)),
+            )),
         }
     }
-}
 
-/// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
-pub(super) fn remove(
-    cli: &CommandTool,
-    call: &Call,
-    at: &PoolRef,
-    image: ImageRef<'_>,
-    snapshot: &str,
-) -> Result<Removed> {
-    let cmd = rbd_image(at, Class::Change, &["snap", "rm", "--no-progress"], image)?;
-    let doing = || format!("delete snapshot {}@{snapshot}", path(at, image));
-    match cli.run(call, &at.access, cmd.arg(format!("--snap={snapshot}"))) {
-        Ok(_) => Ok(Removed::Gone),
-        Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => Ok(Removed::Absent),
-        Err(failure) if failure.says("is protected from removal") => {
-            let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd \
-                        snap unprotect` it";
-            Err(Error::precondition(format!("{}: {what}", doing())))
-        }
-        Err(failure) => Err(cli.error(call, failure, at, &doing())),
-    }
-}
-
-/// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be
-/// deleted.
-pub(super) fn clone(cli: &CommandTool, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
-    let NewClone { from: at, image, snapshot, to, name, layout: how } = *clone;
-    let words = ["clone", "--rbd-default-clone-format=2"];
-    let cmd = rbd_image(at, Class::Change, &words, ImageRef::Name(image))?.arg(format!("--snap={snapshot}"));
-    match cli.run(call, &at.access, cmd.args(destination(to, name)?).args(layout(how))) {
-        Ok(_) => Ok(Some(Made::New)),
-        Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
-        Err(failure)
-            if absent(&failure, &["clone error: "]) && missing_data_pool(&failure, how).is_none() =>
-        {
-            Ok(None)
-        }
-        Err(failure) => {
-            let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
-            // rbd quotes the pool or namespace that it misses: the new image's, if it is not the source's.
-            let theirs = [&at.pool, &at.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
-            Err(if theirs {
-                cli.error(call, failure, at, &doing)
-            } else {
-                cli.not_made(call, failure, to, how, &doing)
-            })
+    /// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
+    fn remove_snapshot(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: ImageRef<'_>,
+        snapshot: &str,
+    ) -> Result<Removed> {
+        let cmd = rbd_image(at, Class::Change, &["snap", "rm", "--no-progress"], image)?;
+        let doing = || format!("delete snapshot {}@{snapshot}", path(at, image));
+        match self.run(call, &at.access, cmd.arg(format!("--snap={snapshot}"))) {
+            Ok(_) => Ok(Removed::Gone),
+            Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
+                Ok(Removed::Absent)
+            }
+            Err(failure) if failure.says("is protected from removal") => {
+                let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd \
+                            snap unprotect` it";
+                Err(Error::precondition(format!("{}: {what}", doing())))
+            }
+            Err(failure) => Err(self.error(call, failure, at, &doing())),
         }
     }
-}
 
-/// `rbd flatten`
-pub(super) fn flatten(cli: &CommandTool, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-    let cmd = rbd_image(at, Class::Breakable, &["flatten", "--no-progress"], ImageRef::Name(image))?;
-    match cli.run(call, &at.access, cmd) {
-        Ok(_) => Ok(Changed::Done),
-        Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => {
-            Ok(Changed::Done)
+    /// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be
+    /// deleted.
+    fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
+        let NewClone { from: at, image, snapshot, to, name, layout: how } = *clone;
+        let words = ["clone", "--rbd-default-clone-format=2"];
+        let cmd =
+            rbd_image(at, Class::Change, &words, ImageRef::Name(image))?.arg(format!("--snap={snapshot}"));
+        match self.run(call, &at.access, cmd.args(destination(to, name)?).args(layout(how))) {
+            Ok(_) => Ok(Some(Made::New)),
+            Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
+            Err(failure)
+                if absent(&failure, &["clone error: "]) && missing_data_pool(&failure, how).is_none() =>
+            {
+                Ok(None)
+            }
+            Err(failure) => {
+                let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
+                // rbd quotes the pool or namespace that it misses: the new image's, if it is not the source's.
+                let theirs =
+                    [&at.pool, &at.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
+                Err(if theirs {
+                    self.error(call, failure, at, &doing)
+                } else {
+                    self.not_made(call, failure, to, how, &doing)
+                })
+            }
         }
-        Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
-        Err(failure) => Err(cli.error(call, failure, at, &format!("flatten image {}", path(at, image)))),
+    }
+
+    /// `rbd flatten`
+    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        let cmd = rbd_image(at, Class::Breakable, &["flatten", "--no-progress"], ImageRef::Name(image))?;
+        match self.run(call, &at.access, cmd) {
+            Ok(_) => Ok(Changed::Done),
+            Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => {
+                Ok(Changed::Done)
+            }
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
+            Err(failure) => Err(self.error(call, failure, at, &format!("flatten image {}", path(at, image)))),
+        }
     }
 }
