@@ -21,8 +21,9 @@ use std::sync::Arc;
 use rustix::fs::{self, FlockOperation, OFlags};
 
 use super::Local;
+use super::files::{Locked, failed};
 use super::image::{FreeSpace, allocated, length, look};
-use super::store::{Draft, Locked, Pending, Shelf, failed};
+use super::store::{Draft, Pending, Shelf};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::sys::copy::copy_sparse;

@@ -6,8 +6,9 @@ use std::path::Path;
 use rustix::fs::{self, FallocateFlags, Stat};
 use rustix::io::Errno;
 
+use super::files::failed;
 use super::size::round_down;
-use super::store::{Directory, failed};
+use super::store::Directory;
 use crate::error::{Error, Result};
 use crate::sys::crash;
 

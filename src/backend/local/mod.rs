@@ -18,6 +18,8 @@
 
 mod attach;
 mod copy;
+mod files;
+mod find;
 mod image;
 mod loops;
 mod parameters;
@@ -38,9 +40,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
+use self::files::Locked;
 pub use self::loops::Loops;
 use self::parameters::Settings;
-use self::store::{Locked, Pending, Shelf};
+use self::store::{Pending, Shelf};
 use super::{Backend, NodeDriver, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes};
 use crate::backend::parameters::check_file_system;
 use crate::call::Call;

@@ -1,25 +1,19 @@
 //! Snapshots: full copies that depend on nothing.
 
 use super::Local;
+use super::find::{SNAPSHOT_PREFIX, snapshot_object};
 use super::record::{SnapshotRecord, Time};
 use super::store::RECORD;
-use crate::backend::creation_record::{VERSION, from_bytes, to_bytes};
+use crate::backend::creation_record::{VERSION, to_bytes};
 use crate::backend::{Begin, Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
-const PREFIX: &str = "csi-snap-";
-
-/// The directory of a snapshot.
-pub(super) fn object_of(digits: &str) -> String {
-    format!("{PREFIX}{digits}")
-}
-
 impl Snapshots for Local {
     fn create(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
-        let object = object_of(&new.digits);
+        let object = snapshot_object(&new.digits);
         if let Some(record) = self.snapshot_record(&object)? {
             return self.same_snapshot(new, &record);
         }
@@ -63,15 +57,15 @@ impl Snapshots for Local {
         if self.find(call, id, secrets)?.is_none() {
             return Ok(Deleted::Absent);
         }
-        let object = object_of(&id.snapshot);
-        let lock = self.lock_for_deletion(&self.snapshots, &object, &format!("snapshot {id}"))?;
+        let object = snapshot_object(&id.snapshot);
+        let lock = self.snapshots.lock_for_deletion(&object, &format!("snapshot {id}"))?;
         self.snapshots.retire(&object)?;
         drop(lock);
         Ok(Deleted::Gone)
     }
 
     fn find(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {
-        let describe = |record| self.describe_snapshot(&object_of(&id.snapshot), &record);
+        let describe = |record| self.describe_snapshot(&snapshot_object(&id.snapshot), &record);
         self.record_of_snapshot(id)?.map(describe).transpose()
     }
 
@@ -83,7 +77,7 @@ impl Snapshots for Local {
         after: &str,
         limit: usize,
     ) -> Result<Page<Snapshot>> {
-        let names = self.snapshots.page(after, 0, |name| name.starts_with(PREFIX))?.0;
+        let names = self.snapshots.page(after, 0, |name| name.starts_with(SNAPSHOT_PREFIX))?.0;
         let mut entries = Vec::new();
         for (at, name) in names.iter().enumerate() {
             // One that cannot be read must not hide the others; one that has vanished is left out.
@@ -109,7 +103,7 @@ impl Snapshots for Local {
 impl Local {
     /// Answers a request whose snapshot is there already.
     fn same_snapshot(&self, new: &NewSnapshot, record: &SnapshotRecord) -> Result<Snapshot> {
-        let snapshot = self.describe_snapshot(&object_of(&new.digits), record)?;
+        let snapshot = self.describe_snapshot(&snapshot_object(&new.digits), record)?;
         if record.name != new.name {
             return Err(Error::already_exists(format!(
                 "snapshot {} exists already and was taken by a request named {:?}, not {:?}: choose another \
@@ -136,7 +130,7 @@ impl Local {
                 record.source
             ))
         };
-        let digits = object.strip_prefix(PREFIX).ok_or_else(damaged)?;
+        let digits = object.strip_prefix(SNAPSHOT_PREFIX).ok_or_else(damaged)?;
         Ok(Snapshot {
             id: SnapshotId {
                 place: self.own_place(),
@@ -147,34 +141,6 @@ impl Local {
             size: record.size,
             created: record.created.to_system(),
         })
-    }
-
-    fn snapshot_record(&self, object: &str) -> Result<Option<SnapshotRecord>> {
-        let mut bytes = self.snapshots.read(object, RECORD)?;
-        if bytes.is_none() {
-            if !self.snapshots.has(object)? {
-                return Ok(None);
-            }
-            // It may have been taken since the first look.
-            bytes = self.snapshots.read(object, RECORD)?;
-        }
-        let record = bytes.ok_or_else(|| "is missing".to_string()).and_then(|bytes| from_bytes(&bytes));
-        let path = self.snapshots.path_of(object).join(RECORD);
-        record.map(Some).map_err(|wrong| {
-            Error::internal(format!(
-                "{} {wrong}; restore it, or remove the directory if the snapshot is not needed",
-                path.display()
-            ))
-        })
-    }
-
-    /// How the snapshot that an ID means was asked for; None if there is none.
-    pub(super) fn record_of_snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
-        if id.place != self.own_place() {
-            return Ok(None);
-        }
-        let record = self.snapshot_record(&object_of(&id.snapshot))?;
-        Ok(record.filter(|record| record.source_incarnation == id.source))
     }
 }
 

@@ -24,7 +24,8 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, Kind, Result};
+use super::files::{Locked, failed, failed_io, present};
+use crate::error::{Error, Result};
 use crate::sys::crash;
 
 /// The file with a volume's or snapshot's content.
@@ -35,59 +36,9 @@ pub(super) const RECORD: &str = "record";
 const NEW_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
-/// A failed system call, its errno given the meaning it has for files as large as volumes.
-pub(super) fn failed(action: impl std::fmt::Display, errno: Errno) -> Error {
-    let error = Error::io(action, &errno.into());
-    match errno {
-        Errno::FBIG => error.with_kind(Kind::OutOfRange),
-        Errno::NOSPC | Errno::DQUOT => {
-            error.context("the file system of local volumes is full: free space or delete volumes")
-        }
-        _ => error,
-    }
-}
-
-/// None where the name does not exist.
-fn present<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
-    match result {
-        Ok(it) => Ok(Some(it)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// Whether a name could be an object's: anything else from an ID must not reach a path.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
-}
-
-/// A file locked by flock(2) until this is dropped.
-///
-/// The lock is given up by name, not by closing the file: a child process that is being started at that
-/// moment has the file open too, until its exec, and would keep the lock for as long.
-#[derive(Debug)]
-pub(super) struct Locked(File);
-
-impl Locked {
-    /// Locks without waiting; None if somebody else's lock is in the way.
-    pub fn by(file: File, how: FlockOperation, path: &Path) -> Result<Option<Self>> {
-        match fs::flock(&file, how) {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(failed(format_args!("lock {}", path.display()), errno)),
-        }
-    }
-
-    pub fn file(&self) -> &File {
-        &self.0
-    }
-}
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // It cannot fail on a file that is open.
-        let _ = fs::flock(&self.0, FlockOperation::Unlock);
-    }
 }
 
 /// A directory kept open.
@@ -291,11 +242,6 @@ impl Drop for Draft {
     }
 }
 
-fn failed_io(path: &Path, error: &std::io::Error) -> Error {
-    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-    failed(format_args!("write {}", path.display()), errno)
-}
-
 /// A directory of finished objects: `volumes/` or `snapshots/`.
 #[derive(Debug)]
 pub(super) struct Shelf {
@@ -304,6 +250,20 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
+    /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if
+    /// there is no image.
+    pub fn lock_for_deletion(&self, object: &str, what: &str) -> Result<Option<Locked>> {
+        let Some(image) = self.open_image(object, OFlags::RDONLY)? else { return Ok(None) };
+        let locked = Locked::by(image, FlockOperation::NonBlockingLockExclusive, &self.image_path(object))?;
+        let in_use = || {
+            Error::precondition(format!(
+                "{what} cannot be deleted: it is being copied or attached right now; try again when that is \
+                 done"
+            ))
+        };
+        locked.ok_or_else(in_use).map(Some)
+    }
+
     pub fn ensure(path: PathBuf, pending: &Arc<Pending>) -> Result<Self> {
         Ok(Self { directory: Directory::ensure(path)?, pending: Arc::clone(pending) })
     }

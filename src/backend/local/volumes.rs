@@ -1,137 +1,24 @@
 //! Volumes: making, finding, listing, expanding and deleting them.
 
-use rustix::fs::{FlockOperation, OFlags, Stat};
+use rustix::fs::OFlags;
 
 use super::Local;
 use super::copy::SourceImage;
+use super::find::{self, Found};
 use super::image::{self, FreeSpace, allocated, length, look};
 use super::parameters::{self, Settings};
-use super::publish::PUBLISHED;
-use super::record::{PublishRecord, VolumeRecord};
+use super::record::VolumeRecord;
 use super::size;
-use super::store::{Locked, RECORD, Shelf, is_name};
-use crate::backend::creation_record::{from_bytes, to_bytes};
-use crate::backend::{
-    Begin, Capacity, Condition, Deleted, Deletion, NewVolume, Origin, Page, Volume, Volumes,
-};
+use super::store::{RECORD, Shelf};
+use crate::backend::creation_record::to_bytes;
+use crate::backend::{Begin, Capacity, Deleted, Deletion, NewVolume, Origin, Page, Volume, Volumes};
 use crate::call::Call;
 use crate::csi::{Map, SizeRange};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// What lies under a volume's name. What cannot be read is kept as the text that says so.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub record: Result<VolumeRecord, String>,
-    pub published: Result<Option<PublishRecord>, String>,
-    /// None if the image is missing.
-    pub image: Option<Stat>,
-}
-
-impl Found {
-    /// Bytes of the volume: the length of its image, which is the truth, or what was promised if the image is
-    /// missing.
-    pub fn size(&self) -> u64 {
-        let recorded = || self.record.as_ref().map_or(0, |record| record.size);
-        self.image.as_ref().map_or_else(recorded, length)
-    }
-
-    fn preallocate(&self) -> bool {
-        let settings = |record: &VolumeRecord| Settings::parse(&record.asked.parameters, &Map::new()).ok();
-        self.record.as_ref().ok().and_then(settings).is_some_and(|settings| settings.preallocate)
-    }
-
-    fn trouble(&self, space: FreeSpace) -> Condition {
-        let Some(stat) = &self.image else {
-            return Some("its image is missing: restore it from a backup, or delete it".into());
-        };
-        let record = match (&self.record, &self.published) {
-            (Err(wrong), _) | (_, Err(wrong)) => return Some(wrong.clone()),
-            (Ok(record), Ok(_)) => record,
-        };
-        if length(stat) < record.size {
-            return Some(format!("its image was cut off: it has {} of {} bytes", length(stat), record.size));
-        }
-        let promised = length(stat).saturating_sub(allocated(stat));
-        (space.free < promised.min(space.total / 20)).then(|| {
-            format!(
-                "the file system of local volumes is nearly full: {} bytes are free, {promised} more are \
-                 promised to this volume; \
-                 free space there, or its next write may fail",
-                space.free
-            )
-        })
-    }
-}
-
 impl Local {
-    /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with
-    /// a record that cannot be read: that is an error, not an absence.
-    pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
-        if id.place != self.own_place() || !is_name(&id.object) {
-            return Ok(None);
-        }
-        let Some(found) = self.look(&id.object)? else { return Ok(None) };
-        match &found.record {
-            Ok(record) => Ok(id.means(&record.incarnation).then_some(found)),
-            Err(_) if id.incarnation.is_none() => Ok(Some(found)),
-            Err(wrong) => Err(Error::internal(format!(
-                "volume {id}: {wrong}; restore it, or use the volume by its ID without incarnation: {}",
-                id.key()
-            ))),
-        }
-    }
-
-    /// The volume that an ID means, or NOT_FOUND.
-    pub(super) fn existing(&self, id: &VolumeId) -> Result<Found> {
-        self.look_up(id)?.ok_or_else(|| {
-            Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
-        })
-    }
-
-    /// What lies under a name; None if nothing does.
-    pub(super) fn look(&self, object: &str) -> Result<Option<Found>> {
-        let mut bytes = self.volumes.read(object, RECORD)?;
-        if bytes.is_none() {
-            if !self.volumes.has(object)? {
-                return Ok(None);
-            }
-            // It may have been made since the first look.
-            bytes = self.volumes.read(object, RECORD)?;
-        }
-        let path = |file: &str| self.volumes.path_of(object).join(file).display().to_string();
-        let missing =
-            || format!("{} is missing: it was put here by hand, or has lost its record", path(RECORD));
-        let record = bytes.ok_or_else(missing);
-        let record =
-            record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
-        let published = self.volumes.read(object, PUBLISHED)?.map(|bytes| from_bytes(&bytes)).transpose();
-        let published = published.map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
-        Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
-    }
-
-    /// The volume as the orchestrator is told of it.
-    pub(super) fn describe(&self, object: &str, found: &Found, space: FreeSpace) -> Volume {
-        let record = found.record.as_ref().ok();
-        let context = record.map(|record| record.asked.context());
-        let published = found.published.as_ref().ok().and_then(Option::as_ref);
-        Volume {
-            id: self.volume_id(object, record.map(|record| record.incarnation.clone())),
-            size: found.size(),
-            context: context.unwrap_or_default(),
-            fs_type: record.and_then(|record| record.asked.fs_type.clone()),
-            source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
-            topology: vec![self.segment()],
-            published: published.map(|record| record.node.clone()).into_iter().collect(),
-            condition: Some(found.trouble(space)),
-        }
-    }
-
-    fn volume_id(&self, object: &str, incarnation: Option<String>) -> VolumeId {
-        VolumeId { place: self.own_place(), object: object.to_string(), incarnation }
-    }
-
     /// Makes the volume under its final name; None if somebody else has just done so.
     fn make_volume(
         &self,
@@ -184,7 +71,7 @@ impl Local {
             Origin::Snapshot(id) => {
                 let absent = || Error::not_found(format!("snapshot {id}, the source, does not exist"));
                 let record = self.record_of_snapshot(id)?.ok_or_else(absent)?;
-                let object = super::snapshots::object_of(&id.snapshot);
+                let object = find::snapshot_object(&id.snapshot);
                 Ok(self
                     .open_source(&self.snapshots, &object, format!("snapshot {id}"))?
                     .made_for(record.fs_type))
@@ -218,25 +105,6 @@ impl Local {
             "volume {id} cannot be deleted: it is {}; unstage it first",
             self.users_of(&device)?
         )))
-    }
-
-    /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if
-    /// there is no image.
-    pub(super) fn lock_for_deletion(
-        &self,
-        shelf: &Shelf,
-        object: &str,
-        what: &str,
-    ) -> Result<Option<Locked>> {
-        let Some(image) = shelf.open_image(object, OFlags::RDONLY)? else { return Ok(None) };
-        let locked = Locked::by(image, FlockOperation::NonBlockingLockExclusive, &shelf.image_path(object))?;
-        let in_use = || {
-            Error::precondition(format!(
-                "{what} cannot be deleted: it is being copied or attached right now; try again when that is \
-                 done"
-            ))
-        };
-        locked.ok_or_else(in_use).map(Some)
     }
 
     fn grow_image(&self, call: &Call, id: &VolumeId, range: &SizeRange, found: &Found) -> Result<u64> {
@@ -308,7 +176,7 @@ impl Volumes for Local {
         begin()?;
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
-        let lock = self.lock_for_deletion(&self.volumes, &id.object, &format!("volume {id}"))?;
+        let lock = self.volumes.lock_for_deletion(&id.object, &format!("volume {id}"))?;
         self.volumes.retire(&id.object)?;
         drop(lock);
         Ok(Deleted::Gone)
@@ -369,11 +237,5 @@ impl Volumes for Local {
     fn modify(&self, _call: &Call, id: &VolumeId, parameters: &Map, _secrets: &Secrets) -> Result<()> {
         self.existing(id)?;
         parameters::refuse_mutable(parameters)
-    }
-}
-
-impl Found {
-    fn unreadable(error: &Error) -> Self {
-        Self { record: Err(error.to_string()), published: Ok(None), image: None }
     }
 }

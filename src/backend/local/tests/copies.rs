@@ -193,7 +193,7 @@ fn while_data_is_copied_nobody_attaches_or_deletes_the_source() {
 fn a_snapshot_that_is_being_copied_is_not_deleted() {
     let it = fixture();
     let snapshot = it.snapshot("s", &it.volume("a", MIB)).unwrap();
-    let object = super::super::snapshots::object_of(&snapshot.id.snapshot);
+    let object = super::super::find::snapshot_object(&snapshot.id.snapshot);
     let copying = it.local.open_source(&it.local.snapshots, &object, "snapshot s".into()).unwrap();
     it.create(&it.restored("b", &snapshot)).unwrap();
     refused(

@@ -22,8 +22,8 @@ use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
 use super::Local;
+use super::files::Locked;
 use super::loops::Loops;
-use super::store::Locked;
 use crate::backend::{
     Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
     Served, Service, Snapshot, Volume, Volumes,

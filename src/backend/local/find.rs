@@ -1,0 +1,168 @@
+//! What there is: volumes and snapshots as they lie in the directory, found by ID or by name.
+
+use rustix::fs::Stat;
+
+use super::Local;
+use super::image::{FreeSpace, allocated, length};
+use super::parameters::Settings;
+use super::publish::PUBLISHED;
+use super::record::{PublishRecord, SnapshotRecord, VolumeRecord};
+use super::store::{RECORD, is_name};
+use crate::backend::creation_record::from_bytes;
+use crate::backend::{Condition, Volume};
+use crate::csi::Map;
+use crate::error::{Error, Result};
+use crate::ids::{SnapshotId, VolumeId};
+
+/// What the directories of snapshots begin with.
+pub(super) const SNAPSHOT_PREFIX: &str = "csi-snap-";
+
+/// The directory of a snapshot.
+pub(super) fn snapshot_object(digits: &str) -> String {
+    format!("{SNAPSHOT_PREFIX}{digits}")
+}
+
+/// What lies under a volume's name. What cannot be read is kept as the text that says so.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub record: Result<VolumeRecord, String>,
+    pub published: Result<Option<PublishRecord>, String>,
+    /// None if the image is missing.
+    pub image: Option<Stat>,
+}
+
+impl Found {
+    /// Bytes of the volume: the length of its image, which is the truth, or what was promised if the image is
+    /// missing.
+    pub fn size(&self) -> u64 {
+        let recorded = || self.record.as_ref().map_or(0, |record| record.size);
+        self.image.as_ref().map_or_else(recorded, length)
+    }
+
+    pub fn preallocate(&self) -> bool {
+        let settings = |record: &VolumeRecord| Settings::parse(&record.asked.parameters, &Map::new()).ok();
+        self.record.as_ref().ok().and_then(settings).is_some_and(|settings| settings.preallocate)
+    }
+
+    fn trouble(&self, space: FreeSpace) -> Condition {
+        let Some(stat) = &self.image else {
+            return Some("its image is missing: restore it from a backup, or delete it".into());
+        };
+        let record = match (&self.record, &self.published) {
+            (Err(wrong), _) | (_, Err(wrong)) => return Some(wrong.clone()),
+            (Ok(record), Ok(_)) => record,
+        };
+        if length(stat) < record.size {
+            return Some(format!("its image was cut off: it has {} of {} bytes", length(stat), record.size));
+        }
+        let promised = length(stat).saturating_sub(allocated(stat));
+        (space.free < promised.min(space.total / 20)).then(|| {
+            format!(
+                "the file system of local volumes is nearly full: {} bytes are free, {promised} more are \
+                 promised to this volume; \
+                 free space there, or its next write may fail",
+                space.free
+            )
+        })
+    }
+
+    pub fn unreadable(error: &Error) -> Self {
+        Self { record: Err(error.to_string()), published: Ok(None), image: None }
+    }
+}
+
+impl Local {
+    /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with
+    /// a record that cannot be read: that is an error, not an absence.
+    pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
+        if id.place != self.own_place() || !is_name(&id.object) {
+            return Ok(None);
+        }
+        let Some(found) = self.look(&id.object)? else { return Ok(None) };
+        match &found.record {
+            Ok(record) => Ok(id.means(&record.incarnation).then_some(found)),
+            Err(_) if id.incarnation.is_none() => Ok(Some(found)),
+            Err(wrong) => Err(Error::internal(format!(
+                "volume {id}: {wrong}; restore it, or use the volume by its ID without incarnation: {}",
+                id.key()
+            ))),
+        }
+    }
+
+    /// The volume that an ID means, or NOT_FOUND.
+    pub(super) fn existing(&self, id: &VolumeId) -> Result<Found> {
+        self.look_up(id)?.ok_or_else(|| {
+            Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
+        })
+    }
+
+    /// What lies under a name; None if nothing does.
+    pub(super) fn look(&self, object: &str) -> Result<Option<Found>> {
+        let mut bytes = self.volumes.read(object, RECORD)?;
+        if bytes.is_none() {
+            if !self.volumes.has(object)? {
+                return Ok(None);
+            }
+            // It may have been made since the first look.
+            bytes = self.volumes.read(object, RECORD)?;
+        }
+        let path = |file: &str| self.volumes.path_of(object).join(file).display().to_string();
+        let missing =
+            || format!("{} is missing: it was put here by hand, or has lost its record", path(RECORD));
+        let record = bytes.ok_or_else(missing);
+        let record =
+            record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
+        let published = self.volumes.read(object, PUBLISHED)?.map(|bytes| from_bytes(&bytes)).transpose();
+        let published = published.map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
+        Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
+    }
+
+    /// The volume as the orchestrator is told of it.
+    pub(super) fn describe(&self, object: &str, found: &Found, space: FreeSpace) -> Volume {
+        let record = found.record.as_ref().ok();
+        let context = record.map(|record| record.asked.context());
+        let published = found.published.as_ref().ok().and_then(Option::as_ref);
+        Volume {
+            id: self.volume_id(object, record.map(|record| record.incarnation.clone())),
+            size: found.size(),
+            context: context.unwrap_or_default(),
+            fs_type: record.and_then(|record| record.asked.fs_type.clone()),
+            source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
+            topology: vec![self.segment()],
+            published: published.map(|record| record.node.clone()).into_iter().collect(),
+            condition: Some(found.trouble(space)),
+        }
+    }
+
+    pub(super) fn volume_id(&self, object: &str, incarnation: Option<String>) -> VolumeId {
+        VolumeId { place: self.own_place(), object: object.to_string(), incarnation }
+    }
+
+    pub(super) fn snapshot_record(&self, object: &str) -> Result<Option<SnapshotRecord>> {
+        let mut bytes = self.snapshots.read(object, RECORD)?;
+        if bytes.is_none() {
+            if !self.snapshots.has(object)? {
+                return Ok(None);
+            }
+            // It may have been taken since the first look.
+            bytes = self.snapshots.read(object, RECORD)?;
+        }
+        let record = bytes.ok_or_else(|| "is missing".to_string()).and_then(|bytes| from_bytes(&bytes));
+        let path = self.snapshots.path_of(object).join(RECORD);
+        record.map(Some).map_err(|wrong| {
+            Error::internal(format!(
+                "{} {wrong}; restore it, or remove the directory if the snapshot is not needed",
+                path.display()
+            ))
+        })
+    }
+
+    /// How the snapshot that an ID means was asked for; None if there is none.
+    pub(super) fn record_of_snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
+        if id.place != self.own_place() {
+            return Ok(None);
+        }
+        let record = self.snapshot_record(&snapshot_object(&id.snapshot))?;
+        Ok(record.filter(|record| record.source_incarnation == id.source))
+    }
+}
