@@ -72,6 +72,7 @@ struct Daemon {
     door: Door,
     pool: Arc<Pool>,
     locks: Arc<Locks<Answer>>,
+    jobs: Arc<JobQueue>,
     running: Arc<Running>,
     processes: Arc<Processes>,
     journal: Arc<Journal>,
@@ -97,6 +98,8 @@ impl Daemon {
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
         survivors::hold(survivors, &locks)?;
         recover(config, &operations, &locks)?;
+        let jobs = Arc::clone(&operations.jobs);
+        jobs.start();
         let running = Arc::new(Running::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
         let parked = Arc::clone(&locks);
@@ -109,6 +112,7 @@ impl Daemon {
             door,
             pool,
             locks,
+            jobs,
             running,
             processes,
             journal,
@@ -153,6 +157,7 @@ impl Daemon {
         let mut door = self.door;
         // What they wait for may take longer than the daemon has.
         self.pool.end_pauses();
+        self.jobs.stop();
         if !door.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
         }
@@ -253,6 +258,7 @@ fn assemble(
         journal: Arc::clone(journal),
         kernel,
         runner: Arc::clone(processes) as _,
+        jobs: Arc::default(),
         layout,
         instance: config.instance.clone(),
         node_id: config.node_id.clone(),

@@ -20,6 +20,7 @@ use crate::csi::ANOTHER_NODE;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::jobs::JobQueue;
 use crate::journal::Journal;
 use crate::kernel::Kernel;
 use crate::layout::Layout;
@@ -39,6 +40,8 @@ pub struct Operations {
     pub kernel: Kernel,
     /// Foreign programs.
     pub runner: Arc<dyn Runner>,
+    /// What is done beside the calls.
+    pub jobs: Arc<JobQueue>,
     /// Paths of our own.
     pub layout: Layout,
     /// Part of every derived name.

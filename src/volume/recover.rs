@@ -1,7 +1,7 @@
 //! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the
 //! kernel has.
 //!
-//! What a cluster has to answer for is finished beside the calls, and as if it were one of them: under the
+//! What a cluster has to answer for is a job, done beside the calls, and as if it were one of them: under the
 //! lock of its object.
 
 #[cfg(test)]
@@ -9,13 +9,13 @@ mod tests;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use crate::backend::PublishedBy;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
+use crate::jobs::Requeue;
 use crate::journal::{Change, Table};
 use crate::locks::Key;
 use crate::secrets::Secrets;
@@ -103,43 +103,66 @@ impl Operations {
             changes.push(Change::remove(Table::Formats, key));
         }
         self.journal.write(&changes)?;
-        if let (true, Some(id)) = (record.published == PublishedBy::Node, VolumeId::parse(&record.volume_id))
-        {
-            let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
-            thread::spawn(move || volumes.give_back(&id, &lock));
+        if let (PublishedBy::Node, Some(id)) = (record.published, VolumeId::parse(&record.volume_id)) {
+            let (lock, cluster) = (Arc::clone(lock), id.place.cluster.clone());
+            let name = format!("take volume {id} back from this node");
+            self.do_later(&cluster, name, move |operations, call| operations.give_back(call, &id, &lock));
         }
         Ok(())
     }
 
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
     /// wait for it; what cannot be given back, or is staged here again by now, is taken over by that stage.
-    fn give_back(&self, id: &VolumeId, lock: &Lock) {
-        let Some(backend) = self.backends.for_place(&id.place) else { return };
-        let call = Call::internal("recovery");
-        let outcome = lock(&call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
-            None => backend.node().detach(&call, id, PublishedBy::Node, &Secrets::default()),
+    fn give_back(&self, call: &Call, id: &VolumeId, lock: &Lock) -> Result<Requeue> {
+        let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
+        let outcome = lock(call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
+            None => backend.node().detach(call, id, PublishedBy::Node, &Secrets::default()),
             Some(_) => Ok(()),
         });
-        if let Err(error) = outcome {
-            log::warn!("volume {id} is still published to this node: {error}");
+        match outcome {
+            Err(error) if error.pause().is_some() => return Err(error),
+            Err(error) => log::warn!("volume {id} is still published to this node: {error}"),
+            Ok(()) => {}
         }
+        Ok(Requeue::Never)
     }
 
     /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told. A
     /// cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, lock: &Lock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
-        let (elsewhere, here): (Vec<Intent>, Vec<Intent>) =
-            self.intents().into_iter().partition(|intent| self.is_elsewhere(intent));
         let call = Call::internal("recovery");
-        for intent in here {
-            self.finish(&call, &intent, Refusal::Ends)?;
-        }
-        if !elsewhere.is_empty() {
-            let (volumes, lock) = (Arc::clone(self), Arc::clone(lock));
-            thread::spawn(move || volumes.finish_elsewhere(elsewhere, &lock));
+        for intent in self.intents() {
+            match self.cluster_of(&intent) {
+                Some(cluster) => self.finish_later(&cluster, intent, lock),
+                None => drop(self.finish(&call, &intent, Refusal::Ends)?),
+            }
         }
         Ok(())
+    }
+
+    /// Has the intent finished beside the calls, however often that has to be tried.
+    fn finish_later(self: &Arc<Self>, cluster: &str, intent: Intent, lock: &Lock) {
+        let (lock, mut refusal) = (Arc::clone(lock), Refusal::MayPass);
+        self.do_later(cluster, intent.to_string(), move |operations, call| {
+            let next = operations.finish_locked(call, &intent, &lock, refusal)?;
+            refusal = Refusal::Ends;
+            Ok(next)
+        });
+    }
+
+    fn do_later(
+        self: &Arc<Self>,
+        cluster: &str,
+        name: String,
+        mut work: impl FnMut(&Self, &Call) -> Result<Requeue> + Send + 'static,
+    ) {
+        // The queue is theirs: it must not keep them.
+        let operations = Arc::downgrade(self);
+        self.jobs.add(cluster, name, Duration::ZERO, move |call| match operations.upgrade() {
+            Some(operations) => work(&operations, call),
+            None => Ok(Requeue::Never),
+        });
     }
 
     /// What was begun. An entry that this version does not know is left to the one that wrote it.
@@ -154,61 +177,53 @@ impl Operations {
         self.journal.entries(Table::Intents).into_iter().filter_map(read).collect()
     }
 
-    /// Whether an intent is about storage that is reached through a network.
-    fn is_elsewhere(&self, intent: &Intent) -> bool {
-        let backend = intent.object().and_then(|(place, _)| self.backends.for_place(&place));
-        backend.is_some_and(|backend| backend.traits().is_remote)
+    /// The cluster that an intent is about; None where its storage is on this node, or unknown.
+    fn cluster_of(&self, intent: &Intent) -> Option<String> {
+        let (place, _) = intent.object()?;
+        let backend = self.backends.for_place(&place)?;
+        backend.traits().is_remote.then_some(place.cluster)
     }
 
-    /// Tries until all is done.
-    fn finish_elsewhere(&self, mut intents: Vec<Intent>, lock: &Lock) {
-        let mut refusal = Refusal::MayPass;
-        loop {
-            intents.retain(|intent| !self.finish_locked(intent, lock, refusal));
-            if intents.is_empty() {
-                return;
+    /// Finishes one under the lock of its object, unless a call has finished it or cleared it meanwhile.
+    fn finish_locked(&self, call: &Call, intent: &Intent, lock: &Lock, refusal: Refusal) -> Result<Requeue> {
+        let Some((_, object)) = intent.object() else { return Ok(Requeue::Never) };
+        let is_open = || self.journal.get(Table::Intents, &intent.key()).is_some();
+        let outcome = lock(call, object).and_then(|_locked| match is_open() {
+            false => Ok(Requeue::Never),
+            true => self.finish(call, intent, refusal),
+        });
+        match outcome {
+            Err(error) if error.pause().is_none() => {
+                let when = intent.when();
+                log::warn!("{intent} was interrupted and waits (it was begun at {when}): {error}");
+                Ok(Requeue::After(AGAIN))
             }
-            thread::sleep(AGAIN);
-            refusal = Refusal::Ends;
+            outcome => outcome,
         }
     }
 
-    /// Finishes one under the lock of its object, unless a call has finished it or taken it back meanwhile.
-    /// False if that did not work.
-    fn finish_locked(&self, intent: &Intent, lock: &Lock, refusal: Refusal) -> bool {
-        let Some((_, object)) = intent.object() else { return true };
-        let call = Call::internal("recovery");
-        let open = || self.journal.get(Table::Intents, &intent.key()).is_some();
-        let outcome = lock(&call, object).and_then(|_locked| match open() {
-            false => Ok(true),
-            true => self.finish(&call, intent, refusal),
-        });
-        outcome.unwrap_or_else(|error| {
-            log::warn!("{intent} was interrupted and waits (it was begun at {}): {error}", intent.when());
-            false
-        })
-    }
-
-    /// Finishes one; false if that did not work.
-    fn finish(&self, call: &Call, intent: &Intent, refusal: Refusal) -> Result<bool> {
+    /// Finishes one, and says when to try again if that did not work.
+    fn finish(&self, call: &Call, intent: &Intent, refusal: Refusal) -> Result<Requeue> {
         let when = intent.when();
         match self.repeat(call, intent) {
             // Also of what was gone already, or is none of ours any more: nobody else would remove it.
-            Ok(()) => self.end(intent),
+            Ok(()) => self.end(intent)?,
+            Err(error) if error.pause().is_some() => return Err(error),
             Err(error) if refusal.ends(&error) => {
                 log::warn!(
                     "{intent} was interrupted and cannot be finished, ask for it again (it was begun at \
                      {when}): {error}"
                 );
-                self.end(intent)
+                self.end(intent)?;
             }
             Err(error) => {
                 log::warn!(
                     "{intent} was interrupted and could not be finished (it was begun at {when}): {error}"
                 );
-                Ok(false)
+                return Ok(Requeue::After(AGAIN));
             }
         }
+        Ok(Requeue::Never)
     }
 
     /// Does it again. The intent is written and stays until it is done.
@@ -237,7 +252,7 @@ impl Operations {
         self.delete_with(call, &request, &|_| Ok(())).map(drop)
     }
 
-    fn end(&self, intent: &Intent) -> Result<bool> {
-        self.journal.write_unsynced(&[Change::remove(Table::Intents, intent.key())]).map(|()| true)
+    fn end(&self, intent: &Intent) -> Result<()> {
+        self.journal.write_unsynced(&[Change::remove(Table::Intents, intent.key())])
     }
 }

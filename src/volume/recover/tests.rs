@@ -44,6 +44,7 @@ impl Scene {
             journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
             kernel: Kernel::new(Arc::new(FakeHelper::default())),
             runner,
+            jobs: Arc::default(),
             layout: Layout::new(&config),
             instance: "default".into(),
             node_id: "node7".into(),
@@ -108,6 +109,15 @@ impl Scene {
         Intent::parse(&key, &[]).unwrap()
     }
 
+    fn finish(&self, intent: &Intent, lock: &Lock, refusal: Refusal) -> Requeue {
+        self.operations.finish_locked(&Call::internal("test"), intent, lock, refusal).unwrap()
+    }
+
+    fn give_back(&self, id: &VolumeId, lock: &Lock) {
+        let next = self.operations.give_back(&Call::internal("test"), id, lock);
+        assert_eq!(next.unwrap(), Requeue::Never);
+    }
+
     fn is_open(&self, intent: &Intent) -> bool {
         self.operations.journal.get(Table::Intents, &intent.key()).is_some()
     }
@@ -129,7 +139,7 @@ fn a_deletion_is_finished_under_the_lock_of_its_volume() {
     let scene = Scene::new();
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
-    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
+    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::MayPass), Requeue::Never);
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
     assert!(!scene.exists(&id) && !scene.is_open(&intent));
 }
@@ -143,7 +153,7 @@ fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
     let lock = scene.lock_after(move |operations| {
         operations.journal.write(&[Change::remove(Table::Intents, ended.clone())])
     });
-    assert!(scene.operations.finish_locked(&intent, &lock, Refusal::MayPass));
+    assert_eq!(scene.finish(&intent, &lock, Refusal::MayPass), Requeue::Never);
     assert!(scene.exists(&id));
 }
 
@@ -153,7 +163,7 @@ fn a_lock_that_cannot_be_had_is_waited_for() {
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
     let lock = scene.lock_after(|_| Err(Error::new(Kind::Busy, "another call has it")));
-    assert!(!scene.operations.finish_locked(&intent, &lock, Refusal::Ends));
+    assert_eq!(scene.finish(&intent, &lock, Refusal::Ends), Requeue::After(AGAIN));
     assert!(scene.exists(&id) && scene.is_open(&intent));
 }
 
@@ -164,7 +174,7 @@ fn a_volume_that_was_acknowledged_since_stays() {
     let intent = scene.interrupted("DeleteVolume", &id);
     assert_eq!(scene.create(), id);
     assert!(!scene.is_open(&intent));
-    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::Ends), Requeue::Never);
     assert!(scene.exists(&id));
 }
 
@@ -175,7 +185,7 @@ fn a_snapshot_that_was_acknowledged_since_stays() {
     let snapshot = scene.snapshot(&id);
     let intent = scene.interrupted("DeleteSnapshot", &snapshot);
     assert_eq!(scene.snapshot(&id), snapshot);
-    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::Ends), Requeue::Never);
     let request = SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() };
     scene.operations.get_snapshot(&Call::internal("test"), &request).unwrap();
 }
@@ -186,9 +196,9 @@ fn a_second_refusal_ends_a_deletion() {
     let id = scene.create();
     scene.publish(&id);
     let intent = scene.interrupted("DeleteVolume", &id);
-    assert!(!scene.operations.finish_locked(&intent, &scene.lock(), Refusal::MayPass));
+    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::MayPass), Requeue::After(AGAIN));
     assert!(scene.is_open(&intent), "a dead client may have been in the way");
-    assert!(scene.operations.finish_locked(&intent, &scene.lock(), Refusal::Ends));
+    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::Ends), Requeue::Never);
     assert!(scene.exists(&id) && !scene.is_open(&intent));
 }
 
@@ -211,7 +221,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
         operations.remember(&staged, &record)
     });
     scene.cluster.forget_steps();
-    scene.operations.give_back(&id, &lock);
+    scene.give_back(&id, &lock);
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
     assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
     scene
@@ -221,7 +231,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
             &NodeRecord { stagings: Vec::new(), ..scene.operations.node_record(&id).unwrap().unwrap() },
         )
         .unwrap();
-    scene.operations.give_back(&id, &scene.lock());
+    scene.give_back(&id, &scene.lock());
     assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
 }
 
@@ -239,8 +249,36 @@ fn what_the_first_version_left_is_finished() {
     scene.operations.journal.write(&[left, later]).unwrap();
     let intents = scene.operations.intents();
     assert_eq!(intents.len(), 1, "{intents:?}");
-    assert!(scene.operations.finish_locked(&intents[0], &scene.lock(), Refusal::MayPass));
+    assert_eq!(scene.finish(&intents[0], &scene.lock(), Refusal::MayPass), Requeue::Never);
     assert!(!scene.exists(&id) && !scene.is_open(&intents[0]));
     let kept = scene.operations.journal.get(Table::Intents, "MoveVolume to the moon");
     assert!(kept.is_some(), "what a newer version wrote is left to it");
+}
+
+#[test]
+fn what_a_cluster_has_to_answer_for_is_finished_by_jobs() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let intent = scene.interrupted("DeleteVolume", &id);
+    scene.operations.recover_controller(&scene.lock()).unwrap();
+    assert!(scene.exists(&id) && scene.is_open(&intent), "the start does not wait for a cluster");
+    scene.operations.jobs.work_off(Duration::ZERO);
+    assert!(!scene.exists(&id) && !scene.is_open(&intent));
+    assert!(scene.operations.jobs.waiting().is_empty());
+}
+
+#[test]
+fn a_deletion_that_was_refused_is_tried_again_and_then_left() {
+    let scene = Scene::new();
+    let id = scene.create();
+    scene.publish(&id);
+    let intent = scene.interrupted("DeleteVolume", &id);
+    scene.operations.recover_controller(&scene.lock()).unwrap();
+    scene.operations.jobs.work_off(Duration::ZERO);
+    assert!(scene.is_open(&intent), "a dead client may have been in the way");
+    let waiting = scene.operations.jobs.waiting();
+    assert!(waiting.len() == 1 && waiting[0].1 > AGAIN / 2, "{waiting:?}");
+    scene.operations.jobs.work_off(AGAIN);
+    assert!(scene.exists(&id) && !scene.is_open(&intent));
+    assert!(scene.operations.jobs.waiting().is_empty());
 }
