@@ -39,9 +39,9 @@ pub struct Call {
 /// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
 /// table shows the holder of a lock without keeping that lock from being freed.
 #[derive(Clone)]
-pub struct Progress(Arc<State>);
+pub struct Progress(Arc<CallState>);
 
-struct State {
+struct CallState {
     id: u64,
     method: &'static str,
     started: Instant,
@@ -55,7 +55,7 @@ impl Call {
     /// A call of `method` whose client's deadline is told by `expired`.
     pub fn new(method: &'static str, expired: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let now = Instant::now();
-        let progress = Progress(Arc::new(State {
+        let progress = Progress(Arc::new(CallState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             method,
             started: now,

@@ -18,10 +18,10 @@ use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Survivor, Tools};
-use crate::grpc::active_calls::Running;
+use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
-use crate::grpc::{Door, Service, v0_services, v1_services};
+use crate::grpc::{Server, Service, v0_services, v1_services};
 use crate::ids;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
@@ -32,7 +32,7 @@ use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::survivors;
 use crate::sys::flock::FileLock;
-use crate::volume::{Lock, Operations};
+use crate::volume::{AcquireLock, Operations};
 use crate::workers::Pool;
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
@@ -69,11 +69,11 @@ pub fn run(config: &Config) -> ExitCode {
 struct Daemon {
     signals: Signals,
     notifier: Notifier,
-    door: Door,
+    server: Server,
     pool: Arc<Pool>,
     locks: Arc<Locks<Answer>>,
     jobs: Arc<JobQueue>,
-    running: Arc<Running>,
+    running: Arc<ActiveCalls>,
     processes: Arc<Processes>,
     journal: Arc<Journal>,
     clusters: Arc<Clusters>,
@@ -100,16 +100,16 @@ impl Daemon {
         recover(config, &operations, &locks)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
-        let running = Arc::new(Running::default());
+        let running = Arc::new(ActiveCalls::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
-        let door = Door::open(&config.endpoint, services(config, &bridge, operations))?;
+        let server = Server::open(&config.endpoint, services(config, &bridge, operations))?;
         Ok(Self {
             signals,
             notifier,
-            door,
+            server,
             pool,
             locks,
             jobs,
@@ -122,7 +122,7 @@ impl Daemon {
     }
 
     fn serve(self) -> ExitCode {
-        log::info!("cephlet {} serves at {}", env!("CARGO_PKG_VERSION"), self.door.socket().display());
+        log::info!("cephlet {} serves at {}", env!("CARGO_PKG_VERSION"), self.server.socket().display());
         self.notifier.ready();
         let outcome = self.wait();
         self.notifier.stopping();
@@ -154,11 +154,11 @@ impl Daemon {
 
     fn stop(self) {
         log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
-        let mut door = self.door;
+        let mut server = self.server;
         // What they wait for may take longer than the daemon has.
         self.pool.end_pauses();
         self.jobs.stop();
-        if !door.drain(Instant::now() + DRAIN) {
+        if !server.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
         }
         // The calls that wait for it are answered now, and those that were parked behind them: a formatting
@@ -174,7 +174,7 @@ impl Daemon {
             );
         }
         self.pool.stop();
-        door.close(Instant::now() + LAST_WORDS);
+        server.close(Instant::now() + LAST_WORDS);
         self.running.stop();
         if let Err(error) = self.journal.sync() {
             log::error!("the journal could not be synced: {error}");
@@ -303,7 +303,7 @@ fn backends(
 
 fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<Locks<Answer>>) -> Result<()> {
     let locks = Arc::clone(locks);
-    let lock: Lock = Arc::new(move |call, key| Ok(Box::new(locks.lock(call, key)?)));
+    let lock: AcquireLock = Arc::new(move |call, key| Ok(Box::new(locks.lock(call, key)?)));
     if config.services.controller {
         operations.recover_controller(&lock)?;
     }

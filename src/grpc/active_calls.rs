@@ -21,7 +21,7 @@ const CHATTY: [&str; 5] = ["Probe", "Capabilities", "/NodeGetInfo", "/GetNodeID"
 
 /// The calls in progress.
 #[derive(Debug)]
-pub struct Running {
+pub struct ActiveCalls {
     calls: Mutex<BTreeMap<u64, Watched>>,
     slow: Duration,
     stopped: Mutex<bool>,
@@ -35,13 +35,13 @@ struct Watched {
     reports: u32,
 }
 
-impl Default for Running {
+impl Default for ActiveCalls {
     fn default() -> Self {
         Self { calls: Mutex::default(), slow: SLOW, stopped: Mutex::default(), wake: Condvar::new() }
     }
 }
 
-impl Running {
+impl ActiveCalls {
     /// A call came in.
     pub fn began(&self, call: &Progress) {
         self.calls.lock().insert(call.id(), Watched { call: call.clone(), reports: 0 });
@@ -79,7 +79,7 @@ impl Running {
         self.len() == 0
     }
 
-    /// Starts the thread that reports slow calls; it ends at [`Running::stop`].
+    /// Starts the thread that reports slow calls; it ends at [`ActiveCalls::stop`].
     pub fn watch(self: &Arc<Self>) -> std::io::Result<thread::JoinHandle<()>> {
         let running = Arc::clone(self);
         thread::Builder::new().name("slow-calls".into()).stack_size(64 * 1024).spawn(move || {
@@ -130,8 +130,8 @@ mod tests {
     use super::*;
     use crate::call::Call;
 
-    fn running(slow: Duration) -> (Running, Call) {
-        let running = Running { slow, ..Running::default() };
+    fn running(slow: Duration) -> (ActiveCalls, Call) {
+        let running = ActiveCalls { slow, ..ActiveCalls::default() };
         let call = Call::internal("/csi.v1.Node/NodeStageVolume");
         running.began(&call);
         (running, call)

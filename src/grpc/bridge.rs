@@ -19,10 +19,10 @@ use protobuf::Message;
 
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::grpc::active_calls::Running;
+use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::status;
 use crate::locks::{Entry, Guard, Identical, Key, KeySet, Locks, Turn};
-use crate::workers::{Bulkhead, Job, Pool};
+use crate::workers::{Bulkhead, Pool, Task};
 
 /// A reply, encoded; shared by all callers that asked the same.
 type Bytes = Arc<[u8]>;
@@ -57,12 +57,12 @@ const QUICK: [&str; 11] = [
 pub struct Plan<R> {
     subject: String,
     bulkhead: Option<Bulkhead>,
-    lock: Option<Lock>,
+    lock: Option<Locking>,
     work: Work<R>,
 }
 
 /// What a plan holds while it runs, and the request that others may join.
-struct Lock {
+struct Locking {
     keys: KeySet,
     request: Box<dyn Identical>,
 }
@@ -97,7 +97,7 @@ impl<R: Send + 'static> Plan<R> {
     /// The work holds these objects, and joins `request` if the same one is under way.
     #[must_use]
     pub fn locking(mut self, keys: Vec<Key>, request: impl Identical) -> Self {
-        self.lock = KeySet::new(keys).map(|keys| Lock { keys, request: Box::new(request) });
+        self.lock = KeySet::new(keys).map(|keys| Locking { keys, request: Box::new(request) });
         self
     }
 }
@@ -113,7 +113,7 @@ impl<R: Message> Plan<R> {
 /// A call that is owed an answer. Dropped without one (the daemon ends), it answers UNAVAILABLE.
 struct Reply {
     call: Call,
-    running: Arc<Running>,
+    running: Arc<ActiveCalls>,
     sender: Option<oneshot::Sender<Answer>>,
 }
 
@@ -141,7 +141,7 @@ impl Drop for Reply {
 }
 
 /// A plan that has its locks, and the call that is owed its answer.
-struct Task {
+struct Ready {
     bulkhead: Option<Bulkhead>,
     work: Work<Bytes>,
     reply: Reply,
@@ -154,7 +154,7 @@ struct Task {
 pub struct Bridge {
     pool: Arc<Pool>,
     locks: Arc<Locks<Answer>>,
-    running: Arc<Running>,
+    running: Arc<ActiveCalls>,
 }
 
 impl std::fmt::Debug for Bridge {
@@ -165,7 +165,7 @@ impl std::fmt::Debug for Bridge {
 
 impl Bridge {
     /// A bridge to this pool and this lock table.
-    pub fn new(pool: Arc<Pool>, locks: Arc<Locks<Answer>>, running: Arc<Running>) -> Self {
+    pub fn new(pool: Arc<Pool>, locks: Arc<Locks<Answer>>, running: Arc<ActiveCalls>) -> Self {
         Self { pool, locks, running }
     }
 
@@ -221,7 +221,7 @@ impl Bridge {
                 job(reply);
             }
         };
-        let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Job::new(None, run)) };
+        let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Task::new(None, run)) };
         // A job that is refused is dropped, so the reply is kept where both can reach it.
         if let Err(refused) = queued
             && let Some(reply) = slot.lock().take()
@@ -241,13 +241,13 @@ impl Bridge {
     fn start(&self, plan: Plan<Bytes>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
         reply.call.about(subject);
-        let Some(Lock { keys, request }) = lock else {
-            return self.run(Task { bulkhead, work, reply, guard: None });
+        let Some(Locking { keys, request }) = lock else {
+            return self.run(Ready { bulkhead, work, reply, guard: None });
         };
         reply.call.step("waiting for the volume's lock");
         let (bridge, call) = (self.clone(), reply.call.clone());
         let wake = move |turn: Turn<Answer>| match turn {
-            Turn::Go(guard) => bridge.run(Task { bulkhead, work, reply, guard: Some(guard) }),
+            Turn::Go(guard) => bridge.run(Ready { bulkhead, work, reply, guard: Some(guard) }),
             Turn::Answer(answer) => reply.finish(answer),
             Turn::Refused(error) => reply.finish(Err(error)),
         };
@@ -255,24 +255,24 @@ impl Bridge {
     }
 
     /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
-    fn run(&self, task: Task) {
-        let parked = task.guard.as_ref().is_some_and(Guard::waited);
-        let job = self.job(task);
-        if parked { self.pool.resume(job) } else { self.pool.go_on(job) }
+    fn run(&self, ready: Ready) {
+        let parked = ready.guard.as_ref().is_some_and(Guard::waited);
+        let task = self.task(ready);
+        if parked { self.pool.resume(task) } else { self.pool.go_on(task) }
     }
 
-    fn job(&self, task: Task) -> Job {
+    fn task(&self, ready: Ready) -> Task {
         let bridge = self.clone();
-        Job::new(task.bulkhead.clone(), move || bridge.work(task))
+        Task::new(ready.bulkhead.clone(), move || bridge.work(ready))
     }
 
     /// Works, and answers unless the work has to wait.
-    fn work(&self, task: Task) {
-        let answer = execute(&task.reply.call, &task.work);
+    fn work(&self, ready: Ready) {
+        let answer = execute(&ready.reply.call, &ready.work);
         if let Some(pause) = answer.as_ref().err().and_then(Error::pause) {
-            return self.pool.resume_after(pause, self.job(task));
+            return self.pool.resume_after(pause, self.task(ready));
         }
-        let Task { reply, guard, .. } = task;
+        let Ready { reply, guard, .. } = ready;
         if let Some(guard) = &guard {
             guard.answer(&answer);
         }

@@ -11,8 +11,8 @@ use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, Se
 use super::{Bridge, Plan};
 use crate::call::Call;
 use crate::error::{Error, Result};
-use crate::grpc::Door;
-use crate::grpc::active_calls::Running;
+use crate::grpc::Server;
+use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::locks::{Key, Locks};
 use crate::workers::{Bulkhead, Load, Pool};
@@ -147,9 +147,9 @@ type Answer = std::result::Result<(), (RpcStatusCode, String)>;
 struct House {
     channel: Channel,
     pool: Arc<Pool>,
-    running: Arc<Running>,
+    running: Arc<ActiveCalls>,
     volumes: Arc<Volumes>,
-    _door: Door,
+    _door: Server,
     _directory: tempfile::TempDir,
 }
 
@@ -160,12 +160,12 @@ impl House {
         let locks = Arc::new(Locks::new(16, PATIENCE, Bridge::is_retryable).unwrap());
         let parked = Arc::clone(&locks);
         let pool = Arc::new(Pool::start(4, 16, move || parked.parked()).unwrap());
-        let running = Arc::new(Running::default());
+        let running = Arc::new(ActiveCalls::default());
         let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
         let service = Arc::new(Service(Arc::clone(&volumes)));
         let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
-        let door = Door::open(&socket, vec![service]).unwrap();
+        let door = Server::open(&socket, vec![service]).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
         let channel = channel.connect(&format!("unix:{}", socket.display()));

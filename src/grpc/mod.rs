@@ -1,4 +1,4 @@
-//! The door: gRPC on a unix socket. Only this module knows grpcio and the generated messages.
+//! gRPC on a unix socket. Only this module knows grpcio and the generated messages.
 
 pub mod active_calls;
 pub mod bridge;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 pub use grpcio::Service;
-use grpcio::{Environment, Server, ServerBuilder, ServerCredentials, ServiceBuilder};
+use grpcio::{Environment, ServerBuilder, ServerCredentials, ServiceBuilder};
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
@@ -25,23 +25,23 @@ use crate::volume::Operations;
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
 const SLOTS: usize = 128;
 
-/// An open door.
-pub struct Door {
-    server: Server,
+/// gRPC, being served at a socket.
+pub struct Server {
+    server: grpcio::Server,
     socket: PathBuf,
-    /// Told once every call has been answered; from [`Door::drain`] on.
+    /// Told once every call has been answered; from [`Server::drain`] on.
     drained: Option<Receiver<()>>,
     // The socket's name is reserved while this lives.
     _reservation: socket::Reservation,
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "door at {}", self.socket.display())
+        write!(f, "server at {}", self.socket.display())
     }
 }
 
-impl Door {
+impl Server {
     /// Binds `socket`, for its owner only from the first moment, and begins to serve.
     ///
     /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So the name is

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::key::{Identical, Key, KeySet};
-use self::table::{Effects, Outcome, Table};
+use self::table::{Decision, Effects, Table};
 use self::turns::{Task, in_turn};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -105,17 +105,17 @@ impl fmt::Display for Holder {
 
 /// The lock table. `A` is the answer that identical requests share. Dropped, it ends its timer; guards stay
 /// good.
-pub struct Locks<A: 'static>(Arc<Shared<A>>);
+pub struct Locks<A: 'static>(Arc<Inner<A>>);
 
-struct Shared<A: 'static> {
-    state: Mutex<State<A>>,
+struct Inner<A: 'static> {
+    state: Mutex<TableState<A>>,
     /// Wakes the timer: somebody's deadline is earlier than what it sleeps for.
     earlier: Condvar,
     wait: Duration,
     retryable: fn(&A) -> bool,
 }
 
-struct State<A: 'static> {
+struct TableState<A: 'static> {
     table: Table<A>,
     /// When the timer looks again; none: when it is woken.
     look: Option<Instant>,
@@ -127,14 +127,14 @@ impl<A: Clone + Send + 'static> Locks<A> {
     /// do not share but try to better (UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED). Fails if the timer's thread
     /// cannot be started.
     pub fn new(slots: usize, wait: Duration, retryable: fn(&A) -> bool) -> Result<Self> {
-        let state = State { table: Table::new(slots), look: None, closed: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), earlier: Condvar::new(), wait, retryable });
-        let timer = shared.clone();
+        let state = TableState { table: Table::new(slots), look: None, closed: false };
+        let inner = Arc::new(Inner { state: Mutex::new(state), earlier: Condvar::new(), wait, retryable });
+        let timer = inner.clone();
         let thread = thread::Builder::new().name("lock timer".into()).stack_size(TIMER_STACK);
         thread
             .spawn(move || timer.watch())
             .map_err(|cause| Error::io("start the thread of the lock table's timer", &cause))?;
-        Ok(Self(shared))
+        Ok(Self(inner))
     }
 
     /// Locks, joins or waits. The entry's `wake` runs before this returns if the objects are free (or the
@@ -193,7 +193,7 @@ impl<A: 'static> fmt::Debug for Locks<A> {
     }
 }
 
-impl<A: Clone + Send + 'static> Shared<A> {
+impl<A: Clone + Send + 'static> Inner<A> {
     fn enter(&self, entry: Entry<A>) -> Effects<A> {
         // The entry's clone of the call is dropped at the end, after the mutex: it may be the last, and free
         // another lock.
@@ -231,11 +231,11 @@ impl<A: Clone + Send + 'static> Shared<A> {
     }
 }
 
-impl<A: 'static> Shared<A> {
-    fn turn(self: &Arc<Self>, outcome: Outcome, waited: bool) -> Turn<A> {
+impl<A: 'static> Inner<A> {
+    fn turn(self: &Arc<Self>, outcome: Decision, waited: bool) -> Turn<A> {
         match outcome {
-            Outcome::Go(place) => Turn::Go(Guard { shared: self.clone(), place, waited }),
-            Outcome::Refused(error) => Turn::Refused(error),
+            Decision::Go(ticket) => Turn::Go(Guard { inner: self.clone(), ticket, waited }),
+            Decision::Refused(error) => Turn::Refused(error),
         }
     }
 
@@ -248,8 +248,8 @@ impl<A: 'static> Shared<A> {
 /// The lock of one operation. It may outlive the answer, as long as the work goes on: keep it in
 /// [`Call::hold`].
 pub struct Guard<A: 'static> {
-    shared: Arc<Shared<A>>,
-    place: u64,
+    inner: Arc<Inner<A>>,
+    ticket: u64,
     waited: bool,
 }
 
@@ -257,8 +257,8 @@ impl<A: Clone + 'static> Guard<A> {
     /// Gives the answer to everybody who joined; if it is a retryable one, the first of them leads the next
     /// attempt, at the head of the queue. From now on nobody joins: the same request queues.
     pub fn answer(&self, answer: &A) {
-        let hand_over = (self.shared.retryable)(answer);
-        let joined = self.shared.state.lock().table.answered(self.place, hand_over);
+        let hand_over = (self.inner.retryable)(answer);
+        let joined = self.inner.state.lock().table.answered(self.ticket, hand_over);
         in_turn(joined.into_iter().map(|waiter| {
             let answer = answer.clone();
             Box::new(move || (waiter.wake)(Turn::Answer(answer))) as Task
@@ -276,13 +276,13 @@ impl<A: 'static> Guard<A> {
 
 impl<A: 'static> Drop for Guard<A> {
     fn drop(&mut self) {
-        let effects = self.shared.state.lock().table.leave(self.place, Instant::now());
-        self.shared.tell(effects);
+        let effects = self.inner.state.lock().table.leave(self.ticket, Instant::now());
+        self.inner.tell(effects);
     }
 }
 
 impl<A: 'static> fmt::Debug for Guard<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Guard").field("ticket", &self.ticket).finish_non_exhaustive()
     }
 }

@@ -2,10 +2,10 @@
 //! said to a call is given back, so that the caller says it with the mutex free.
 //!
 //! - A slot belongs to one key while anybody holds it or waits for it.
-//! - A slot's queue holds places. A place, in whatever number of queues, is one piece of work: it runs when
-//!   it heads all of them. A place is appended to all its queues under one mutex, so any two queues agree on
+//! - A slot's queue holds tickets. A ticket, in whatever number of queues, is one piece of work: it runs when
+//!   it heads all of them. A ticket is appended to all its queues under one mutex, so any two queues agree on
 //!   their order and nobody waits in a circle.
-//! - Who wants the same answer shares the place: the first of them leads, the others joined.
+//! - Who wants the same answer shares the ticket: the first of them leads, the others joined.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
@@ -16,14 +16,14 @@ use super::{Entry, Holder, Identical, Key, KeySet, Wake};
 use crate::call::Progress;
 use crate::error::{Error, Kind};
 
-/// What a call is told. A wake that goes on gets the number of its place.
-pub(super) enum Outcome {
+/// What a call is told. A wake that goes on gets the number of its ticket.
+pub(super) enum Decision {
     Go(u64),
     Refused(Error),
 }
 
 /// Calls to be woken, in order.
-pub(super) type Effects<A> = Vec<(Wake<A>, Outcome)>;
+pub(super) type Effects<A> = Vec<(Wake<A>, Decision)>;
 
 pub(super) struct Table<A: 'static> {
     /// The hash of each slot's key; none: the slot is free. Beside the slots, so that a search reads little
@@ -31,8 +31,8 @@ pub(super) struct Table<A: 'static> {
     hashes: Box<[Option<NonZeroU64>]>,
     slots: Box<[Slot]>,
     free: usize,
-    places: HashMap<u64, Place<A>>,
-    next_place: u64,
+    tickets: HashMap<u64, Ticket<A>>,
+    next_ticket: u64,
     parked: usize,
 }
 
@@ -42,15 +42,15 @@ struct Slot {
     queue: VecDeque<u64>,
 }
 
-/// The slots in whose queues a place stands, in ascending order; at least one.
+/// The slots in whose queues a ticket stands, in ascending order; at least one.
 type Seats = Arc<[usize]>;
 
-struct Place<A: 'static> {
+struct Ticket<A: 'static> {
     seats: Seats,
     method: &'static str,
     /// What a request must equal to join; none: nobody can, or can any more.
     request: Option<Box<dyn Identical>>,
-    /// Who has the lock, once the place heads its queues.
+    /// Who has the lock, once the ticket heads its queues.
     holder: Option<(Progress, Instant)>,
     /// Parked calls. Before the work starts the first one is its leader; afterwards all have joined.
     waiters: VecDeque<Waiter<A>>,
@@ -69,8 +69,8 @@ impl<A: 'static> Table<A> {
             hashes: vec![None; slots].into(),
             slots: (0..slots).map(|_| Slot::default()).collect(),
             free: slots,
-            places: HashMap::new(),
-            next_place: 0,
+            tickets: HashMap::new(),
+            next_ticket: 0,
             parked: 0,
         }
     }
@@ -80,45 +80,45 @@ impl<A: 'static> Table<A> {
         self.parked
     }
 
-    /// Joins the last place of the queue, or takes one of its own. `patience`: how long the call may wait
+    /// Joins the last ticket of the queue, or takes one of its own. `patience`: how long the call may wait
     /// from `now`.
     pub(super) fn enter(&mut self, entry: Entry<A>, patience: Duration, now: Instant) -> Effects<A> {
         let progress = entry.call.progress().clone();
         let Some(seats) = self.seats(&entry.keys) else {
-            return vec![(entry.wake, Outcome::Refused(full(&entry.keys, self.slots.len())))];
+            return vec![(entry.wake, Decision::Refused(full(&entry.keys, self.slots.len())))];
         };
         let waiter = Waiter { progress, wake: entry.wake, since: now, deadline: now + patience };
         let method = waiter.progress.method();
         self.parked += 1;
-        if let Some(place) = self.same(&seats, method, entry.joinable.as_deref()) {
-            place.waiters.push_back(waiter);
+        if let Some(ticket) = self.same(&seats, method, entry.joinable.as_deref()) {
+            ticket.waiters.push_back(waiter);
             return Vec::new();
         }
         let waiters = VecDeque::from([waiter]);
         self.insert(
-            Place { seats: seats.clone(), method, request: entry.joinable, holder: None, waiters },
+            Ticket { seats: seats.clone(), method, request: entry.joinable, holder: None, waiters },
             None,
         );
         self.advance(&seats, now)
     }
 
-    /// The work of a place has its answer: nobody can join any more. Gives the calls that joined, to be
+    /// The work of a ticket has its answer: nobody can join any more. Gives the calls that joined, to be
     /// answered; or none of them if the first is to lead the next attempt (`hand_over`).
-    pub(super) fn answered(&mut self, place: u64, hand_over: bool) -> VecDeque<Waiter<A>> {
+    pub(super) fn answered(&mut self, ticket: u64, hand_over: bool) -> VecDeque<Waiter<A>> {
         if hand_over {
-            self.promote(place);
+            self.promote(ticket);
         }
-        let Some(place) = self.places.get_mut(&place) else { return VecDeque::new() };
-        place.request = None;
-        self.parked -= place.waiters.len();
-        std::mem::take(&mut place.waiters)
+        let Some(ticket) = self.tickets.get_mut(&ticket) else { return VecDeque::new() };
+        ticket.request = None;
+        self.parked -= ticket.waiters.len();
+        std::mem::take(&mut ticket.waiters)
     }
 
-    /// The work of a place is over and the next one has its turn. Who joined and got no answer tries again,
+    /// The work of a ticket is over and the next one has its turn. Who joined and got no answer tries again,
     /// first in line.
-    pub(super) fn leave(&mut self, place: u64, now: Instant) -> Effects<A> {
-        self.promote(place);
-        match self.remove(place) {
+    pub(super) fn leave(&mut self, ticket: u64, now: Instant) -> Effects<A> {
+        self.promote(ticket);
+        match self.remove(ticket) {
             Some(seats) => self.advance(&seats, now),
             None => Vec::new(),
         }
@@ -128,15 +128,15 @@ impl<A: 'static> Table<A> {
     pub(super) fn expire(&mut self, now: Instant) -> Effects<A> {
         let mut effects = Vec::new();
         for (id, call, error) in self.overdue(now) {
-            let Some(place) = self.places.get_mut(&id) else { continue };
-            let Some(at) = place.waiters.iter().position(|waiter| waiter.progress.id() == call) else {
+            let Some(ticket) = self.tickets.get_mut(&id) else { continue };
+            let Some(at) = ticket.waiters.iter().position(|waiter| waiter.progress.id() == call) else {
                 continue;
             };
-            if let Some(waiter) = place.waiters.remove(at) {
+            if let Some(waiter) = ticket.waiters.remove(at) {
                 self.parked -= 1;
-                effects.push((waiter.wake, Outcome::Refused(error)));
+                effects.push((waiter.wake, Decision::Refused(error)));
             }
-            if place.holder.is_none() && place.waiters.is_empty() {
+            if ticket.holder.is_none() && ticket.waiters.is_empty() {
                 effects.extend(self.leave(id, now));
             }
         }
@@ -145,12 +145,12 @@ impl<A: 'static> Table<A> {
 
     /// Refuses every call that waits.
     pub(super) fn refuse_all(&mut self, error: &Error) -> Effects<A> {
-        let waiters = self.places.values_mut().flat_map(|place| place.waiters.drain(..));
+        let waiters = self.tickets.values_mut().flat_map(|ticket| ticket.waiters.drain(..));
         let effects: Effects<A> =
-            waiters.map(|waiter| (waiter.wake, Outcome::Refused(error.clone()))).collect();
+            waiters.map(|waiter| (waiter.wake, Decision::Refused(error.clone()))).collect();
         self.parked = 0;
         let unheld: Vec<u64> =
-            self.places.iter().filter(|(_, place)| place.holder.is_none()).map(|(id, _)| *id).collect();
+            self.tickets.iter().filter(|(_, ticket)| ticket.holder.is_none()).map(|(id, _)| *id).collect();
         for id in unheld {
             self.remove(id);
         }
@@ -159,13 +159,13 @@ impl<A: 'static> Table<A> {
 
     /// When the first call has waited too long; none if nobody waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.places.values().flat_map(|place| &place.waiters).map(|waiter| waiter.deadline).min()
+        self.tickets.values().flat_map(|ticket| &ticket.waiters).map(|waiter| waiter.deadline).min()
     }
 
     /// The work that is going on, for the log and the operator.
     #[cfg(test)]
     pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
-        let running = self.places.values().filter_map(|place| place.holder.as_ref());
+        let running = self.tickets.values().filter_map(|ticket| ticket.holder.as_ref());
         running.map(|(progress, since)| Self::describe(progress, now - *since)).collect()
     }
 
@@ -201,41 +201,41 @@ impl<A: 'static> Table<A> {
         Some(slot)
     }
 
-    /// The last place of the queues, if it is one for the very same request.
+    /// The last ticket of the queues, if it is one for the very same request.
     fn same(
         &mut self,
         seats: &Seats,
         method: &str,
         request: Option<&dyn Identical>,
-    ) -> Option<&mut Place<A>> {
+    ) -> Option<&mut Ticket<A>> {
         let last = *self.slots[*seats.first()?].queue.back()?;
         if seats.iter().any(|&seat| self.slots[seat].queue.back() != Some(&last)) {
             return None;
         }
-        let place = self.places.get_mut(&last)?;
+        let ticket = self.tickets.get_mut(&last)?;
         let equal =
-            place.seats == *seats && place.method == method && place.request.as_ref()?.identical(request?);
-        equal.then_some(place)
+            ticket.seats == *seats && ticket.method == method && ticket.request.as_ref()?.identical(request?);
+        equal.then_some(ticket)
     }
 
-    /// Puts a place into its queues: at a position that all of them have, or at the end.
-    fn insert(&mut self, place: Place<A>, position: Option<usize>) {
-        let id = self.next_place;
-        self.next_place += 1;
-        for &seat in &*place.seats {
+    /// Puts a ticket into its queues: at a position that all of them have, or at the end.
+    fn insert(&mut self, ticket: Ticket<A>, position: Option<usize>) {
+        let id = self.next_ticket;
+        self.next_ticket += 1;
+        for &seat in &*ticket.seats {
             let queue = &mut self.slots[seat].queue;
             queue.insert(position.unwrap_or(queue.len()), id);
         }
-        self.places.insert(id, place);
+        self.tickets.insert(id, ticket);
     }
 
-    /// Who joined the work of `place` gets a place of their own, right behind it: it works, so it heads its
+    /// Who joined the work of `ticket` gets a ticket of their own, right behind it: it works, so it heads its
     /// queues.
-    fn promote(&mut self, place: u64) {
-        let Some(former) = self.places.get_mut(&place).filter(|place| !place.waiters.is_empty()) else {
+    fn promote(&mut self, ticket: u64) {
+        let Some(former) = self.tickets.get_mut(&ticket).filter(|ticket| !ticket.waiters.is_empty()) else {
             return;
         };
-        let next = Place {
+        let next = Ticket {
             seats: former.seats.clone(),
             method: former.method,
             request: former.request.take(),
@@ -246,11 +246,11 @@ impl<A: 'static> Table<A> {
     }
 
     fn remove(&mut self, id: u64) -> Option<Seats> {
-        let place = self.places.remove(&id)?;
-        for &seat in &*place.seats {
+        let ticket = self.tickets.remove(&id)?;
+        for &seat in &*ticket.seats {
             self.slots[seat].queue.retain(|other| *other != id);
         }
-        Some(place.seats)
+        Some(ticket.seats)
     }
 
     /// Starts what now heads its queues; gives slots back that nobody wants.
@@ -270,22 +270,22 @@ impl<A: 'static> Table<A> {
     }
 
     fn heads_all(&self, id: u64) -> bool {
-        let Some(place) = self.places.get(&id) else { return false };
-        place.seats.iter().all(|&seat| self.slots[seat].queue.front() == Some(&id))
+        let Some(ticket) = self.tickets.get(&id) else { return false };
+        ticket.seats.iter().all(|&seat| self.slots[seat].queue.front() == Some(&id))
     }
 
-    /// Gives the lock to the first call of the place that still wants it; false if none does.
+    /// Gives the lock to the first call of the ticket that still wants it; false if none does.
     fn start(&mut self, id: u64, now: Instant, effects: &mut Effects<A>) -> bool {
-        let Some(place) = self.places.get_mut(&id) else { return false };
-        while place.holder.is_none() {
-            let Some(waiter) = place.waiters.pop_front() else { return false };
+        let Some(ticket) = self.tickets.get_mut(&id) else { return false };
+        while ticket.holder.is_none() {
+            let Some(waiter) = ticket.waiters.pop_front() else { return false };
             self.parked -= 1;
             if waiter.progress.expired() {
-                effects.push((waiter.wake, Outcome::Refused(late(&waiter.progress))));
+                effects.push((waiter.wake, Decision::Refused(late(&waiter.progress))));
                 continue;
             }
-            place.holder = Some((waiter.progress, now));
-            effects.push((waiter.wake, Outcome::Go(id)));
+            ticket.holder = Some((waiter.progress, now));
+            effects.push((waiter.wake, Decision::Go(id)));
         }
         true
     }
@@ -299,27 +299,27 @@ impl<A: 'static> Table<A> {
         }
     }
 
-    /// Place, call and verdict of everybody who has waited long enough.
+    /// Ticket, call and verdict of everybody who has waited long enough.
     fn overdue(&self, now: Instant) -> Vec<(u64, u64, Error)> {
         let mut overdue = Vec::new();
-        for (&id, place) in &self.places {
-            for waiter in &place.waiters {
+        for (&id, ticket) in &self.tickets {
+            for waiter in &ticket.waiters {
                 let expired = waiter.progress.expired();
                 if expired || waiter.deadline <= now {
-                    overdue.push((id, waiter.progress.id(), self.refusal(id, place, waiter, expired, now)));
+                    overdue.push((id, waiter.progress.id(), self.refusal(id, ticket, waiter, expired, now)));
                 }
             }
         }
         overdue
     }
 
-    fn refusal(&self, id: u64, place: &Place<A>, waiter: &Waiter<A>, expired: bool, now: Instant) -> Error {
+    fn refusal(&self, id: u64, ticket: &Ticket<A>, waiter: &Waiter<A>, expired: bool, now: Instant) -> Error {
         let waited = (now - waiter.since).as_secs_f32();
         let (kind, why) = match expired {
             true => (Kind::Timeout, "until the client's deadline passed"),
             false => (Kind::Busy, "the limit of CEPHLET_LOCK_WAIT"),
         };
-        let key = place.seats.first().and_then(|&seat| self.slots[seat].key.as_ref());
+        let key = ticket.seats.first().and_then(|&seat| self.slots[seat].key.as_ref());
         let key = key.map(Key::to_string).unwrap_or_default();
         let Some(holder) = self.blocker(id, now) else {
             return Error::new(
@@ -331,15 +331,15 @@ impl<A: 'static> Table<A> {
         Error::new(kind, format!("{key} is busy: {holder}; waited {waited:.1} s, {why}; {wish}"))
     }
 
-    /// Whose work a place waits for in the end: the head of one of its queues may itself be waiting in
+    /// Whose work a ticket waits for in the end: the head of one of its queues may itself be waiting in
     /// another one.
     fn blocker(&self, mut id: u64, now: Instant) -> Option<Holder> {
         loop {
-            let place = self.places.get(&id)?;
-            if let Some((progress, since)) = &place.holder {
+            let ticket = self.tickets.get(&id)?;
+            if let Some((progress, since)) = &ticket.holder {
                 return Some(Self::describe(progress, now - *since));
             }
-            let mut heads = place.seats.iter().filter_map(|&seat| self.slots[seat].queue.front());
+            let mut heads = ticket.seats.iter().filter_map(|&seat| self.slots[seat].queue.front());
             id = *heads.find(|head| **head != id)?;
         }
     }

@@ -28,7 +28,7 @@ use crate::layout::Layout;
 pub use controller::inspect::{Verdict, has_file_system};
 pub use controller::list::Listed;
 pub use node::stats::{Amount, Usage};
-pub use recover::Lock;
+pub use recover::AcquireLock;
 
 /// Everything the operations stand on.
 pub struct Operations {

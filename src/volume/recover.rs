@@ -30,7 +30,7 @@ use crate::volume::request::{DeleteVolume, SnapshotById};
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Waits for the lock of an object. It is held until what is given is dropped.
-pub type Lock = Arc<dyn Fn(&Call, Key) -> Result<Box<dyn Any + Send>> + Send + Sync>;
+pub type AcquireLock = Arc<dyn Fn(&Call, Key) -> Result<Box<dyn Any + Send>> + Send + Sync>;
 
 /// Whether a refusal ends an interrupted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Refusal {
 impl Operations {
     /// Brings the node's records in line with this boot. Operations that are still mounted need nothing: every
     /// operation asks the kernel.
-    pub fn recover_node(self: &Arc<Self>, lock: &Lock) -> Result<()> {
+    pub fn recover_node(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
         let mounts = mounts::read()?;
         for (key, record) in self.node_records() {
             if record.boot_id != self.boot_id {
@@ -81,7 +81,7 @@ impl Operations {
     }
 
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left.
-    fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &Lock) -> Result<()> {
+    fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &AcquireLock) -> Result<()> {
         log::warn!(
             "volume {}: was in use before this boot; its {} paths are gone",
             record.volume_id,
@@ -113,7 +113,7 @@ impl Operations {
 
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
     /// wait for it; what cannot be given back, or is staged here again by now, is taken over by that stage.
-    fn give_back(&self, call: &Call, id: &VolumeId, lock: &Lock) -> Result<Requeue> {
+    fn give_back(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
         let outcome = lock(call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
             None => backend.node().detach(call, id, PublishedBy::Node, &Secrets::default()),
@@ -129,7 +129,7 @@ impl Operations {
 
     /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told. A
     /// cluster may not answer, so the start does not wait for one.
-    pub fn recover_controller(self: &Arc<Self>, lock: &Lock) -> Result<()> {
+    pub fn recover_controller(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
         let call = Call::internal("recovery");
         for intent in self.intents() {
@@ -142,7 +142,7 @@ impl Operations {
     }
 
     /// Has the intent finished beside the calls, however often that has to be tried.
-    fn finish_later(self: &Arc<Self>, cluster: &str, intent: Intent, lock: &Lock) {
+    fn finish_later(self: &Arc<Self>, cluster: &str, intent: Intent, lock: &AcquireLock) {
         let (lock, mut refusal) = (Arc::clone(lock), Refusal::MayPass);
         self.do_later(cluster, intent.to_string(), move |operations, call| {
             let next = operations.finish_locked(call, &intent, &lock, refusal)?;
@@ -185,7 +185,13 @@ impl Operations {
     }
 
     /// Finishes one under the lock of its object, unless a call has finished it or cleared it meanwhile.
-    fn finish_locked(&self, call: &Call, intent: &Intent, lock: &Lock, refusal: Refusal) -> Result<Requeue> {
+    fn finish_locked(
+        &self,
+        call: &Call,
+        intent: &Intent,
+        lock: &AcquireLock,
+        refusal: Refusal,
+    ) -> Result<Requeue> {
         let Some((_, object)) = intent.object() else { return Ok(Requeue::Never) };
         let is_open = || self.journal.get(Table::Intents, &intent.key()).is_some();
         let outcome = lock(call, object).and_then(|_locked| match is_open() {

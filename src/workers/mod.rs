@@ -9,7 +9,7 @@
 //!   look after the time.
 //! - A bulkhead (one cluster, or the local disk) has its first worker for the asking. For a second one, all
 //!   bulkheads together must leave two workers free: so one or two clusters that hang never take the daemon
-//!   with them. What has to wait stays in the queue while later jobs of others pass it.
+//!   with them. What has to wait stays in the queue while later tasks of others pass it.
 
 #[cfg(test)]
 mod tests;
@@ -35,40 +35,40 @@ const SPARE: usize = 2;
 /// levels.
 const STACK: usize = 512 * 1024;
 
-/// What a job may wait for: the name of a cluster, or of the local disk.
+/// What a task may wait for: the name of a cluster, or of the local disk.
 pub type Bulkhead = Arc<str>;
 
 /// A piece of work.
-pub struct Job {
+pub struct Task {
     bulkhead: Option<Bulkhead>,
     run: Box<dyn FnOnce() + Send>,
 }
 
-impl Job {
+impl Task {
     /// Work behind `bulkhead`; none: it waits for no storage.
     pub fn new(bulkhead: Option<Bulkhead>, run: impl FnOnce() + Send + 'static) -> Self {
         Self { bulkhead, run: Box::new(run) }
     }
 }
 
-impl fmt::Debug for Job {
+impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
+        f.debug_struct("Task").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
     }
 }
 
 /// What the work lane has to do at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Jobs that a worker is busy with.
+    /// Tasks that a worker is busy with.
     pub running: usize,
-    /// Jobs that no worker has taken yet.
+    /// Tasks that no worker has taken yet.
     pub queued: usize,
     /// Calls that wait in the lock table, or for the end of a pause.
     pub parked: usize,
 }
 
-/// The workers. Dropped, they end with the job they are in.
+/// The workers. Dropped, they end with the task they are in.
 pub struct Pool {
     work: Arc<Lane>,
     quick: Arc<Lane>,
@@ -97,25 +97,25 @@ impl Pool {
 
     /// Queues work. `Unavailable` if too many calls are queued and parked already, or the daemon is about to
     /// stop.
-    pub fn submit(&self, job: Job) -> Result<()> {
-        self.work.admit(job, self.limit.saturating_sub((self.parked)()), |state| self.overload(state))
+    pub fn submit(&self, task: Task) -> Result<()> {
+        self.work.admit(task, self.limit.saturating_sub((self.parked)()), |state| self.overload(state))
     }
 
     /// Queues work that waits for nothing and nobody. `Unavailable` if that lane's queue is full too.
     pub fn submit_quick(&self, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.quick.admit(Job::new(None, run), self.limit, |state| self.overload(state))
+        self.quick.admit(Task::new(None, run), self.limit, |state| self.overload(state))
     }
 
     /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the
     /// queue's length; only after [`Pool::stop`] it is dropped.
-    pub fn resume(&self, job: Job) {
-        self.work.resume(job);
+    pub fn resume(&self, task: Task) {
+        self.work.resume(task);
     }
 
     /// Queues the work of a call that pauses, like [`Pool::resume`], when the pause is over. After
     /// [`Pool::end_pauses`] it is dropped.
-    pub fn resume_after(&self, pause: Duration, job: Job) {
-        self.work.resume_at(Instant::now() + pause, job);
+    pub fn resume_after(&self, pause: Duration, task: Task) {
+        self.work.resume_at(Instant::now() + pause, task);
     }
 
     /// Drops the work of all calls that pause, and of those that would from now on.
@@ -125,8 +125,8 @@ impl Pool {
 
     /// Goes on with a call on this thread, a worker of the work lane, which saves the way through the queue;
     /// queues it like [`Pool::resume`] when its bulkhead has no room.
-    pub fn go_on(&self, job: Job) {
-        self.work.go_on(job);
+    pub fn go_on(&self, task: Task) {
+        self.work.go_on(task);
     }
 
     /// What the work lane has to do.
@@ -144,7 +144,7 @@ impl Pool {
         self.work.drain(deadline)
     }
 
-    /// Takes no more work and forgets what is queued. Workers end with the job they are in; nobody waits for
+    /// Takes no more work and forgets what is queued. Workers end with the task they are in; nobody waits for
     /// them, as one may be stuck for ever.
     pub fn stop(&self) {
         self.work.stop();
@@ -183,7 +183,7 @@ fn spawn(lane: &Arc<Lane>, name: String) -> Result<()> {
 
 /// A queue and the workers that serve it.
 struct Lane {
-    state: Mutex<State>,
+    state: Mutex<LaneState>,
     /// There is work, or no more at all.
     wanted: Condvar,
     /// Nothing is queued and nothing runs.
@@ -193,11 +193,11 @@ struct Lane {
 }
 
 #[derive(Default)]
-struct State {
-    resumed: VecDeque<Job>,
-    fresh: VecDeque<Job>,
+struct LaneState {
+    resumed: VecDeque<Task>,
+    fresh: VecDeque<Task>,
     /// What is to be resumed, and when.
-    paused: Vec<(Instant, Job)>,
+    paused: Vec<(Instant, Task)>,
     running: usize,
     /// How many workers each bulkhead occupies; only those that occupy one.
     occupied: Vec<(Bulkhead, usize)>,
@@ -212,7 +212,7 @@ impl Lane {
         Arc::new(Self { state: Mutex::default(), wanted: Condvar::new(), idle: Condvar::new(), share })
     }
 
-    fn admit(&self, job: Job, limit: usize, overload: impl FnOnce(Load) -> Error) -> Result<()> {
+    fn admit(&self, task: Task, limit: usize, overload: impl FnOnce(Load) -> Error) -> Result<()> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::unavailable(
@@ -224,30 +224,30 @@ impl Lane {
             drop(state);
             return Err(overload(load));
         }
-        state.fresh.push_back(job);
+        state.fresh.push_back(task);
         self.wanted.notify_one();
         Ok(())
     }
 
-    fn resume(&self, job: Job) {
+    fn resume(&self, task: Task) {
         let mut state = self.state.lock();
         if state.stopped {
-            // The job goes with its call's lock: not before the mutex is free, as the next call comes back at
+            // The task goes with its call's lock: not before the mutex is free, as the next call comes back at
             // once.
             drop(state);
             return;
         }
-        state.resumed.push_back(job);
+        state.resumed.push_back(task);
         self.wanted.notify_one();
     }
 
-    fn resume_at(&self, when: Instant, job: Job) {
+    fn resume_at(&self, when: Instant, task: Task) {
         let mut state = self.state.lock();
         if state.stopped || state.restless {
             drop(state);
             return;
         }
-        state.paused.push((when, job));
+        state.paused.push((when, task));
         // Everybody who sleeps has to know how long to: whoever is woken may be given other work.
         self.wanted.notify_all();
     }
@@ -256,25 +256,25 @@ impl Lane {
         let mut state = self.state.lock();
         state.restless = true;
         let paused = std::mem::take(&mut state.paused);
-        // With the mutex free, like the jobs of a stop.
+        // With the mutex free, like the tasks of a stop.
         drop(state);
         drop(paused);
     }
 
-    fn go_on(&self, job: Job) {
+    fn go_on(&self, task: Task) {
         let mut state = self.state.lock();
-        if state.stopped || !state.has_room(&job, self.share) {
+        if state.stopped || !state.has_room(&task, self.share) {
             drop(state);
-            return self.resume(job);
+            return self.resume(task);
         }
-        let Job { bulkhead, run } = job;
+        let Task { bulkhead, run } = task;
         if let Some(bulkhead) = &bulkhead {
             state.occupy(bulkhead);
         }
         drop(state);
-        let room = Room { lane: self, bulkhead };
+        let permit = Permit { lane: self, bulkhead };
         run();
-        drop(room);
+        drop(permit);
     }
 
     /// The life of a worker.
@@ -282,13 +282,13 @@ impl Lane {
         let mut state = self.state.lock();
         while !state.stopped {
             state.end_due_pauses(Instant::now());
-            let Some(Job { bulkhead, run }) = state.take(self.share) else {
+            let Some(Task { bulkhead, run }) = state.take(self.share) else {
                 self.sleep(&mut state);
                 continue;
             };
             MutexGuard::unlocked(&mut state, || {
                 if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                    log::error!("a job panicked and nobody caught it: this is a defect; the worker goes on");
+                    log::error!("a task panicked and nobody caught it: this is a defect; the worker goes on");
                 }
             });
             state.running -= 1;
@@ -300,7 +300,7 @@ impl Lane {
     }
 
     /// Waits for work, or for the end of the first pause.
-    fn sleep(&self, state: &mut MutexGuard<'_, State>) {
+    fn sleep(&self, state: &mut MutexGuard<'_, LaneState>) {
         match state.paused.iter().map(|(when, _)| *when).min() {
             Some(when) => drop(self.wanted.wait_until(state, when)),
             None => self.wanted.wait(state),
@@ -325,29 +325,29 @@ impl Lane {
         let paused = std::mem::take(&mut state.paused);
         self.wanted.notify_all();
         drop(state);
-        // With the mutex free: a job may hold a lock, and whoever gets it next comes to `resume`.
+        // With the mutex free: a task may hold a lock, and whoever gets it next comes to `resume`.
         drop((queued, paused));
     }
 }
 
-/// A place behind a bulkhead, given back when this is dropped, also by a panic.
-struct Room<'a> {
+/// A worker's place behind a bulkhead, given back when this is dropped, also by a panic.
+struct Permit<'a> {
     lane: &'a Lane,
     bulkhead: Option<Bulkhead>,
 }
 
-impl Drop for Room<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut state = self.lane.state.lock();
         state.leave(self.bulkhead.as_ref());
-        // A job may have waited for this place while its worker went to sleep.
+        // A task may have waited for this place while its worker went to sleep.
         if state.queued() > 0 {
             self.lane.wanted.notify_one();
         }
     }
 }
 
-impl State {
+impl LaneState {
     fn queued(&self) -> usize {
         self.resumed.len() + self.fresh.len()
     }
@@ -355,21 +355,21 @@ impl State {
     /// Queues what has paused for long enough.
     fn end_due_pauses(&mut self, now: Instant) {
         let due = self.paused.extract_if(.., |(when, _)| *when <= now);
-        self.resumed.extend(due.map(|(_, job)| job));
+        self.resumed.extend(due.map(|(_, task)| task));
     }
 
-    /// The first job whose bulkhead has room, those that were parked before the others.
-    fn take(&mut self, share: usize) -> Option<Job> {
-        let next = |queue: &VecDeque<Job>| queue.iter().position(|job| self.has_room(job, share));
-        let job = match next(&self.resumed) {
+    /// The first task whose bulkhead has room, those that were parked before the others.
+    fn take(&mut self, share: usize) -> Option<Task> {
+        let next = |queue: &VecDeque<Task>| queue.iter().position(|task| self.has_room(task, share));
+        let task = match next(&self.resumed) {
             Some(at) => self.resumed.remove(at),
             None => next(&self.fresh).and_then(|at| self.fresh.remove(at)),
         }?;
         self.running += 1;
-        if let Some(bulkhead) = &job.bulkhead {
+        if let Some(bulkhead) = &task.bulkhead {
             self.occupy(bulkhead);
         }
-        Some(job)
+        Some(task)
     }
 
     fn occupy(&mut self, bulkhead: &Bulkhead) {
@@ -379,8 +379,8 @@ impl State {
         }
     }
 
-    fn has_room(&self, job: &Job, share: usize) -> bool {
-        let Some(bulkhead) = &job.bulkhead else { return true };
+    fn has_room(&self, task: &Task, share: usize) -> bool {
+        let Some(bulkhead) = &task.bulkhead else { return true };
         let has_none = self.occupied.iter().all(|(name, _)| name != bulkhead);
         has_none || self.occupied.iter().map(|(_, workers)| workers).sum::<usize>() < share
     }

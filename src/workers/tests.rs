@@ -19,7 +19,7 @@ fn bulkhead(name: &str) -> Option<Bulkhead> {
     Some(name.into())
 }
 
-/// Jobs that say that they run and then stay until the gate is opened (dropped).
+/// Tasks that say that they run and then stay until the gate is opened (dropped).
 struct Stuck {
     gate: Option<Sender<()>>,
     closed: Arc<Mutex<Receiver<()>>>,
@@ -33,16 +33,16 @@ impl Stuck {
         Self { gate: Some(gate), closed: Arc::new(Mutex::new(closed)), here, arrivals }
     }
 
-    fn job(&self, name: Option<Bulkhead>) -> Job {
+    fn task(&self, name: Option<Bulkhead>) -> Task {
         let (closed, here) = (self.closed.clone(), self.here.clone());
-        Job::new(name, move || {
+        Task::new(name, move || {
             here.send(()).unwrap();
             let _opened = closed.lock().recv();
         })
     }
 
-    fn wait_for(&self, jobs: usize) {
-        (0..jobs).for_each(|_| self.arrivals.recv_timeout(NEVER).unwrap());
+    fn wait_for(&self, tasks: usize) {
+        (0..tasks).for_each(|_| self.arrivals.recv_timeout(NEVER).unwrap());
     }
 
     fn open(&mut self) {
@@ -55,16 +55,16 @@ fn a_bulkhead_leaves_two_workers_to_the_others() {
     let mut stuck = Stuck::new();
     let pool = pool(4, 100);
     for _ in 0..10 {
-        pool.submit(stuck.job(bulkhead("cluster"))).unwrap();
+        pool.submit(stuck.task(bulkhead("cluster"))).unwrap();
     }
     stuck.wait_for(2);
     let (done, ends) = channel();
     for name in [None, bulkhead("other"), None, bulkhead("other")] {
         let done = done.clone();
-        pool.submit(Job::new(name, move || done.send(()).unwrap())).unwrap();
+        pool.submit(Task::new(name, move || done.send(()).unwrap())).unwrap();
     }
     (0..4).for_each(|_| ends.recv_timeout(NEVER).unwrap());
-    assert!(stuck.arrivals.try_recv().is_err(), "a third job of the cluster has a worker");
+    assert!(stuck.arrivals.try_recv().is_err(), "a third task of the cluster has a worker");
     assert_eq!(pool.load().queued, 8);
     stuck.open();
     stuck.wait_for(8);
@@ -80,14 +80,14 @@ fn a_call_goes_on_where_it_is_if_its_bulkhead_has_room() {
     let go_on = |pool: &Arc<Pool>| {
         let (pool, sender) = (pool.clone(), sender.clone());
         let here = thread::current().id();
-        pool.go_on(Job::new(bulkhead("cluster"), move || {
+        pool.go_on(Task::new(bulkhead("cluster"), move || {
             sender.send(thread::current().id() == here).unwrap()
         }));
     };
     go_on(&pool);
     assert!(threads.recv_timeout(NEVER).unwrap(), "there was room");
     assert_eq!(pool.work.state.lock().occupied, []);
-    (0..2).for_each(|_| pool.submit(stuck.job(bulkhead("cluster"))).unwrap());
+    (0..2).for_each(|_| pool.submit(stuck.task(bulkhead("cluster"))).unwrap());
     stuck.wait_for(2);
     go_on(&pool);
     assert!(threads.try_recv().is_err(), "it waits for its bulkhead");
@@ -100,11 +100,11 @@ fn a_second_bulkhead_that_hangs_leaves_a_worker_to_a_third() {
     let stuck = Stuck::new();
     let pool = pool(4, 100);
     for name in ["one", "one", "other", "other"] {
-        pool.submit(stuck.job(bulkhead(name))).unwrap();
+        pool.submit(stuck.task(bulkhead(name))).unwrap();
     }
     stuck.wait_for(3);
     let (done, ends) = channel();
-    pool.submit(Job::new(bulkhead("third"), move || done.send(()).unwrap())).unwrap();
+    pool.submit(Task::new(bulkhead("third"), move || done.send(()).unwrap())).unwrap();
     ends.recv_timeout(NEVER).unwrap();
     assert!(stuck.arrivals.try_recv().is_err(), "the second one has a second worker");
 }
@@ -116,18 +116,18 @@ fn queued_and_parked_calls_count_together() {
     let count = parked.clone();
     let pool = Pool::start(4, 3, move || count.load(Ordering::SeqCst)).unwrap();
     for name in ["one", "two", "three", "four"] {
-        pool.submit(stuck.job(bulkhead(name))).unwrap();
+        pool.submit(stuck.task(bulkhead(name))).unwrap();
         stuck.wait_for(1);
     }
-    pool.submit(stuck.job(None)).unwrap();
+    pool.submit(stuck.task(None)).unwrap();
     parked.store(2, Ordering::SeqCst);
-    let refusal = pool.submit(stuck.job(None)).unwrap_err();
+    let refusal = pool.submit(stuck.task(None)).unwrap_err();
     assert_eq!(refusal.kind(), Kind::Unavailable);
     assert!(refusal.message().contains("1 calls are queued and 2 wait"), "{refusal}");
-    pool.resume(stuck.job(None));
+    pool.resume(stuck.task(None));
     assert_eq!(pool.load(), Load { running: 4, queued: 2, parked: 2 });
     parked.store(0, Ordering::SeqCst);
-    pool.submit(stuck.job(None)).unwrap();
+    pool.submit(stuck.task(None)).unwrap();
 }
 
 #[test]
@@ -135,22 +135,22 @@ fn calls_that_come_back_go_first() {
     let mut stuck = Stuck::new();
     let pool = pool(4, 100);
     for name in ["one", "two", "three", "four"] {
-        pool.submit(stuck.job(bulkhead(name))).unwrap();
+        pool.submit(stuck.task(bulkhead(name))).unwrap();
     }
     stuck.wait_for(4);
     let order = Arc::new(Mutex::new(Vec::new()));
-    let job = |name| {
+    let task = |name| {
         let order = order.clone();
-        Job::new(None, move || order.lock().push(name))
+        Task::new(None, move || order.lock().push(name))
     };
-    pool.submit(job("new")).unwrap();
-    pool.resume(job("first back"));
-    pool.resume(job("second back"));
+    pool.submit(task("new")).unwrap();
+    pool.resume(task("first back"));
+    pool.resume(task("second back"));
     let taken: Vec<_> = {
         let mut state = pool.work.state.lock();
         std::iter::from_fn(|| state.take(2)).collect()
     };
-    taken.into_iter().for_each(|job| (job.run)());
+    taken.into_iter().for_each(|task| (task.run)());
     assert_eq!(*order.lock(), ["first back", "second back", "new"]);
     stuck.open();
 }
@@ -160,7 +160,7 @@ fn the_quick_lane_answers_while_every_worker_is_stuck() {
     let stuck = Stuck::new();
     let pool = pool(4, 100);
     for _ in 0..8 {
-        pool.submit(stuck.job(None)).unwrap();
+        pool.submit(stuck.task(None)).unwrap();
     }
     stuck.wait_for(4);
     let (done, ends) = channel();
@@ -174,7 +174,7 @@ fn the_number_of_threads_is_fixed_and_panics_end_none() {
     let (here, arrivals) = channel();
     for number in 0..400 {
         let here = here.clone();
-        pool.submit(Job::new(None, move || {
+        pool.submit(Task::new(None, move || {
             here.send(thread::current().id()).unwrap();
             assert!(number % 100 != 0, "on purpose");
         }))
@@ -183,7 +183,7 @@ fn the_number_of_threads_is_fixed_and_panics_end_none() {
     let threads: HashSet<_> = (0..400).map(|_| arrivals.recv_timeout(NEVER).unwrap()).collect();
     assert!(threads.len() <= 4, "{} threads", threads.len());
     let stuck = Stuck::new();
-    (0..4).for_each(|_| pool.submit(stuck.job(None)).unwrap());
+    (0..4).for_each(|_| pool.submit(stuck.task(None)).unwrap());
     stuck.wait_for(4);
 }
 
@@ -192,11 +192,11 @@ fn draining_waits_for_what_runs_and_refuses_what_is_new() {
     let mut stuck = Stuck::new();
     let pool = pool(4, 100);
     for _ in 0..6 {
-        pool.submit(stuck.job(None)).unwrap();
+        pool.submit(stuck.task(None)).unwrap();
     }
     stuck.wait_for(4);
     assert!(!pool.drain(Instant::now()));
-    assert_eq!(pool.submit(stuck.job(None)).unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(pool.submit(stuck.task(None)).unwrap_err().kind(), Kind::Unavailable);
     pool.submit_quick(|| ()).expect("health checks go on being answered");
     stuck.open();
     assert!(pool.drain(Instant::now() + NEVER));
@@ -207,13 +207,13 @@ fn draining_waits_for_what_runs_and_refuses_what_is_new() {
 fn a_stopped_pool_drops_what_it_is_given() {
     let stuck = Stuck::new();
     let pool = pool(4, 100);
-    (0..4).for_each(|_| pool.submit(stuck.job(None)).unwrap());
+    (0..4).for_each(|_| pool.submit(stuck.task(None)).unwrap());
     stuck.wait_for(4);
     let (kept, gone) = channel::<()>();
     let again = kept.clone();
-    pool.submit(Job::new(None, move || drop(kept))).unwrap();
+    pool.submit(Task::new(None, move || drop(kept))).unwrap();
     pool.stop();
-    pool.resume(Job::new(None, move || drop(again)));
+    pool.resume(Task::new(None, move || drop(again)));
     assert!(
         gone.recv_timeout(NEVER).is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Disconnected)
     );
@@ -226,14 +226,14 @@ fn a_call_that_pauses_holds_no_worker_and_counts_as_parked() {
     let begun = Instant::now();
     let pause = Duration::from_millis(50);
     let later = sender.clone();
-    pool.resume_after(pause, Job::new(bulkhead("cluster"), move || later.send("paused").unwrap()));
-    pool.resume_after(NEVER, Job::new(None, || ()));
+    pool.resume_after(pause, Task::new(bulkhead("cluster"), move || later.send("paused").unwrap()));
+    pool.resume_after(NEVER, Task::new(None, || ()));
     assert_eq!(pool.load(), Load { running: 0, queued: 0, parked: 2 });
-    let refusal = pool.submit(Job::new(None, || ())).unwrap_err();
+    let refusal = pool.submit(Task::new(None, || ())).unwrap_err();
     assert!(refusal.message().contains("0 calls are queued and 2 wait"), "{refusal}");
     assert_eq!(ends.recv_timeout(NEVER), Ok("paused"));
     assert!(begun.elapsed() >= pause);
-    pool.submit(Job::new(None, move || sender.send("new").unwrap())).unwrap();
+    pool.submit(Task::new(None, move || sender.send("new").unwrap())).unwrap();
     assert_eq!(ends.recv_timeout(NEVER), Ok("new"));
 }
 
@@ -242,9 +242,9 @@ fn a_pause_ends_although_who_looked_at_the_time_has_other_work() {
     let mut stuck = Stuck::new();
     let pool = pool(4, 100);
     let (sender, ends) = channel();
-    pool.resume_after(Duration::from_millis(50), Job::new(None, move || sender.send(()).unwrap()));
+    pool.resume_after(Duration::from_millis(50), Task::new(None, move || sender.send(()).unwrap()));
     for _ in 0..3 {
-        pool.submit(stuck.job(None)).unwrap();
+        pool.submit(stuck.task(None)).unwrap();
     }
     stuck.wait_for(3);
     ends.recv_timeout(NEVER).unwrap();
@@ -256,11 +256,11 @@ fn pauses_can_be_ended_for_good() {
     let pool = pool(4, 100);
     let (kept, gone) = channel::<()>();
     let again = kept.clone();
-    pool.resume_after(NEVER, Job::new(None, move || drop(kept)));
+    pool.resume_after(NEVER, Task::new(None, move || drop(kept)));
     pool.end_pauses();
-    pool.resume_after(NEVER, Job::new(None, move || drop(again)));
+    pool.resume_after(NEVER, Task::new(None, move || drop(again)));
     assert!(gone.try_recv().is_err_and(|end| end == std::sync::mpsc::TryRecvError::Disconnected));
     let (done, ends) = channel();
-    pool.submit(Job::new(None, move || done.send(()).unwrap())).unwrap();
+    pool.submit(Task::new(None, move || done.send(()).unwrap())).unwrap();
     ends.recv_timeout(NEVER).expect("everything else goes on");
 }

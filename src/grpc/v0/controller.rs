@@ -11,8 +11,8 @@ use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode, not_served, plan};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
-    CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest, PublishToNode, TopologyRequirement,
-    UnpublishFromNode, Validate,
+    ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
+    TopologyRequirement, Validate,
 };
 use crate::volume::{Listed, Operations, Verdict, has_file_system};
 
@@ -86,7 +86,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerPublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
         self.admit(&request.version)?;
-        let request = PublishToNode {
+        let request = ControllerPublish {
             volume_id: request.volume_id,
             node_id: decode::node_id(request.node_id)?,
             capability: decode::capability(request.volume_capability)?,
@@ -98,7 +98,7 @@ impl wire::Controller for Controller {
         let (subject, locks) =
             (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
-            let publish_volume_info = operations.publish_to_node(call, request)?.into_iter().collect();
+            let publish_volume_info = operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
         }))
     }
@@ -110,11 +110,11 @@ impl wire::Controller for Controller {
         self.admit(&request.version)?;
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
-        let request = UnpublishFromNode { volume_id: request.volume_id, node_id, secrets }.checked()?;
+        let request = ControllerUnpublish { volume_id: request.volume_id, node_id, secrets }.checked()?;
         let (subject, locks) =
             (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
-            match operations.unpublish_from_node(call, request)? {
+            match operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => {
                     Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)))

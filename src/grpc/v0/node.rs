@@ -11,7 +11,7 @@ use crate::grpc::operation::path;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, not_served, plan};
 use crate::volume::Operations;
-use crate::volume::request::{PublishUnstaged, Unpublish};
+use crate::volume::request::{NodeUnpublish, PublishUnstaged};
 
 /// Gives volumes to consumers on this node.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl wire::Node for Node {
         self.admit(&request.version)?;
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
-        let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
+        let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             operations.refuse_absent(call, &request.volume_id, &request.secrets)?;

@@ -13,8 +13,8 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
-    CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity, GetVolume, ListSnapshots, Modify,
-    PageRequest, PublishToNode, SnapshotById, UnpublishFromNode, Validate,
+    ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
+    GetVolume, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
 use crate::volume::{Listed, Operations, Verdict};
 
@@ -88,7 +88,7 @@ impl wire::Controller for Controller {
         &self,
         request: wire::ControllerPublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
-        let request = PublishToNode {
+        let request = ControllerPublish {
             volume_id: request.volume_id,
             node_id: request.node_id,
             capability: decode::capability("volume_capability", request.volume_capability)?,
@@ -100,7 +100,7 @@ impl wire::Controller for Controller {
         let (subject, locks) =
             (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
-            let context = operations.publish_to_node(call, request)?;
+            let context = operations.controller_publish(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
                 publish_context: context.into_iter().collect(),
                 ..Default::default()
@@ -113,14 +113,14 @@ impl wire::Controller for Controller {
         request: wire::ControllerUnpublishVolumeRequest,
     ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
-        let request = UnpublishFromNode { volume_id: request.volume_id, node_id: request.node_id, secrets }
+        let request = ControllerUnpublish { volume_id: request.volume_id, node_id: request.node_id, secrets }
             .checked()?;
         let (subject, locks) =
             (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             // In v1 a volume or node that is not there has nothing to take back.
             operations
-                .unpublish_from_node(call, request)
+                .controller_unpublish(call, request)
                 .map(|_| wire::ControllerUnpublishVolumeResponse::default())
         }))
     }

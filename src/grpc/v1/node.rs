@@ -10,7 +10,7 @@ use crate::grpc::operation::{path, plan};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
-use crate::volume::request::{NodeExpand, Publish, Stage, Stats, Unpublish, Unstage};
+use crate::volume::request::{NodeExpand, NodePublish, NodeUnpublish, Stage, Stats, Unstage};
 
 /// Makes volumes ready on this node and gives them to consumers.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl wire::Node for Node {
         &self,
         request: wire::NodePublishVolumeRequest,
     ) -> Result<Plan<wire::NodePublishVolumeResponse>> {
-        let request = Publish {
+        let request = NodePublish {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
@@ -90,7 +90,7 @@ impl wire::Node for Node {
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
         let (target_path, secrets) = (path(request.target_path), Default::default());
-        let request = Unpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
+        let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
             operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())

@@ -4,11 +4,11 @@ use crate::backend::{Publication, Unpublished};
 use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::volume::Operations;
-use crate::volume::request::{Map, PublishToNode, UnpublishFromNode};
+use crate::volume::request::{ControllerPublish, ControllerUnpublish, Map};
 
 impl Operations {
     /// Lets a node use a volume; gives what the node needs to know.
-    pub fn publish_to_node(&self, call: &Call, request: &PublishToNode) -> Result<Map> {
+    pub fn controller_publish(&self, call: &Call, request: &ControllerPublish) -> Result<Map> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
         let publication = Publication {
@@ -20,7 +20,7 @@ impl Operations {
     }
 
     /// Takes a volume back from a node, or from all.
-    pub fn unpublish_from_node(&self, call: &Call, request: &UnpublishFromNode) -> Result<Unpublished> {
+    pub fn controller_unpublish(&self, call: &Call, request: &ControllerUnpublish) -> Result<Unpublished> {
         let Ok((id, backend)) = self.volume(&request.volume_id) else { return Ok(Unpublished::NoVolume) };
         let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());
         match backend.publisher().unpublish(call, &id, node, &request.secrets) {

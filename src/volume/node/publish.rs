@@ -11,11 +11,11 @@ use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Target};
-use crate::volume::request::{Access, Mode, Publish};
+use crate::volume::request::{Access, Mode, NodePublish};
 
 impl Operations {
     /// Binds the staged volume, or its device, to the target path.
-    pub fn publish(&self, call: &Call, request: &Publish) -> Result<()> {
+    pub fn publish(&self, call: &Call, request: &NodePublish) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
         let Some(mut record) = self.node_record(&id)? else {
@@ -44,7 +44,7 @@ impl Operations {
     }
 
     /// Why a volume without a record cannot be published.
-    fn not_staged(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &Publish) -> Error {
+    fn not_staged(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &NodePublish) -> Error {
         match backend.volumes().find(call, id, &request.secrets) {
             Ok(None) => Error::not_found(format!("there is no volume {:?}", request.volume_id)),
             Ok(Some(_)) => {
@@ -55,7 +55,7 @@ impl Operations {
     }
 
     /// The volume must be staged where the request says, in a way that allows what it asks.
-    fn check_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, request: &Publish) -> Result<()> {
+    fn check_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, request: &NodePublish) -> Result<()> {
         let id = volume.id;
         let path = &request.staging_path;
         let staging = record.stagings.iter().find(|staging| staging.path == *path);
@@ -90,7 +90,7 @@ impl Operations {
         }
     }
 
-    fn target_is_read_only(&self, record: &NodeRecord, request: &Publish) -> bool {
+    fn target_is_read_only(&self, record: &NodeRecord, request: &NodePublish) -> bool {
         request.read_only || record.read_only || record::is_read_only(&request.capability)
     }
 

@@ -174,6 +174,13 @@ impl Operations {
         Ok(self.record_under_name(id)?.filter(|record| record.is_of(id)))
     }
 
+    /// What is remembered of a volume that is staged or published at `path`.
+    pub(crate) fn record_at(&self, id: &VolumeId, path: &str) -> Result<NodeRecord> {
+        let record = self.node_record(id)?.filter(|record| record.paths().any(|known| known == path));
+        record
+            .ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))
+    }
+
     /// What is remembered of an earlier volume of the same name.
     pub(crate) fn predecessor(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         Ok(self.record_under_name(id)?.filter(|record| !record.is_of(id)))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::backend::{Attachment, Condition};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts;
@@ -38,10 +38,7 @@ impl Operations {
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = self.volume(&request.volume_id)?;
         let path = &request.volume_path;
-        let record = self.node_record(&id)?.filter(|record| record.paths().any(|known| known == path));
-        let record = record.ok_or_else(|| {
-            Error::not_found(format!("volume {id} is neither staged nor published at {path}"))
-        })?;
+        let record = self.record_at(&id, path)?;
         match &record.access {
             Access::Block => {
                 let attached = backend.node().attached(&id)?;

@@ -14,7 +14,7 @@ use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
 use crate::volume::node::record::{NodeRecord, Target};
-use crate::volume::request::{Access, Unpublish, Unstage};
+use crate::volume::request::{Access, NodeUnpublish, Unstage};
 
 impl Operations {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
@@ -24,7 +24,7 @@ impl Operations {
     }
 
     /// Undoes a publish; a path where the volume is not published is unpublished.
-    pub fn unpublish(&self, call: &Call, request: &Unpublish) -> Result<()> {
+    pub fn unpublish(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
         let (id, _) = self.volume_here(&request.volume_id)?;
         self.remove_target(call, &id, &request.target_path, &request.secrets)
     }

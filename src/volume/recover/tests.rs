@@ -54,12 +54,12 @@ impl Scene {
         Self { cluster, operations: Arc::new(operations), locked: Arc::default() }
     }
 
-    fn lock(&self) -> Lock {
+    fn lock(&self) -> AcquireLock {
         self.lock_after(|_| Ok(()))
     }
 
     /// A lock that is free once somebody else, who had it before, has done this.
-    fn lock_after(&self, others: impl Fn(&Operations) -> Result<()> + Send + Sync + 'static) -> Lock {
+    fn lock_after(&self, others: impl Fn(&Operations) -> Result<()> + Send + Sync + 'static) -> AcquireLock {
         let (operations, locked) = (Arc::clone(&self.operations), Arc::clone(&self.locked));
         Arc::new(move |_, key| {
             others(&operations)?;
@@ -109,11 +109,11 @@ impl Scene {
         Intent::parse(&key, &[]).unwrap()
     }
 
-    fn finish(&self, intent: &Intent, lock: &Lock, refusal: Refusal) -> Requeue {
+    fn finish(&self, intent: &Intent, lock: &AcquireLock, refusal: Refusal) -> Requeue {
         self.operations.finish_locked(&Call::internal("test"), intent, lock, refusal).unwrap()
     }
 
-    fn give_back(&self, id: &VolumeId, lock: &Lock) {
+    fn give_back(&self, id: &VolumeId, lock: &AcquireLock) {
         let next = self.operations.give_back(&Call::internal("test"), id, lock);
         assert_eq!(next.unwrap(), Requeue::Never);
     }

@@ -77,7 +77,7 @@ request! {
 
 request! {
     /// Let a node use a volume.
-    PublishToNode {
+    ControllerPublish {
         /// The volume.
         volume_id: String,
         /// The node.
@@ -101,7 +101,7 @@ request! {
 
 request! {
     /// Take a volume back from a node, or from all nodes.
-    UnpublishFromNode {
+    ControllerUnpublish {
         /// The volume.
         volume_id: String,
         /// The node; empty for all.
@@ -303,7 +303,7 @@ request! {
 
 request! {
     /// Give a staged volume to a consumer at a path of his own.
-    Publish {
+    NodePublish {
         /// The volume.
         volume_id: String,
         /// What the controller's publishing said.
@@ -361,7 +361,7 @@ request! {
 
 request! {
     /// Take a volume back from a consumer.
-    Unpublish {
+    NodeUnpublish {
         /// The volume.
         volume_id: String,
         /// Where the consumer had it.
