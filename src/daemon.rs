@@ -253,12 +253,13 @@ fn assemble(
 ) -> Result<Operations> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
+    let jobs = Arc::new(JobQueue::default());
     Ok(Operations {
-        backends: backends(config, &layout, &kernel, processes, clusters)?,
+        backends: backends(config, &layout, &kernel, processes, clusters, &jobs)?,
         journal: Arc::clone(journal),
         kernel,
         runner: Arc::clone(processes) as _,
-        jobs: Arc::default(),
+        jobs,
         layout,
         instance: config.instance.clone(),
         node_id: config.node_id.clone(),
@@ -274,6 +275,7 @@ fn backends(
     kernel: &Kernel,
     processes: &Arc<Processes>,
     clusters: &Arc<Clusters>,
+    jobs: &Arc<JobQueue>,
 ) -> Result<Backends> {
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     if config.wants(BackendName::Local).unwrap_or(true) {
@@ -291,12 +293,8 @@ fn backends(
         let tool = Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
-        let jobs = Arc::new(JobQueue::default());
-        if config.services.controller {
-            jobs.start();
-        }
         let identity = (config.node_id.as_str(), tag.as_str());
-        backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, identity, jobs)));
+        backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, identity, Arc::clone(jobs))));
     }
     Ok(Backends::new(backends))
 }

@@ -159,7 +159,9 @@ impl Operations {
     ) {
         // The queue is theirs: it must not keep them.
         let operations = Arc::downgrade(self);
-        self.jobs.add(cluster, name, Duration::ZERO, move |call| match operations.upgrade() {
+        // A lane of its own: a backend's own jobs may take hours.
+        let lane = format!("recovery of {cluster}");
+        self.jobs.add(&lane, name, Duration::ZERO, move |call| match operations.upgrade() {
             Some(operations) => work(&operations, call),
             None => Ok(Requeue::Never),
         });
