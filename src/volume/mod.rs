@@ -10,6 +10,8 @@ pub mod lock_keys;
 mod node;
 mod recover;
 pub mod request;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 

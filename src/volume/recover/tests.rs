@@ -2,58 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::ffi::OsString;
-
-use parking_lot::Mutex;
-
 use super::*;
-use crate::backend::rbd::tests::{ONE, controller, wanted};
-use crate::backend::rbd::tool::fake::FakeCluster;
-use crate::backend::{Backends, Publication};
-use crate::config::{Config, Role};
-use crate::csi::{Access, Map, Mode, TopologyRequirement};
-use crate::error::Error;
-use crate::exec::fake::{FakeHelper, FakeRunner};
-use crate::ids::SnapshotId;
-use crate::journal::Journal;
-use crate::journal::ram::RamDisk;
-use crate::kernel::Kernel;
-use crate::layout::Layout;
-use crate::secrets::Secrets;
+use crate::csi::{Access, Mode};
+use crate::ids::VolumeId;
 use crate::volume::node::record::Staging;
-use crate::volume::request::{Capability, CreateSnapshot, CreateVolume};
-
-const MIB: u64 = 1 << 20;
-
-/// A daemon that has just started.
-struct Scene {
-    cluster: FakeCluster,
-    operations: Arc<Operations>,
-    /// What was locked.
-    locked: Arc<Mutex<Vec<Key>>>,
-}
+use crate::volume::request::SnapshotById;
+use crate::volume::tests::Scene;
 
 impl Scene {
-    fn new() -> Self {
-        let cluster = FakeCluster::new();
-        let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
-        let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
-        let runner = Arc::new(FakeRunner::default());
-        let operations = Operations {
-            backends: Backends::new(vec![Arc::new(controller(&cluster, ONE))]),
-            journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
-            kernel: Kernel::new(Arc::new(FakeHelper::default())),
-            runner,
-            jobs: Arc::default(),
-            layout: Layout::new(&config),
-            instance: "default".into(),
-            node_id: "node7".into(),
-            boot_id: "boot".into(),
-            single_node_targets: config.single_node_targets,
-        };
-        Self { cluster, operations: Arc::new(operations), locked: Arc::default() }
-    }
-
     fn lock(&self) -> AcquireLock {
         self.lock_after(|_| Ok(()))
     }
@@ -66,40 +22,6 @@ impl Scene {
             locked.lock().push(key);
             Ok(Box::new(()))
         })
-    }
-
-    fn create(&self) -> VolumeId {
-        let asked = wanted("a", MIB, None);
-        let request = CreateVolume {
-            name: asked.name,
-            size: asked.size,
-            capabilities: asked.capabilities,
-            parameters: Map::from([("pool".to_string(), "rbd".to_string())]),
-            mutable_parameters: Map::new(),
-            secrets: Secrets::default(),
-            source: None,
-            topology: TopologyRequirement::default(),
-        };
-        let new = self.operations.plan_creation(request).unwrap();
-        self.operations.create(&Call::internal("test"), &new).unwrap().id
-    }
-
-    fn snapshot(&self, id: &VolumeId) -> SnapshotId {
-        let request = CreateSnapshot {
-            source_volume_id: id.to_string(),
-            name: "s".into(),
-            secrets: Secrets::default(),
-            parameters: Map::new(),
-        };
-        let new = self.operations.plan_snapshot(request).unwrap();
-        self.operations.create_snapshot(&Call::internal("test"), &new).unwrap().id
-    }
-
-    fn publish(&self, id: &VolumeId) {
-        let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
-        let publication = Publication { node: "node1".into(), capability, read_only: false };
-        let backend = self.operations.backends.for_place(&id.place).unwrap();
-        backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap();
     }
 
     /// An intent that a daemon left when it died.
@@ -120,17 +42,6 @@ impl Scene {
 
     fn is_open(&self, intent: &Intent) -> bool {
         self.operations.journal.get(Table::Intents, &intent.key()).is_some()
-    }
-
-    fn exists(&self, id: &VolumeId) -> bool {
-        self.operations
-            .backends
-            .for_place(&id.place)
-            .unwrap()
-            .volumes()
-            .find(&Call::internal("test"), id, &Secrets::default())
-            .unwrap()
-            .is_some()
     }
 }
 

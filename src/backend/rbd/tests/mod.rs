@@ -62,7 +62,7 @@ pub(crate) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
 }
 
 /// The same of one cluster under several names.
-pub(super) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) -> Rbd {
+pub(crate) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) -> Rbd {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
     let clusters = Clusters::of(names.iter().map(named));

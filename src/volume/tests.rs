@@ -1,0 +1,124 @@
+//! What the tests of the operations share: a daemon on a cluster in memory. And what they have in common.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::backend::rbd::tests::{ONE, controller_of, wanted};
+use crate::backend::rbd::tool::fake::FakeCluster;
+use crate::backend::{Backends, Publication};
+use crate::call::Call;
+use crate::config::{Config, Role};
+use crate::csi::{Access, Map, Mode, TopologyRequirement};
+use crate::error::Kind;
+use crate::exec::fake::{FakeHelper, FakeRunner};
+use crate::ids::{SnapshotId, VolumeId};
+use crate::journal::Journal;
+use crate::journal::ram::RamDisk;
+use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::locks::Key;
+use crate::secrets::Secrets;
+use crate::volume::Operations;
+use crate::volume::request::{Capability, CreateSnapshot, CreateVolume};
+
+const MIB: u64 = 1 << 20;
+
+/// A daemon that has just started.
+pub(crate) struct Scene {
+    pub(crate) cluster: FakeCluster,
+    pub(crate) operations: Arc<Operations>,
+    /// What recovery has locked.
+    pub(crate) locked: Arc<Mutex<Vec<Key>>>,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        Self::with(FakeCluster::new(), &["ceph"])
+    }
+
+    /// One on this cluster, which is set up under these names.
+    fn with(cluster: FakeCluster, names: &[&str]) -> Self {
+        let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
+        let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
+        let runner = Arc::new(FakeRunner::default());
+        let operations = Operations {
+            backends: Backends::new(vec![Arc::new(controller_of(&cluster, ONE, names))]),
+            journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
+            kernel: Kernel::new(Arc::new(FakeHelper::default())),
+            runner,
+            jobs: Arc::default(),
+            layout: Layout::new(&config),
+            instance: "default".into(),
+            node_id: "node7".into(),
+            boot_id: "boot".into(),
+            single_node_targets: config.single_node_targets,
+        };
+        Self { cluster, operations: Arc::new(operations), locked: Arc::default() }
+    }
+
+    pub(crate) fn create(&self) -> VolumeId {
+        let new = self.operations.plan_creation(request()).unwrap();
+        self.operations.create(&Call::internal("test"), &new).unwrap().id
+    }
+
+    pub(crate) fn snapshot(&self, id: &VolumeId) -> SnapshotId {
+        let request = CreateSnapshot {
+            source_volume_id: id.to_string(),
+            name: "s".into(),
+            secrets: Secrets::default(),
+            parameters: Map::new(),
+        };
+        let new = self.operations.plan_snapshot(request).unwrap();
+        self.operations.create_snapshot(&Call::internal("test"), &new).unwrap().id
+    }
+
+    pub(crate) fn publish(&self, id: &VolumeId) {
+        let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
+        let publication = Publication { node: "node1".into(), capability, read_only: false };
+        let backend = self.operations.backends.for_place(&id.place).unwrap();
+        backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap();
+    }
+
+    pub(crate) fn exists(&self, id: &VolumeId) -> bool {
+        self.operations
+            .backends
+            .for_place(&id.place)
+            .unwrap()
+            .volumes()
+            .find(&Call::internal("test"), id, &Secrets::default())
+            .unwrap()
+            .is_some()
+    }
+}
+
+/// A volume, wherever one goes of which nothing else is said.
+fn request() -> CreateVolume {
+    let asked = wanted("a", MIB, None);
+    CreateVolume {
+        name: asked.name,
+        size: asked.size,
+        capabilities: asked.capabilities,
+        parameters: Map::from([("pool".to_string(), "rbd".to_string())]),
+        mutable_parameters: Map::new(),
+        secrets: Secrets::default(),
+        source: None,
+        topology: TopologyRequirement::default(),
+    }
+}
+
+#[test]
+fn a_volume_is_made_where_it_was_locked_whatever_is_reloaded_meanwhile() {
+    let before = Scene::new();
+    let new = before.operations.plan_creation(request()).unwrap();
+    let locked = before.operations.lock_creation(&new).keys;
+    let after = Scene::with(before.cluster.clone(), &["another", "ceph"]);
+    let refused = after.operations.plan_creation(request()).unwrap_err();
+    assert_eq!(refused.kind(), Kind::InvalidArgument, "no cluster is the only one any more");
+    let made = after.operations.create(&Call::internal("test"), &new).unwrap();
+    assert_eq!(locked, [Key::from(made.id.key())]);
+    assert_eq!(made.id.place.cluster, "ceph");
+}
