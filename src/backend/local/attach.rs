@@ -5,9 +5,9 @@
 //! locked after the deletion; that one is found by looking again once the device is there.
 
 use super::Local;
+use super::files::is_name;
 use super::find::Found;
 use super::publish::READ_ONLY;
-use super::store::is_name;
 use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, PublishedBy};
 use crate::call::Call;
 use crate::error::{Error, Result};

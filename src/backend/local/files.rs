@@ -1,4 +1,4 @@
-//! Files as this backend handles them: what a failed system call means, and locks.
+//! Files as this backend handles them: names, what a failed system call means, and locks.
 
 use std::fs::File;
 use std::path::Path;
@@ -33,6 +33,11 @@ pub(super) fn present<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 pub(super) fn failed_io(path: &Path, error: &std::io::Error) -> Error {
     let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
     failed(format_args!("write {}", path.display()), errno)
+}
+
+/// Whether a name could be an object's: anything else from an ID must not reach a path.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }
 
 /// A file locked by flock(2) until this is dropped.

@@ -3,11 +3,12 @@
 use rustix::fs::Stat;
 
 use super::Local;
+use super::files::is_name;
 use super::image::{FreeSpace, allocated, length};
 use super::parameters::Settings;
 use super::publish::PUBLISHED;
 use super::record::{PublishRecord, SnapshotRecord, VolumeRecord};
-use super::store::{RECORD, is_name};
+use super::store::RECORD;
 use crate::backend::creation_record::from_bytes;
 use crate::backend::{Condition, Volume};
 use crate::csi::Map;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::files::{Locked, failed, failed_io, present};
+use super::files::{Locked, failed, failed_io, is_name, present};
 use crate::error::{Error, Result};
 use crate::sys::crash;
 
@@ -35,11 +35,6 @@ pub(super) const RECORD: &str = "record";
 
 const NEW_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
-
-/// Whether a name could be an object's: anything else from an ID must not reach a path.
-pub(super) fn is_name(text: &str) -> bool {
-    !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
-}
 
 /// A directory kept open.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::grpc::operation::path;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, not_served, plan};
 use crate::volume::Operations;
-use crate::volume::request::{NodeUnpublish, PublishUnstaged};
+use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
 /// Gives volumes to consumers on this node.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl wire::Node for Node {
         request: wire::NodePublishVolumeRequest,
     ) -> Result<Plan<wire::NodePublishVolumeResponse>> {
         self.admit(&request.version)?;
-        let request = PublishUnstaged {
+        let request = NodePublishUnstaged {
             volume_id: request.volume_id,
             publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
             target_path: path(request.target_path),

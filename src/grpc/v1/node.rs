@@ -10,7 +10,7 @@ use crate::grpc::operation::{path, plan};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
-use crate::volume::request::{NodeExpand, NodePublish, NodeUnpublish, Stage, Stats, Unstage};
+use crate::volume::request::{NodeExpand, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Stats};
 
 /// Makes volumes ready on this node and gives them to consumers.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl wire::Node for Node {
         &self,
         request: wire::NodeStageVolumeRequest,
     ) -> Result<Plan<wire::NodeStageVolumeResponse>> {
-        let request = Stage {
+        let request = NodeStage {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
@@ -56,7 +56,7 @@ impl wire::Node for Node {
         request: wire::NodeUnstageVolumeRequest,
     ) -> Result<Plan<wire::NodeUnstageVolumeResponse>> {
         let request =
-            Unstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
+            NodeUnstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
                 .checked()?;
         let (subject, locks) = (request.volume_id.clone(), self.operations.lock_volume(&request.volume_id));
         Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {

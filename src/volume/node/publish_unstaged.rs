@@ -21,11 +21,11 @@ use crate::volume::node::mounts::{Bind, OnNode};
 use crate::volume::node::publish::add_target;
 use crate::volume::node::record::{self, NodeRecord, Target};
 use crate::volume::node::stage::admit;
-use crate::volume::request::{Access, PublishUnstaged};
+use crate::volume::request::{Access, NodePublishUnstaged};
 
 impl Operations {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
-    pub fn publish_unstaged(&self, call: &Call, request: &PublishUnstaged) -> Result<()> {
+    pub fn publish_unstaged(&self, call: &Call, request: &NodePublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
         self.release_predecessor(call, &id, &request.secrets)?;
@@ -58,7 +58,7 @@ impl Operations {
         &self,
         call: &Call,
         id: &VolumeId,
-        request: &PublishUnstaged,
+        request: &NodePublishUnstaged,
         fs_type: &str,
     ) -> Result<Option<NodeRecord>> {
         let Some(record) = self.node_record(id)? else { return Ok(None) };
@@ -103,7 +103,7 @@ impl Operations {
 fn enter_target(
     id: &VolumeId,
     record: &mut NodeRecord,
-    request: &PublishUnstaged,
+    request: &NodePublishUnstaged,
     fs_type: &str,
     configured: SingleNodeTargets,
 ) -> Result<bool> {
@@ -117,15 +117,15 @@ fn enter_target(
 }
 
 /// The target that is asked for.
-fn target_of(request: &PublishUnstaged) -> Target {
+fn target_of(request: &NodePublishUnstaged) -> Target {
     let (path, mode) = (request.target_path.clone(), request.capability.mode);
     let read_only = request.read_only || record::is_read_only(&request.capability);
     Target { path, mode, read_only, made: false, unstaged: true }
 }
 
 /// What publishing passes to the backend. A device is read-only for all or for nobody.
-fn context_of(request: &PublishUnstaged) -> NodeContext<'_> {
-    let PublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
+fn context_of(request: &NodePublishUnstaged) -> NodeContext<'_> {
+    let NodePublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
         request;
     let reads_only = request.read_only || record::is_read_only(capability);
     let read_only = capability.access == Access::Block && reads_only;
@@ -143,8 +143,8 @@ mod tests {
         Capability { access: Access::Mount { fs_type: String::new(), flags }, mode }
     }
 
-    fn request(path: &str, capability: Capability, read_only: bool) -> PublishUnstaged {
-        PublishUnstaged {
+    fn request(path: &str, capability: Capability, read_only: bool) -> NodePublishUnstaged {
+        NodePublishUnstaged {
             volume_id: String::new(),
             publish_context: Map::new(),
             target_path: path.into(),
@@ -157,7 +157,7 @@ mod tests {
 
     /// What a second publishing comes to, in the lenient configuration: whether the target is new, or which
     /// refusal.
-    fn second(first: &PublishUnstaged, second: &PublishUnstaged) -> Result<bool, Kind> {
+    fn second(first: &NodePublishUnstaged, second: &NodePublishUnstaged) -> Result<bool, Kind> {
         let id = VolumeId::parse("local:n:::o:1").expect("an ID");
         let (volume_id, boot_id) = (id.to_string(), "b".into());
         let access = record::shared_access(&first.capability, "ext4");

@@ -16,11 +16,11 @@ use crate::volume::Operations;
 use crate::volume::node::filesystem;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Staging};
-use crate::volume::request::{Access, Capability, Mode, Stage};
+use crate::volume::request::{Access, Capability, Mode, NodeStage};
 
 impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
-    pub fn stage(&self, call: &Call, request: &Stage) -> Result<()> {
+    pub fn stage(&self, call: &Call, request: &NodeStage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
         self.release_predecessor(call, &id, &request.secrets)?;
@@ -108,7 +108,7 @@ impl Operations {
     fn staged_record(
         &self,
         id: &VolumeId,
-        request: &Stage,
+        request: &NodeStage,
         fs_type: &str,
         before: Option<NodeRecord>,
     ) -> Result<NodeRecord> {
@@ -203,13 +203,13 @@ impl Operations {
 
     /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not
     /// follow, so that an unstage finds it.
-    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &Stage, why: &Error) {
+    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &NodeStage, why: &Error) {
         if matches!(why.kind(), Kind::Timeout | Kind::Waiting) {
             // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it
             // done.
             return;
         }
-        let Stage { staging_path: path, secrets, .. } = request;
+        let NodeStage { staging_path: path, secrets, .. } = request;
         if let Err(error) = self.remove_staging(call, id, path, secrets) {
             log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
         }
@@ -217,8 +217,8 @@ impl Operations {
 }
 
 /// What staging passes to the backend.
-fn context_of(request: &Stage) -> NodeContext<'_> {
-    let Stage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
+fn context_of(request: &NodeStage) -> NodeContext<'_> {
+    let NodeStage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
     NodeContext { volume, publish, secrets, capability, read_only: reads_a_device(capability) }
 }
 

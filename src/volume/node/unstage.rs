@@ -14,11 +14,11 @@ use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
 use crate::volume::node::record::{NodeRecord, Target};
-use crate::volume::request::{Access, NodeUnpublish, Unstage};
+use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 
 impl Operations {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
-    pub fn unstage(&self, call: &Call, request: &Unstage) -> Result<()> {
+    pub fn unstage(&self, call: &Call, request: &NodeUnstage) -> Result<()> {
         let (id, _) = self.volume_here(&request.volume_id)?;
         self.remove_staging(call, &id, &request.staging_path, &Secrets::default())
     }

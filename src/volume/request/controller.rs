@@ -1,0 +1,239 @@
+//! What is asked of the controller.
+
+use super::{Capability, Map, SizeRange, Source, TopologyRequirement, validate};
+use crate::error::Result;
+use crate::secrets::Secrets;
+
+request! {
+    /// Make a volume, or find the one that this request made before.
+    CreateVolume {
+        /// The name that makes repeats the same request.
+        name: String,
+        /// How large.
+        size: SizeRange,
+        /// Every way it is to be used; at least one.
+        capabilities: Vec<Capability>,
+        /// Backend-specific settings.
+        parameters: Map,
+        /// Backend-specific settings that may be changed later.
+        mutable_parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+        /// What to copy, if anything.
+        source: Option<Source>,
+        /// Where it must be reachable.
+        topology: TopologyRequirement,
+    } check |it| {
+        validate::name("name", &it.name)?;
+        validate::capabilities(&it.capabilities)?;
+        validate::size(&it.size)?;
+        validate::map("parameters", &it.parameters)?;
+        validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
+        validate::source(it.source.as_ref())?;
+        validate::topology(&it.topology)?;
+    }
+}
+
+request! {
+    /// Delete a volume; one that is gone is deleted.
+    DeleteVolume {
+        /// The volume.
+        volume_id: String,
+        /// Its snapshots may outlive it, and with them the storage that they share with it.
+        snapshots_may_outlive: bool,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Let a node use a volume.
+    ControllerPublish {
+        /// The volume.
+        volume_id: String,
+        /// The node.
+        node_id: String,
+        /// How it will be used.
+        capability: Capability,
+        /// Only for reading.
+        read_only: bool,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::node_id("node_id", &it.node_id)?;
+        validate::capability(&it.capability)?;
+        validate::secrets("secrets", &it.secrets)?;
+        validate::map("volume_context", &it.volume_context)?;
+    }
+}
+
+request! {
+    /// Take a volume back from a node, or from all nodes.
+    ControllerUnpublish {
+        /// The volume.
+        volume_id: String,
+        /// The node; empty for all.
+        node_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::optional_node_id("node_id", &it.node_id)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Whether a volume can be used as described.
+    Validate {
+        /// The volume.
+        volume_id: String,
+        /// Every way it is to be used; at least one.
+        capabilities: Vec<Capability>,
+        /// What the answer to the creation said.
+        volume_context: Map,
+        /// What it was created with.
+        parameters: Map,
+        /// What it was created with or changed to.
+        mutable_parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::capabilities(&it.capabilities)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::map("parameters", &it.parameters)?;
+        validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// One page of a list.
+    PageRequest {
+        /// At most so many entries; zero is no limit.
+        max_entries: usize,
+        /// Where the page before ended; empty for the first.
+        token: String,
+    } check |it| {
+        validate::optional_text("starting_token", &it.token)?;
+    }
+}
+
+request! {
+    /// One page of the snapshots, of all or of one volume, or one snapshot.
+    ListSnapshots {
+        /// Which page.
+        page: PageRequest,
+        /// Only snapshots of this volume; empty for all.
+        source_volume_id: String,
+        /// Only this snapshot; empty for all.
+        snapshot_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::optional_text("source_volume_id", &it.source_volume_id)?;
+        validate::optional_text("snapshot_id", &it.snapshot_id)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// How much room is left for new volumes.
+    GetCapacity {
+        /// Operations used in these ways.
+        capabilities: Vec<Capability>,
+        /// Operations with these settings.
+        parameters: Map,
+        /// Operations reachable from here; None for anywhere.
+        topology: Option<Map>,
+    } check |it| {
+        it.capabilities.iter().try_for_each(validate::capability)?;
+        validate::map("parameters", &it.parameters)?;
+        it.topology.as_ref().map_or(Ok(()), |segments| validate::map("accessible_topology", segments))?;
+    }
+}
+
+request! {
+    /// Take a snapshot, or find the one that this request took before.
+    CreateSnapshot {
+        /// The volume to copy.
+        source_volume_id: String,
+        /// The name that makes repeats the same request.
+        name: String,
+        /// Backend-specific settings.
+        parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("source_volume_id", &it.source_volume_id)?;
+        validate::name("name", &it.name)?;
+        validate::map("parameters", &it.parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// One snapshot by its ID: to delete it or to look at it.
+    SnapshotById {
+        /// The snapshot.
+        snapshot_id: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("snapshot_id", &it.snapshot_id)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Make a volume larger.
+    Expand {
+        /// The volume.
+        volume_id: String,
+        /// How large.
+        size: SizeRange,
+        /// How it is used, if that is known.
+        capability: Option<Capability>,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::wanted_size(&it.size)?;
+        it.capability.as_ref().map_or(Ok(()), validate::capability)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// One volume, as the controller sees it.
+    GetVolume {
+        /// The volume.
+        volume_id: String,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+    }
+}
+
+request! {
+    /// Change what may be changed of a volume.
+    Modify {
+        /// The volume.
+        volume_id: String,
+        /// The new settings.
+        mutable_parameters: Map,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}

@@ -1,0 +1,149 @@
+//! What is asked of a node.
+
+use super::{Capability, Map, SizeRange, validate};
+use crate::error::Result;
+use crate::secrets::Secrets;
+
+request! {
+    /// Make a volume ready on this node.
+    NodeStage {
+        /// The volume.
+        volume_id: String,
+        /// What the controller's publishing said.
+        publish_context: Map,
+        /// Where it is to be mounted once for all its users.
+        staging_path: String,
+        /// How it will be used.
+        capability: Capability,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("staging_target_path", &it.staging_path)?;
+        validate::capability(&it.capability)?;
+        validate::map("publish_context", &it.publish_context)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Undo a stage.
+    NodeUnstage {
+        /// The volume.
+        volume_id: String,
+        /// Where it was staged.
+        staging_path: String,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("staging_target_path", &it.staging_path)?;
+    }
+}
+
+request! {
+    /// Give a staged volume to a consumer at a path of his own.
+    NodePublish {
+        /// The volume.
+        volume_id: String,
+        /// What the controller's publishing said.
+        publish_context: Map,
+        /// Where it was staged.
+        staging_path: String,
+        /// Where the consumer wants it.
+        target_path: String,
+        /// How it will be used.
+        capability: Capability,
+        /// Only for reading.
+        read_only: bool,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("target_path", &it.target_path)?;
+        validate::optional_path("staging_target_path", &it.staging_path)?;
+        validate::apart(&it.staging_path, &it.target_path)?;
+        validate::capability(&it.capability)?;
+        validate::map("publish_context", &it.publish_context)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Give a volume to a consumer of an orchestrator that knows no staging.
+    NodePublishUnstaged {
+        /// The volume.
+        volume_id: String,
+        /// What the controller's publishing said.
+        publish_context: Map,
+        /// Where the consumer wants it.
+        target_path: String,
+        /// How it will be used. In a single-node mode there is no other target.
+        capability: Capability,
+        /// Only for reading.
+        read_only: bool,
+        /// Credentials.
+        secrets: Secrets,
+        /// What the answer to the creation said.
+        volume_context: Map,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("target_path", &it.target_path)?;
+        validate::capability(&it.capability)?;
+        validate::map("publish_context", &it.publish_context)?;
+        validate::map("volume_context", &it.volume_context)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// Take a volume back from a consumer.
+    NodeUnpublish {
+        /// The volume.
+        volume_id: String,
+        /// Where the consumer had it.
+        target_path: String,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::path("target_path", &it.target_path)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// How full a volume is and how it is doing.
+    Stats {
+        /// The volume.
+        volume_id: String,
+        /// A path it is staged or published at.
+        volume_path: String,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::known_path("volume_path", &it.volume_path)?;
+    }
+}
+
+request! {
+    /// Let the file system and the device on this node follow a larger volume.
+    NodeExpand {
+        /// The volume.
+        volume_id: String,
+        /// A path it is staged or published at.
+        volume_path: String,
+        /// How large it should be at least; zeros for "whatever the volume has".
+        size: SizeRange,
+        /// How it is used, if that is known.
+        capability: Option<Capability>,
+    } check |it| {
+        validate::id("volume_id", &it.volume_id)?;
+        validate::known_path("volume_path", &it.volume_path)?;
+        validate::size(&it.size)?;
+        it.capability.as_ref().map_or(Ok(()), validate::capability)?;
+    }
+}
