@@ -165,7 +165,7 @@ pub trait NodeDriver {
     /// `least` bytes.
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()>;
 
-    /// What the kernel tells to be wrong with the attached volume, without any I/O.
+    /// What the kernel reports to be wrong with the attached volume, without any I/O.
     fn condition(&self, _id: &VolumeId) -> Result<Condition> {
         Ok(None)
     }

@@ -15,7 +15,7 @@ use crate::sys::mountinfo::{Mount, Mounts};
 pub struct Traits {
     /// It is reached through a network: it may not answer for a while, and other nodes reach its volumes.
     pub is_remote: bool,
-    /// Lists of its volumes tell the nodes that they are published to.
+    /// Lists of its volumes name the nodes that they are published to.
     pub lists_published_nodes: bool,
 }
 

@@ -134,8 +134,8 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         self.send(Err(Error::unavailable(
-            "the call was dropped before it was answered: cephlet is going \
-                                          down, or has a defect that its log tells of; ask again",
+            "the call was dropped before it was answered: cephlet is going down, or has a defect that its log \
+             shows; ask again",
         )));
     }
 }

@@ -106,7 +106,7 @@ fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
         // Once for each of the two who ask.
         let _ = (sender.send(()), sender.send(()));
     };
-    // Without a thread nobody is told, and the deadline decides.
+    // Without a thread nobody reports the end, and the deadline decides.
     let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
     receiver
 }

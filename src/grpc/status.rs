@@ -23,7 +23,7 @@ pub fn code(kind: Kind) -> RpcStatusCode {
     }
 }
 
-/// What the client is told.
+/// The status sent to the client.
 pub fn status(error: &Error) -> RpcStatus {
     RpcStatus::with_message(code(error.kind()), error.message().to_string())
 }

@@ -60,7 +60,7 @@ impl<A: 'static> fmt::Debug for Entry<A> {
     }
 }
 
-/// What a call in the table is told.
+/// What becomes of a call in the table.
 #[derive(Debug)]
 pub enum Turn<A: 'static> {
     /// The objects are locked until the guard is dropped.

@@ -16,7 +16,7 @@ use super::{Entry, Holder, Identical, Key, KeySet, Wake};
 use crate::call::Progress;
 use crate::error::{Error, Kind};
 
-/// What a call is told. A wake that goes on gets the number of its ticket.
+/// What becomes of a call. A wake that goes on gets the number of its ticket.
 pub(super) enum Decision {
     Go(u64),
     Refused(Error),

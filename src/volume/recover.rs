@@ -127,7 +127,7 @@ impl Operations {
         Ok(Requeue::Never)
     }
 
-    /// Finishes what the controller had begun when it ended: deletions are completed, the rest is told. A
+    /// Finishes what the controller had begun when it ended: deletions are completed, the rest is logged. A
     /// cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::sys::copy::copy_sparse;
 use crate::sys::crash;
 
-/// How the file is called that tells a later start of a freeze: `freeze-` and random digits.
+/// The name of the file that records a freeze for a later start begins with this; random digits follow.
 const FREEZE: &str = "freeze-";
 
 /// An image that is about to be copied. It cannot be deleted until this is dropped.

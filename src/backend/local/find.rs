@@ -118,7 +118,7 @@ impl Local {
         Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
     }
 
-    /// The volume as the orchestrator is told of it.
+    /// The volume as it is reported to the orchestrator.
     pub(super) fn describe(&self, object: &str, found: &Found, space: FreeSpace) -> Volume {
         let record = found.record.as_ref().ok();
         let context = record.map(|record| record.asked.context());

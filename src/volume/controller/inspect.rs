@@ -14,7 +14,7 @@ pub enum Verdict {
     Confirmed,
     /// It cannot, for this reason.
     Refused(String),
-    /// This key of the volume's context is not as it was told, so it is another volume that is meant.
+    /// This key of the volume's context differs from the volume's own: another volume is meant.
     OtherContext(String),
 }
 

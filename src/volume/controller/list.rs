@@ -1,7 +1,7 @@
 //! Lists of volumes and snapshots, page by page, and the room left for more.
 //!
 //! A page ends with a token that names backend and key of its last entry. The next page begins after that
-//! key, whatever came and went meanwhile: nothing that was there all the time is left out or told twice.
+//! key, whatever came and went meanwhile: nothing that was there all the time is left out or listed twice.
 
 use std::sync::Arc;
 

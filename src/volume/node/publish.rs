@@ -1,4 +1,4 @@
-//! Giving a staged volume to a consumer at a path of his own.
+//! Giving a staged volume to a consumer, at a path of its own.
 
 use std::path::{Path, PathBuf};
 

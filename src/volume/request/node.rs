@@ -43,7 +43,7 @@ request! {
 }
 
 request! {
-    /// Give a staged volume to a consumer at a path of his own.
+    /// Give a staged volume to a consumer, at a path of its own.
     NodePublish {
         /// The volume.
         volume_id: String,
