@@ -6,6 +6,7 @@ use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::to_node::publish_here;
 use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::tool::*;
+use crate::csi::Mode::*;
 use crate::error::Kind;
 use crate::ids::DELETER;
 
@@ -84,64 +85,54 @@ pub(super) fn refused<T: std::fmt::Debug>(outcome: Result<T>, kind: Kind, parts:
 type Case =
     ((&'static str, Mode, bool), (&'static str, Mode, bool), std::result::Result<(), (Kind, &'static str)>);
 
+const TAKEN: Kind = Kind::Precondition;
+const OTHER: Kind = Kind::AlreadyExists;
+
+/// The first publication is for one node alone.
+const AFTER_ONE_NODE: [Case; 13] = [
+    (("n1", SingleNodeWriter, false), ("n1", SingleNodeWriter, false), Ok(())),
+    (
+        ("n1", SingleNodeWriter, false),
+        ("n1", SingleNodeWriter, true),
+        Err((OTHER, "reading and writing, not read-only")),
+    ),
+    (("n1", SingleNodeWriter, true), ("n1", SingleNodeWriter, true), Ok(())),
+    (("n1", SingleNodeWriter, true), ("n1", SingleNodeWriter, false), Err((OTHER, "read-only"))),
+    (("n1", SingleNodeWriter, true), ("n2", SingleNodeWriter, true), Err((TAKEN, "\"n1\""))),
+    (
+        ("n1", SingleNodeWriter, false),
+        ("n1", SingleNodeSingleWriter, false),
+        Err((OTHER, "for SingleNodeWriter")),
+    ),
+    (("n1", SingleNodeWriter, false), ("n2", SingleNodeWriter, false), Err((TAKEN, "\"n1\""))),
+    (("n1", SingleNodeSingleWriter, false), ("n2", SingleNodeSingleWriter, false), Err((TAKEN, "\"n1\""))),
+    (("n1", SingleNodeMultiWriter, false), ("n2", SingleNodeMultiWriter, false), Err((TAKEN, "\"n1\""))),
+    (("n1", SingleNodeMultiWriter, false), ("n1", SingleNodeMultiWriter, false), Ok(())),
+    (("n1", SingleNodeReaderOnly, false), ("n2", SingleNodeReaderOnly, false), Err((TAKEN, "\"n1\""))),
+    (("n1", SingleNodeReaderOnly, false), ("n1", SingleNodeReaderOnly, true), Ok(())),
+    (("n1", SingleNodeWriter, false), ("n2", MultiNodeReaderOnly, true), Err((TAKEN, "SingleNodeWriter"))),
+];
+
+/// The first publication lets other nodes in.
+const AFTER_MANY_NODES: [Case; 9] = [
+    (("n1", MultiNodeReaderOnly, true), ("n2", MultiNodeReaderOnly, true), Ok(())),
+    (("n1", MultiNodeReaderOnly, true), ("n2", MultiNodeReaderOnly, false), Ok(())),
+    (("n1", MultiNodeReaderOnly, true), ("n2", SingleNodeWriter, false), Err((TAKEN, "MultiNodeReaderOnly"))),
+    (("n1", MultiNodeMultiWriter, false), ("n2", MultiNodeMultiWriter, false), Ok(())),
+    (("n1", MultiNodeMultiWriter, false), ("n2", MultiNodeReaderOnly, true), Err((TAKEN, "\"n1\""))),
+    (("n1", MultiNodeSingleWriter, false), ("n2", MultiNodeSingleWriter, true), Ok(())),
+    (("n1", MultiNodeSingleWriter, true), ("n2", MultiNodeSingleWriter, false), Ok(())),
+    (("n1", MultiNodeSingleWriter, false), ("n2", MultiNodeSingleWriter, false), Err((TAKEN, "for writing"))),
+    (
+        ("n1", MultiNodeSingleWriter, false),
+        ("n1", MultiNodeSingleWriter, true),
+        Err((OTHER, "not read-only")),
+    ),
+];
+
 #[test]
 fn a_second_publication_is_the_same_or_fits_or_is_refused() {
-    use Mode::*;
-    const TAKEN: Kind = Kind::Precondition;
-    const OTHER: Kind = Kind::AlreadyExists;
-    let cases: [Case; 22] = [
-        (("n1", SingleNodeWriter, false), ("n1", SingleNodeWriter, false), Ok(())),
-        (
-            ("n1", SingleNodeWriter, false),
-            ("n1", SingleNodeWriter, true),
-            Err((OTHER, "reading and writing, not read-only")),
-        ),
-        (("n1", SingleNodeWriter, true), ("n1", SingleNodeWriter, true), Ok(())),
-        (("n1", SingleNodeWriter, true), ("n1", SingleNodeWriter, false), Err((OTHER, "read-only"))),
-        (("n1", SingleNodeWriter, true), ("n2", SingleNodeWriter, true), Err((TAKEN, "\"n1\""))),
-        (
-            ("n1", SingleNodeWriter, false),
-            ("n1", SingleNodeSingleWriter, false),
-            Err((OTHER, "for SingleNodeWriter")),
-        ),
-        (("n1", SingleNodeWriter, false), ("n2", SingleNodeWriter, false), Err((TAKEN, "\"n1\""))),
-        (
-            ("n1", SingleNodeSingleWriter, false),
-            ("n2", SingleNodeSingleWriter, false),
-            Err((TAKEN, "\"n1\"")),
-        ),
-        (("n1", SingleNodeMultiWriter, false), ("n2", SingleNodeMultiWriter, false), Err((TAKEN, "\"n1\""))),
-        (("n1", SingleNodeMultiWriter, false), ("n1", SingleNodeMultiWriter, false), Ok(())),
-        (("n1", SingleNodeReaderOnly, false), ("n2", SingleNodeReaderOnly, false), Err((TAKEN, "\"n1\""))),
-        (("n1", SingleNodeReaderOnly, false), ("n1", SingleNodeReaderOnly, true), Ok(())),
-        (("n1", MultiNodeReaderOnly, true), ("n2", MultiNodeReaderOnly, true), Ok(())),
-        (("n1", MultiNodeReaderOnly, true), ("n2", MultiNodeReaderOnly, false), Ok(())),
-        (
-            ("n1", MultiNodeReaderOnly, true),
-            ("n2", SingleNodeWriter, false),
-            Err((TAKEN, "MultiNodeReaderOnly")),
-        ),
-        (
-            ("n1", SingleNodeWriter, false),
-            ("n2", MultiNodeReaderOnly, true),
-            Err((TAKEN, "SingleNodeWriter")),
-        ),
-        (("n1", MultiNodeMultiWriter, false), ("n2", MultiNodeMultiWriter, false), Ok(())),
-        (("n1", MultiNodeMultiWriter, false), ("n2", MultiNodeReaderOnly, true), Err((TAKEN, "\"n1\""))),
-        (("n1", MultiNodeSingleWriter, false), ("n2", MultiNodeSingleWriter, true), Ok(())),
-        (("n1", MultiNodeSingleWriter, true), ("n2", MultiNodeSingleWriter, false), Ok(())),
-        (
-            ("n1", MultiNodeSingleWriter, false),
-            ("n2", MultiNodeSingleWriter, false),
-            Err((TAKEN, "for writing")),
-        ),
-        (
-            ("n1", MultiNodeSingleWriter, false),
-            ("n1", MultiNodeSingleWriter, true),
-            Err((OTHER, "not read-only")),
-        ),
-    ];
-    for (first, second, outcome) in cases {
+    for (first, second, outcome) in AFTER_ONE_NODE.into_iter().chain(AFTER_MANY_NODES) {
         let it = scene();
         it.publish(first.0, first.1, first.2).unwrap();
         it.cluster.advance(Duration::from_secs(61));

@@ -5,7 +5,8 @@
 //! only a piece that is written at once can be relied on: "rename error: " is one, "(2) No such file or
 //! directory" after it is another.
 
-use super::{CommandTool, pools};
+use super::CommandTool;
+use super::space::free_space;
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::{Access, Failure, Reason};
 use crate::backend::rbd::tool::Layout;
@@ -73,7 +74,10 @@ impl CommandTool {
                 "{doing}: pool {pool:?} has no namespace {namespace:?}: `{make}` makes it"
             ));
         }
-        let is_full = || pools::room(self, call, access, pool).is_ok_and(|room| room.full);
+        let is_full = || {
+            let space = free_space(&*self.runner, call, access, pool);
+            space.is_ok_and(|space| space.is_some_and(|space| space.full))
+        };
         match failure.reason() {
             Some(Reason::Full) => Error::no_space(format!("{doing}: {}", full(pool))),
             Some(Reason::Stalled) if is_full() => Error::no_space(format!("{doing}: {}", full(pool))),

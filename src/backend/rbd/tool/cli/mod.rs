@@ -17,6 +17,7 @@ mod objects;
 mod output;
 mod pools;
 mod snapshots;
+mod space;
 mod stream;
 mod trash;
 

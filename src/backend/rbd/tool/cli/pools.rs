@@ -7,57 +7,12 @@ use serde::de::IgnoredAny;
 
 use super::answer::{is, no_pool};
 use super::output::{read, read_all};
+use super::space::free_space;
 use super::{CommandTool, rbd};
 use crate::backend::ceph::{Access, ClusterTool, FreeSpace, PoolRef};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
-
-/// `ceph df detail --format=json`
-#[derive(Deserialize)]
-struct Usage {
-    pools: Vec<PoolUsage>,
-}
-
-#[derive(Deserialize)]
-struct PoolUsage {
-    name: String,
-    stats: PoolStats,
-}
-
-/// Sizes in bytes, copies taken off; a quota of 0 is none.
-#[derive(Deserialize)]
-struct PoolStats {
-    max_avail: u64,
-    stored: u64,
-    #[serde(default)]
-    objects: u64,
-    #[serde(default)]
-    quota_bytes: u64,
-    #[serde(default)]
-    quota_objects: u64,
-}
-
-impl PoolStats {
-    fn room(&self) -> FreeSpace {
-        let within_quota =
-            if self.quota_bytes == 0 { u64::MAX } else { self.quota_bytes.saturating_sub(self.stored) };
-        let objects_used_up = self.quota_objects > 0 && self.objects >= self.quota_objects;
-        let available = if objects_used_up { 0 } else { self.max_avail.min(within_quota) };
-        FreeSpace { available, full: available == 0 }
-    }
-}
-
-/// `ceph df detail`: it has room, use and quotas of all pools in one process. max_avail is 0 where OSDs are
-/// full.
-pub(super) fn room(cli: &CommandTool, call: &Call, access: &Access, pool: &str) -> Result<FreeSpace> {
-    let doing = format!("look for room in pool {pool}");
-    let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);
-    let output = cli.run(call, access, cmd).map_err(|failure| failure.into_error(&doing))?;
-    let usage = read::<Usage>("ceph df", &output.stdout)?;
-    let found = usage.pools.iter().find(|it| it.name == pool);
-    found.map(|it| it.stats.room()).ok_or_else(|| Error::precondition(format!("{doing}: {}", no_pool(pool))))
-}
 
 /// A row of `ceph osd pool ls detail --format=json`
 #[derive(Deserialize)]
@@ -114,7 +69,8 @@ impl ClusterTool for CommandTool {
     }
 
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {
-        room(self, call, &at.access, pool)
+        let space = free_space(&*self.runner, call, &at.access, pool)?;
+        space.ok_or_else(|| Error::precondition(no_pool(pool)))
     }
 
     /// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of addresses

@@ -13,7 +13,7 @@
 //! trash rbd/e 1024                                            ("for clones"; "unseen", "not yet" after a removal broken off)
 //! ```
 
-use super::locks::Object;
+use super::object::Object;
 use super::state::{Disk, Path, Place, State};
 use crate::backend::rbd::tool::{LockHolder, Parent, SnapshotInfo};
 

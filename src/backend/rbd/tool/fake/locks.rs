@@ -1,35 +1,11 @@
-//! Objects that carry locks: headers of images and names of snapshots.
+//! Taking and breaking locks.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use super::object::{Lock, Object};
 use super::state::State;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
-
-/// What carries a lock.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Object {
-    /// The header of the image of this id.
-    Header(String),
-    /// The name of a snapshot.
-    Name(String),
-}
-
-/// A lock.
-pub(super) struct Lock {
-    pub(super) holder: LockHolder,
-    until: Option<SystemTime>,
-}
-
-impl Object {
-    /// The object that is meant.
-    pub(super) fn of(on: LockTarget<'_>) -> Self {
-        match on {
-            LockTarget::Header(id) => Self::Header(id.to_string()),
-            LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
-        }
-    }
-}
 
 fn key(at: &PoolRef, on: LockTarget<'_>) -> (String, String, Object) {
     (at.pool.clone(), at.namespace.clone(), Object::of(on))

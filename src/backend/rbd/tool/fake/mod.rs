@@ -6,6 +6,7 @@ mod answers;
 mod commands;
 mod dump;
 mod locks;
+mod object;
 mod script;
 mod state;
 mod tests;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use super::locks::Object;
+use super::object::{Lock, Object};
 use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, Layout, LockTarget, Parent, Removed, SnapshotInfo, Watcher,
@@ -82,7 +82,7 @@ pub(super) struct State {
     pub(super) half_made: BTreeSet<Path>,
     /// Names beside their image's own, by which a broken-off renaming lets it be found, and its id.
     pub(super) second_names: BTreeMap<Path, String>,
-    pub(super) objects: BTreeMap<(String, String, Object), Vec<super::locks::Lock>>,
+    pub(super) objects: BTreeMap<(String, String, Object), Vec<Lock>>,
     pub(super) manager: bool,
     pub(super) endless_flattenings: bool,
     /// The client of another clone is always found on a parent when the last clone goes, and it stays.

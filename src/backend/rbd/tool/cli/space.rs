@@ -1,0 +1,60 @@
+//! The free space of a pool, by `ceph df`.
+
+use serde::Deserialize;
+
+use super::output::read;
+use crate::backend::ceph::{Access, FreeSpace};
+use crate::call::Call;
+use crate::error::Result;
+use crate::exec::{Class, Runner, Tool};
+
+/// `ceph df detail --format=json`
+#[derive(Deserialize)]
+struct Usage {
+    pools: Vec<PoolUsage>,
+}
+
+#[derive(Deserialize)]
+struct PoolUsage {
+    name: String,
+    stats: PoolStats,
+}
+
+/// Sizes in bytes, copies taken off; a quota of 0 is none.
+#[derive(Deserialize)]
+struct PoolStats {
+    max_avail: u64,
+    stored: u64,
+    #[serde(default)]
+    objects: u64,
+    #[serde(default)]
+    quota_bytes: u64,
+    #[serde(default)]
+    quota_objects: u64,
+}
+
+impl PoolStats {
+    fn free_space(&self) -> FreeSpace {
+        let within_quota =
+            if self.quota_bytes == 0 { u64::MAX } else { self.quota_bytes.saturating_sub(self.stored) };
+        let objects_used_up = self.quota_objects > 0 && self.objects >= self.quota_objects;
+        let available = if objects_used_up { 0 } else { self.max_avail.min(within_quota) };
+        FreeSpace { available, full: available == 0 }
+    }
+}
+
+/// `ceph df detail`: it has space, use and quotas of all pools in one process. max_avail is 0 where OSDs are
+/// full. None where there is no such pool.
+pub(super) fn free_space(
+    runner: &dyn Runner,
+    call: &Call,
+    access: &Access,
+    pool: &str,
+) -> Result<Option<FreeSpace>> {
+    let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);
+    let output = access.run(runner, call, &cmd);
+    let output =
+        output.map_err(|failure| failure.into_error(format!("look for free space in pool {pool}")))?;
+    let usage = read::<Usage>("ceph df", &output.stdout)?;
+    Ok(usage.pools.iter().find(|it| it.name == pool).map(|it| it.stats.free_space()))
+}

@@ -1,0 +1,30 @@
+//! Objects that carry locks: headers of images and names of snapshots.
+
+use std::time::SystemTime;
+
+use crate::backend::rbd::tool::{LockHolder, LockTarget};
+
+/// What carries a lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Object {
+    /// The header of the image of this id.
+    Header(String),
+    /// The name of a snapshot.
+    Name(String),
+}
+
+/// A lock.
+pub(super) struct Lock {
+    pub(super) holder: LockHolder,
+    pub(super) until: Option<SystemTime>,
+}
+
+impl Object {
+    /// The object that is meant.
+    pub(super) fn of(on: LockTarget<'_>) -> Self {
+        match on {
+            LockTarget::Header(id) => Self::Header(id.to_string()),
+            LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
+        }
+    }
+}
