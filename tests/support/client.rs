@@ -61,6 +61,7 @@ pub struct Client {
     group: wire::GroupControllerClient,
 }
 
+/// The methods of a `Client` for the rpcs of its services, whichever messages `wire` is.
 macro_rules! rpcs {
     ($($service:ident { $($rpc:ident: $request:ident => $reply:ident,)* })*) => {
         impl Client {
@@ -70,6 +71,7 @@ macro_rules! rpcs {
         }
     };
 }
+pub(super) use rpcs;
 
 rpcs! {
     identity {

@@ -7,7 +7,7 @@ use grpcio::CallOption;
 use protobuf::{EnumOrUnknown, MessageField};
 use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
 
-use super::client::{Answer, Failure};
+use super::client::{Answer, Failure, rpcs};
 use super::{Daemon, MIB, PATIENCE};
 
 pub use wire::volume_capability::access_mode::Mode;
@@ -17,16 +17,6 @@ pub struct Client {
     identity: wire::IdentityClient,
     controller: wire::ControllerClient,
     node: wire::NodeClient,
-}
-
-macro_rules! rpcs {
-    ($($service:ident { $($rpc:ident: $request:ident => $reply:ident,)* })*) => {
-        impl Client {
-            $($(pub fn $rpc(&self, request: &wire::$request) -> Answer<wire::$reply> {
-                self.$service.$rpc(request, CallOption::default().timeout(PATIENCE)).map_err(Failure::from)
-            })*)*
-        }
-    };
 }
 
 rpcs! {
