@@ -1,7 +1,7 @@
 //! cephlet: a small synchronous CSI plugin daemon.
 //!
-//! Layers, each knowing only what stands to its right: `grpc → volume → { backend, journal, locks } → {
-//! kernel, exec, sys }`.
+//! Layers, each knowing only what stands to its right:
+//! `grpc → volume → { backend, journal, locks } → { kernel, exec, sys }`.
 
 mod backend;
 mod base64;
