@@ -7,12 +7,13 @@
 //!
 //! Nobody can be about to clone from such a parent: `rbd clone` names its source, which an image in the trash
 //! cannot be, and a clone that exists keeps a snapshot, with which an image is not purged. The purge itself,
-//! by id, refuses one with snapshots or clients, and finds none that was restored meanwhile.
+//! by id, refuses one with snapshots or clients, and finds none that was restored meanwhile. It is this
+//! daemon's work also where the image is large: the cluster's manager fails on an entry that librbd has put into
+//! the trash (status 22, Ceph 16.2).
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::trash::is_large;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, ManagerTask, Removed};
+use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::error::Result;
 
 /// What became of a parent.
@@ -29,9 +30,6 @@ pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked
     let info = pool.info(ImageRef::Id(image))?;
     let childless = info.filter(|info| info.snapshots == 0 && names::is_ours(&info.name));
     let Some(info) = childless else { return Ok(Checked::Settled) };
-    if is_large(&info) && pool.purge_by_manager(image)? != ManagerTask::NoManager {
-        return Ok(Checked::Settled);
-    }
     match pool.purge(image)? {
         Removed::Gone => {
             log::info!("{}: purged {} ({image}), which no clone needs any more", pool.at, info.name);
