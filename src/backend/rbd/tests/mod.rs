@@ -17,6 +17,7 @@ mod parents;
 mod preempt;
 mod publish;
 mod publish_races;
+mod qos;
 mod release;
 mod snapshots;
 mod sweep;
