@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod copies;
+mod credentials;
 mod delete;
 mod delete_crashes;
 mod delete_races;
