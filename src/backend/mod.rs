@@ -19,9 +19,9 @@ pub mod types;
 
 pub use self::registry::Backends;
 pub use self::types::{
-    Attachment, Begin, BlockDevice, Capacity, Condition, Deleted, Deletion, NewSnapshot, NewVolume,
-    NodeContext, Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service, Snapshot,
-    SnapshotFilter, Traits, Unpublished, Volume,
+    Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, NewSnapshot, NewVolume, NodeContext,
+    Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service, Snapshot, SnapshotFilter,
+    Traits, Unpublished, Volume, WriteIntent,
 };
 
 use crate::call::Call;
@@ -77,16 +77,16 @@ pub trait Volumes {
     /// it has one. None: there is no such volume. An ID that has its incarnation is given back unseen.
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>>;
 
-    /// Makes the volume, or finds the one made by the same request. `begin` is called before the first
+    /// Makes the volume, or finds the one made by the same request. `write_intent` is called before the first
     /// change.
-    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume>;
+    fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume>;
 
-    /// Deletes a volume that nobody uses, by its resolved ID. `begin` is called before the first change.
+    /// Deletes a volume that nobody uses, by its resolved ID. `write_intent` is called before the first change.
     ///
     /// # Errors
     /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots
     /// would keep, if they may not outlive it: it stays as it was.
-    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted>;
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted>;
 
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
@@ -111,9 +111,9 @@ pub trait Volumes {
 
 /// The snapshots of a backend.
 pub trait Snapshots {
-    /// Takes the snapshot, or finds the one taken by the same request. `begin` is called before the first
+    /// Takes the snapshot, or finds the one taken by the same request. `write_intent` is called before the first
     /// change.
-    fn create(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot>;
+    fn create(&self, call: &Call, new: &NewSnapshot, write_intent: WriteIntent<'_>) -> Result<Snapshot>;
 
     /// Deletes a snapshot that nobody uses.
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted>;

@@ -177,7 +177,7 @@ pub struct Publication {
 
 /// Writes down that something is about to be changed; without it nothing may be. A repeated request that
 /// changes nothing costs the journal nothing.
-pub type Begin<'a> = &'a dyn Fn() -> Result<()>;
+pub type WriteIntent<'a> = &'a dyn Fn() -> Result<()>;
 
 /// A volume that is to go.
 #[derive(Clone, Copy, Debug)]

@@ -5,14 +5,14 @@ use super::find::{SNAPSHOT_PREFIX, snapshot_object};
 use super::record::{SnapshotRecord, Time};
 use super::store::RECORD;
 use crate::backend::creation_record::{VERSION, to_bytes};
-use crate::backend::{Begin, Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
+use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 impl Snapshots for Local {
-    fn create(&self, call: &Call, new: &NewSnapshot, begin: Begin<'_>) -> Result<Snapshot> {
+    fn create(&self, call: &Call, new: &NewSnapshot, write_intent: WriteIntent<'_>) -> Result<Snapshot> {
         let object = snapshot_object(&new.digits);
         if let Some(record) = self.snapshot_record(&object)? {
             return self.same_snapshot(new, &record);
@@ -25,7 +25,7 @@ impl Snapshots for Local {
             }
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
-        begin()?;
+        write_intent()?;
         let draft = self.pending.draft()?;
         let opened = self.open_source(&self.volumes, &source.object, format!("volume {source}"))?;
         let record = SnapshotRecord {

@@ -11,7 +11,7 @@ use super::record::VolumeRecord;
 use super::size;
 use super::store::{RECORD, Shelf};
 use crate::backend::creation_record::to_bytes;
-use crate::backend::{Begin, Capacity, Deleted, Deletion, NewVolume, Origin, Page, Volume, Volumes};
+use crate::backend::{Capacity, Deleted, Deletion, NewVolume, Origin, Page, Volume, Volumes, WriteIntent};
 use crate::call::Call;
 use crate::csi::{Map, SizeRange};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ impl Local {
         call: &Call,
         new: &NewVolume,
         settings: &Settings,
-        begin: Begin<'_>,
+        write_intent: WriteIntent<'_>,
     ) -> Result<Option<Found>> {
         let incarnation = self.pending.random_digits()?;
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
@@ -34,7 +34,7 @@ impl Local {
         let fs_type = settings
             .fs_type_for(&new.capabilities, source.as_ref().and_then(|source| source.fs_type.clone()));
         let record = VolumeRecord::new(new, incarnation, size, fs_type);
-        begin()?;
+        write_intent()?;
         let draft = self.pending.draft()?;
         let image = match &source {
             Some(source) => self.copy(call, source, &draft)?,
@@ -147,13 +147,13 @@ impl Volumes for Local {
         Ok(self.look_up(id)?.map(|found| self.volume_id(&id.object, incarnation(found))))
     }
 
-    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
+    fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume> {
         let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
         if let Some(found) = self.look(&new.object)? {
             return self.same_volume(new, &found);
         }
         if let Some(made) = self
-            .make_volume(call, new, &settings, begin)
+            .make_volume(call, new, &settings, write_intent)
             .map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
         {
             return Ok(self.describe(&new.object, &made, FreeSpace::of(self.volumes.directory())?));
@@ -170,10 +170,15 @@ impl Volumes for Local {
     }
 
     /// Snapshots are copies of their own: they keep nothing of the volume.
-    fn delete(&self, _call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
+    fn delete(
+        &self,
+        _call: &Call,
+        deletion: &Deletion<'_>,
+        write_intent: WriteIntent<'_>,
+    ) -> Result<Deleted> {
         let id = deletion.id;
         let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
-        begin()?;
+        write_intent()?;
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
         let lock = self.volumes.lock_for_deletion(&id.object, &format!("volume {id}"))?;

@@ -29,7 +29,7 @@ use crate::backend::rbd::jobs::{FlattenCandidate, Job};
 use crate::backend::rbd::names::{self, LIMIT_KEY, RECORD_KEY};
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed, Renamed};
-use crate::backend::{Begin, Origin};
+use crate::backend::{Origin, WriteIntent};
 use crate::error::{Error, Kind, Result};
 
 /// How often a step is taken again that others disturb.
@@ -56,12 +56,12 @@ pub(crate) fn create_copy(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     origin: &Origin,
-    begin: Begin<'_>,
+    write_intent: WriteIntent<'_>,
 ) -> Result<ImageInfo> {
     if let Some(info) = find_if_known(pool, spec)? {
         return answer_from(pool, spec, info);
     }
-    let refused = match copy(pool, spec, origin, begin) {
+    let refused = match copy(pool, spec, origin, write_intent) {
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::OutOfRange) => error,
         outcome => return outcome,
     };
@@ -72,7 +72,12 @@ pub(crate) fn create_copy(
     }
 }
 
-fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin, begin: Begin<'_>) -> Result<ImageInfo> {
+fn copy(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    origin: &Origin,
+    write_intent: WriteIntent<'_>,
+) -> Result<ImageInfo> {
     let mut missed: Option<String> = None;
     for attempt in 0..ATTEMPTS {
         let source = find_source(pool, spec, origin, attempt == 0)?;
@@ -81,7 +86,7 @@ fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin, begin: Begin<'_
             return Err(no_source(origin));
         }
         if attempt == 0 {
-            begin()?;
+            write_intent()?;
         }
         match try_copy(pool, spec, &source)? {
             Outcome::Made(info) => return Ok(*info),

@@ -9,7 +9,7 @@ use crate::backend::rbd::image::find::{find_taken, with_record};
 use crate::backend::rbd::image::size::size_of_new;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
 use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
-use crate::backend::{Begin, NewVolume, Volume};
+use crate::backend::{NewVolume, Volume, WriteIntent};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -18,13 +18,18 @@ use crate::ids::VolumeId;
 const ATTEMPTS: usize = 4;
 
 /// Makes the volume, or finds the one that the same request made.
-pub(crate) fn create(context: &Context, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
+pub(crate) fn create(
+    context: &Context,
+    call: &Call,
+    new: &NewVolume,
+    write_intent: WriteIntent<'_>,
+) -> Result<Volume> {
     let spec = CreateSpec::new(new)?;
     let at = context.locate(&new.place, &new.secrets)?;
     let pool = context.pool(call, &at);
     let made = match &new.source {
-        None => create_blank(&pool, &spec, begin),
-        Some((_, origin)) => create_copy(&pool, &spec, origin, begin),
+        None => create_blank(&pool, &spec, write_intent),
+        Some((_, origin)) => create_copy(&pool, &spec, origin, write_intent),
     };
     let info = made.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?;
     context.memory.locations.note(&new.place);
@@ -35,13 +40,13 @@ pub(crate) fn create(context: &Context, call: &Call, new: &NewVolume, begin: Beg
 }
 
 /// Makes an image with its record in one step, or finds the one that the same request made.
-fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, begin: Begin<'_>) -> Result<ImageInfo> {
+fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, write_intent: WriteIntent<'_>) -> Result<ImageInfo> {
     let name = &spec.new.object;
     let size = size_of_new(&spec.new.size, 0)?;
     if let Some(info) = find_if_known(pool, spec)? {
         return answer_from(pool, spec, info);
     }
-    begin()?;
+    write_intent()?;
     let metadata = spec.metadata()?;
     let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let image = NewImage { name, size, layout: &spec.settings.layout, metadata: &metadata };

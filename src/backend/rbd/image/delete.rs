@@ -24,7 +24,7 @@ use crate::backend::rbd::image::trash::{
 };
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed};
-use crate::backend::{Begin, Deleted, Deletion};
+use crate::backend::{Deleted, Deletion, WriteIntent};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -62,24 +62,24 @@ pub(crate) fn delete(
     context: &Context,
     call: &Call,
     deletion: &Deletion<'_>,
-    begin: Begin<'_>,
+    write_intent: WriteIntent<'_>,
 ) -> Result<Deleted> {
     let id = deletion.id;
     if names::is_internal(&id.object) {
         return Ok(Deleted::Absent);
     }
     let at = context.locate(&id.place, deletion.secrets)?;
-    let outcome = delete_in(&context.pool(call, &at), deletion, begin);
+    let outcome = delete_in(&context.pool(call, &at), deletion, write_intent);
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&id.key());
     context.memory.deleted.remember(id.to_string(), ());
     Ok(outcome)
 }
 
-fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
+fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
     let id = deletion.id;
     let Some(mut image) = image_id(pool, id)? else { return Ok(Deleted::Absent) };
-    begin()?;
+    write_intent()?;
     let with_snapshots =
         if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse };
     for _ in 0..ATTEMPTS {

@@ -27,7 +27,7 @@ pub(crate) mod trash;
 pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::{Begin, Capacity, Deleted, Deletion, NewVolume, Page, Volume, Volumes};
+use crate::backend::{Capacity, Deleted, Deletion, NewVolume, Page, Volume, Volumes, WriteIntent};
 use crate::call::Call;
 use crate::csi::{Map, SizeRange};
 use crate::error::Result;
@@ -39,12 +39,12 @@ impl Volumes for Context {
         delete::resolve(self, call, id, secrets)
     }
 
-    fn create(&self, call: &Call, new: &NewVolume, begin: Begin<'_>) -> Result<Volume> {
-        create::create(self, call, new, begin)
+    fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume> {
+        create::create(self, call, new, write_intent)
     }
 
-    fn delete(&self, call: &Call, deletion: &Deletion<'_>, begin: Begin<'_>) -> Result<Deleted> {
-        delete::delete(self, call, deletion, begin)
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
+        delete::delete(self, call, deletion, write_intent)
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {

@@ -8,7 +8,7 @@ use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim, NameOwner};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
-use crate::backend::{Begin, NewSnapshot, Snapshot};
+use crate::backend::{NewSnapshot, Snapshot, WriteIntent};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -18,7 +18,7 @@ pub(crate) fn create(
     context: &Context,
     call: &Call,
     new: &NewSnapshot,
-    begin: Begin<'_>,
+    write_intent: WriteIntent<'_>,
 ) -> Result<Snapshot> {
     let at = context.locate(&new.source.place, &new.secrets)?;
     let pool = context.pool(call, &at);
@@ -31,7 +31,7 @@ pub(crate) fn create(
     let info = match find_if_known(&pool, &id, &new.name)? {
         Some(info) => info,
         None => {
-            begin()?;
+            write_intent()?;
             let taken = take_claimed(&pool, new, &image, &id);
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?
         }

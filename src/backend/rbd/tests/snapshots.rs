@@ -64,15 +64,15 @@ fn refused(outcome: Result<Snapshot>, kind: Kind, part: &str) {
 fn a_snapshot_takes_four_processes_and_its_repeat_two() {
     let scene = Scene::new();
     let begun = Cell::new(0);
-    let begin = || {
+    let write_intent = || {
         begun.set(begun.get() + 1);
         Ok(())
     };
     let new = request(&scene.source, "snap");
-    let taken = scene.rbd.snapshots().create(&call(), &new, &begin).unwrap();
+    let taken = scene.rbd.snapshots().create(&call(), &new, &write_intent).unwrap();
     assert_eq!(scene.steps(), ["info", "lock", "take_snapshot", "snapshots"]);
     assert_eq!((taken.size, &taken.source), (GIB, &scene.source));
-    let again = scene.rbd.snapshots().create(&call(), &new, &begin).unwrap();
+    let again = scene.rbd.snapshots().create(&call(), &new, &write_intent).unwrap();
     assert_eq!(scene.steps(), ["info", "snapshots"]);
     assert_eq!((begun.get(), &again.id, again.created), (1, &taken.id, taken.created));
     let cold = snapshot(&controller(&scene.cluster, TWO), &scene.source, "snap").unwrap();
