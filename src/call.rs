@@ -34,6 +34,7 @@ pub struct Call {
     held: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
     /// What the operation has waited for, and since when.
     waits: Arc<Mutex<HashMap<String, Instant>>>,
+    begun: Arc<Mutex<Option<String>>>,
 }
 
 /// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
@@ -64,7 +65,7 @@ impl Call {
             objects: Mutex::default(),
             step: Mutex::new((String::from("queued"), now)),
         }));
-        Self { progress, held: Arc::default(), waits: Arc::default() }
+        Self { progress, held: Arc::default(), waits: Arc::default(), begun: Arc::default() }
     }
 
     /// A piece of work nobody waits for: start-up, background jobs, tests.
@@ -101,6 +102,17 @@ impl Call {
     /// Whether the operation has waited for anything yet, so that this is a repetition.
     pub fn has_waited(&self) -> bool {
         !self.waits.lock().is_empty()
+    }
+
+    /// Remembers that this call has begun something that it has to end, or to take back. A repetition of the
+    /// operation finds it begun, and could not tell it from what an earlier call has left.
+    pub fn begin(&self, what: impl Into<String>) {
+        *self.begun.lock() = Some(what.into());
+    }
+
+    /// What this call has begun, now or before it had to wait.
+    pub fn begun(&self) -> Option<String> {
+        self.begun.lock().clone()
     }
 
     /// Keeps `thing` until the last clone of this call is gone.

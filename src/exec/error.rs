@@ -113,7 +113,9 @@ impl CommandError {
         match self {
             Self::NotFound { .. } => Kind::Precondition,
             Self::NotStarted { cause, .. } => match cause.raw_os_error() {
-                Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => Kind::Unavailable,
+                Some(
+                    libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::EDQUOT,
+                ) => Kind::Unavailable,
                 _ => Kind::Internal,
             },
             Self::TooBusy { .. } | Self::Stopping { .. } => Kind::Unavailable,

@@ -91,6 +91,10 @@ impl CommandRecords {
             let path = self.directory.join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
             match file::create_new(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Somebody has cleaned up below the runtime directory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !self.directory.exists() => {
+                    file::ensure_dir(&self.directory)?;
+                }
                 created => return created.map(|file| CommandRecord { path, file }),
             }
         }

@@ -4,12 +4,12 @@
 //! words are part of that format and say nothing about names in the code: what an earlier version wrote is
 //! read by them.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protobuf::Message;
 
+use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -117,13 +117,13 @@ impl Operations {
     /// ended.
     pub(crate) fn with_intent<T>(
         &self,
+        call: &Call,
         operation: Operation,
         work: impl FnOnce(WriteIntentFor<'_>) -> Result<T>,
     ) -> Result<T> {
-        let begun = RefCell::new(None);
         let outcome = work(&|subject| {
             let intent = Intent::now(operation, subject);
-            begun.replace(Some(intent.key()));
+            call.begin(intent.key());
             match self.journal.get(Table::Intents, &intent.key()) {
                 // From before the work had to wait, or before a crash.
                 Some(_) => Ok(()),
@@ -131,7 +131,8 @@ impl Operations {
             }
         });
         let waits = outcome.as_ref().is_err_and(|error| error.pause().is_some());
-        match begun.take() {
+        // Also where it was begun before the work had to wait, and the repetition did not come so far.
+        match call.begun() {
             Some(key) if !waits => self.journal.write_unsynced(&[Change::remove(Table::Intents, key)])?,
             _ => {}
         }

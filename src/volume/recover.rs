@@ -145,9 +145,7 @@ impl Operations {
     fn finish_later(self: &Arc<Self>, cluster: &str, intent: Intent, lock: &AcquireLock) {
         let (lock, mut refusal) = (Arc::clone(lock), Refusal::MayPass);
         self.do_later(cluster, intent.to_string(), move |operations, call| {
-            let next = operations.finish_locked(call, &intent, &lock, refusal)?;
-            refusal = Refusal::Ends;
-            Ok(next)
+            operations.finish_locked(call, &intent, &lock, &mut refusal)
         });
     }
 
@@ -192,13 +190,18 @@ impl Operations {
         call: &Call,
         intent: &Intent,
         lock: &AcquireLock,
-        refusal: Refusal,
+        refusal: &mut Refusal,
     ) -> Result<Requeue> {
         let Some((_, object)) = intent.object() else { return Ok(Requeue::Never) };
         let is_open = || self.journal.get(Table::Intents, &intent.key()).is_some();
         let outcome = lock(call, object).and_then(|_locked| match is_open() {
             false => Ok(Requeue::Never),
-            true => self.finish(call, intent, refusal),
+            true => {
+                let next = self.finish(call, intent, *refusal)?;
+                // Only now: an attempt that did not get the lock has not tried.
+                *refusal = Refusal::Ends;
+                Ok(next)
+            }
         });
         match outcome {
             Err(error) if error.pause().is_none() => {

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -13,17 +14,18 @@ use crate::backend::{Backends, Publication};
 use crate::call::Call;
 use crate::config::{Config, Role};
 use crate::csi::{Access, Map, Mode, TopologyRequirement};
-use crate::error::Kind;
+use crate::error::{Error, Kind, Result};
 use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::ids::{SnapshotId, VolumeId};
-use crate::journal::Journal;
 use crate::journal::ram::RamDisk;
+use crate::journal::{Journal, Table};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::locks::Key;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::request::{Capability, CreateSnapshot, CreateVolume};
+use crate::volume::intent::{Operation, WriteIntentFor};
+use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage};
 
 const MIB: u64 = 1 << 20;
 
@@ -121,4 +123,53 @@ fn a_volume_is_made_where_it_was_locked_whatever_is_reloaded_meanwhile() {
     let made = after.operations.create(&Call::internal("test"), &new).unwrap();
     assert_eq!(locked, [Key::from(made.id.key())]);
     assert_eq!(made.id.place.cluster, "ceph");
+}
+
+/// What comes of a call whose work is repeated as often as it has to wait, as the calls of clients are.
+fn repeated<T>(work: impl Fn(&Call) -> Result<T>) -> (Result<T>, usize) {
+    let call = Call::internal("test");
+    let mut waits = 0;
+    loop {
+        match work(&call) {
+            Err(error) if error.pause().is_some() => waits += 1,
+            outcome => return (outcome, waits),
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
+    let scene = Scene::new();
+    let id = scene.create();
+    scene.cluster.watch(&scene.cluster.at(), &id.object, "10.0.0.5:0/5");
+    let request = NodeStage {
+        volume_id: id.to_string(),
+        staging_path: "/nonexistent/staging".into(),
+        capability: Capability { access: Access::Block, mode: Mode::SingleNodeWriter },
+        volume_context: Map::new(),
+        publish_context: Map::new(),
+        secrets: Secrets::default(),
+    };
+    let (outcome, waits) = repeated(|call| scene.operations.stage(call, &request));
+    assert_eq!(outcome.unwrap_err().kind(), Kind::Precondition);
+    assert!(waits > 0, "the client may have been one that only looked");
+    assert_eq!(scene.operations.node_record(&id).unwrap(), None, "nobody would ever unstage it");
+}
+
+#[test]
+fn an_intent_goes_with_its_call_wherever_the_repetition_failed() {
+    let scene = Scene::new();
+    let call = Call::internal("test");
+    let attempt = |work: &dyn Fn(WriteIntentFor<'_>) -> Result<()>| {
+        scene.operations.with_intent(&call, Operation::DeleteVolume, work).unwrap_err().kind()
+    };
+    let entries = || scene.operations.journal.entries(Table::Intents).len();
+    let waits = attempt(&|write| {
+        write("rbd:ceph:rbd::a:10")?;
+        call.wait("a client to close it", Duration::from_secs(60), Duration::ZERO)
+    });
+    assert_eq!((waits, entries()), (Kind::Waiting, 1));
+    assert_eq!(attempt(&|_| Err(Error::unavailable("the cluster is away"))), Kind::Unavailable);
+    assert_eq!(entries(), 0, "the deletion was refused: no later start may carry it out");
 }

@@ -17,7 +17,7 @@ impl Operations {
             true => Operation::DeleteVolume,
             false => Operation::DeleteVolumeStrict,
         };
-        self.with_intent(operation, |write| self.delete_with(call, request, write))
+        self.with_intent(call, operation, |write| self.delete_with(call, request, write))
     }
 
     /// The same for one whose intent is written by `write`.
@@ -30,6 +30,7 @@ impl Operations {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
         let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;
         let Some(id) = backend.volumes().resolve(call, &named, secrets)? else {
+            self.forget_pending(&named)?;
             return Ok(Deleted::Absent);
         };
         self.refuse_used_here(call, backend.as_ref(), &id, secrets)?;

@@ -28,7 +28,7 @@ impl Operations {
     /// Takes the snapshot, or answers with the one that the same request took before.
     pub fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let backend = self.backend_of(&new.source.place)?;
-        let snapshot = self.with_intent(Operation::CreateSnapshot, |write| {
+        let snapshot = self.with_intent(call, Operation::CreateSnapshot, |write| {
             backend.snapshots().create(call, new, &|| write(&new.name))
         })?;
         self.clear_intent(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
@@ -37,7 +37,9 @@ impl Operations {
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
-        self.with_intent(Operation::DeleteSnapshot, |write| self.delete_snapshot_with(call, request, write))
+        self.with_intent(call, Operation::DeleteSnapshot, |write| {
+            self.delete_snapshot_with(call, request, write)
+        })
     }
 
     /// The same for one whose intent is written by `write`.

@@ -129,7 +129,7 @@ impl Operations {
         secrets: &Secrets,
         why: &Error,
     ) {
-        if matches!(why.kind(), Kind::Timeout | Kind::Waiting) {
+        if why.kind() == Kind::Timeout || why.pause().is_some() {
             // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it
             // done.
             return;

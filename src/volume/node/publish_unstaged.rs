@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use crate::backend::NodeContext;
+use crate::backend::{Backend, NodeContext};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::error::{Error, Kind, Result};
@@ -27,29 +27,37 @@ impl Operations {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
     pub fn publish_unstaged(&self, call: &Call, request: &NodePublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        backend.supports(&request.capability)?;
-        self.release_predecessor(call, &id, &request.secrets)?;
-        let context = context_of(request);
-        let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
-        let before = self.record_before(call, &id, request, &fs_type)?;
-        let mut record = before.unwrap_or_else(|| self.first_record(&id, &context, &fs_type));
-        let is_new = enter_target(&id, &mut record, request, &fs_type, self.single_node_targets)?;
-        if is_new {
-            self.remember(&id, &record)?;
-        }
-        if record.access == Access::Block {
-            self.clear_format_mark(&id)?;
-        }
-        let published = self
-            .ensure_attached(call, backend.as_ref(), &id, &context)
-            .and_then(|volume| self.mount_attached(&volume, &record).map(|()| volume))
-            .and_then(|volume| self.bind_target(&volume, &record, &request.target_path));
-        // What was published before this call may be in use, however this call failed.
-        published.inspect_err(|error| {
-            if is_new {
+        self.try_publish_unstaged(call, backend.as_ref(), &id, request).inspect_err(|error| {
+            // What was published before this call may be in use, however this call failed.
+            if call.begun().is_some() {
                 self.forget_failed_target(call, &id, &request.target_path, &request.secrets, error)
             }
         })
+    }
+
+    fn try_publish_unstaged(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        request: &NodePublishUnstaged,
+    ) -> Result<()> {
+        backend.supports(&request.capability)?;
+        self.release_predecessor(call, id, &request.secrets)?;
+        let context = context_of(request);
+        let fs_type = self.fs_type_for(call, backend, id, &context)?;
+        let before = self.record_before(call, id, request, &fs_type)?;
+        let mut record = before.unwrap_or_else(|| self.first_record(id, &context, &fs_type));
+        if enter_target(id, &mut record, request, &fs_type, self.single_node_targets)? {
+            self.remember(id, &record)?;
+            call.begin(id.key());
+        }
+        if record.access == Access::Block {
+            self.clear_format_mark(id)?;
+        }
+        let volume = self.ensure_attached(call, backend, id, &context)?;
+        self.mount_attached(&volume, &record)?;
+        self.bind_target(&volume, &record, &request.target_path)
     }
 
     /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not

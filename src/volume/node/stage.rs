@@ -22,29 +22,37 @@ impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
     pub fn stage(&self, call: &Call, request: &NodeStage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        backend.supports(&request.capability)?;
-        self.release_predecessor(call, &id, &request.secrets)?;
-        let before = self.node_record(&id)?;
-        let context = context_of(request);
-        let fs_type = self.fs_type_for(call, backend.as_ref(), &id, &context)?;
-        let record = self.staged_record(&id, request, &fs_type, before.clone())?;
-        let is_new = before.as_ref() != Some(&record);
-        if is_new {
-            self.remember(&id, &record)?;
-        }
-        if record.access == Access::Block {
-            self.clear_format_mark(&id)?;
-        }
-        let staged = self
-            .ensure_attached(call, backend.as_ref(), &id, &context)
-            .and_then(|volume| self.mount_attached(&volume, &record).map(|()| volume))
-            .and_then(|volume| self.bind_staging(&volume, &record, &request.staging_path));
-        // What was staged before this call may be in use, however this call failed.
-        staged.inspect_err(|error| {
-            if is_new {
+        self.try_stage(call, backend.as_ref(), &id, request).inspect_err(|error| {
+            // What was staged before this call may be in use, however this call failed.
+            if call.begun().is_some() {
                 self.forget_failed_staging(call, &id, request, error)
             }
         })
+    }
+
+    fn try_stage(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        request: &NodeStage,
+    ) -> Result<()> {
+        backend.supports(&request.capability)?;
+        self.release_predecessor(call, id, &request.secrets)?;
+        let before = self.node_record(id)?;
+        let context = context_of(request);
+        let fs_type = self.fs_type_for(call, backend, id, &context)?;
+        let record = self.staged_record(id, request, &fs_type, before.clone())?;
+        if before.as_ref() != Some(&record) {
+            self.remember(id, &record)?;
+            call.begin(id.key());
+        }
+        if record.access == Access::Block {
+            self.clear_format_mark(id)?;
+        }
+        let volume = self.ensure_attached(call, backend, id, &context)?;
+        self.mount_attached(&volume, &record)?;
+        self.bind_staging(&volume, &record, &request.staging_path)
     }
 
     /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from
@@ -204,7 +212,7 @@ impl Operations {
     /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not
     /// follow, so that an unstage finds it.
     fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &NodeStage, why: &Error) {
-        if matches!(why.kind(), Kind::Timeout | Kind::Waiting) {
+        if why.kind() == Kind::Timeout || why.pause().is_some() {
             // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it
             // done.
             return;

@@ -32,7 +32,7 @@ impl Scene {
     }
 
     fn finish(&self, intent: &Intent, lock: &AcquireLock, refusal: Refusal) -> Requeue {
-        self.operations.finish_locked(&Call::internal("test"), intent, lock, refusal).unwrap()
+        self.operations.finish_locked(&Call::internal("test"), intent, lock, &mut { refusal }).unwrap()
     }
 
     fn give_back(&self, id: &VolumeId, lock: &AcquireLock) {

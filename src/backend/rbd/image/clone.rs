@@ -156,10 +156,21 @@ fn clone_source(
         _ => drop(origin.remove_snapshot(ImageRef::Id(&source.id), &source.snapshot)?),
     }
     if matches!(cloned, Ok(Cloned::NoSource)) {
-        // A source that was deleted while the snapshot was on it could not go: it can now.
-        remove_retained(&origin, &source.id)?;
+        remove_retained_source(&origin, &source.id)?;
     }
     cloned
+}
+
+/// A source that was deleted while the copy's snapshot was on it could not go: it can now. What that has to
+/// wait for the sweep waits for: the copy must not be given up for it.
+fn remove_retained_source(origin: &Pool<'_>, image: &str) -> Result<()> {
+    match remove_retained(origin, image) {
+        Err(error) if error.pause().is_some() => {
+            origin.context.jobs.add_now(Job::Sweep { cluster: origin.at.access.cluster.name.clone() });
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// Takes the snapshot a volume is copied from. One that is there is as old as the attempt that was killed, and
@@ -260,11 +271,10 @@ impl From<Mismatch> for Outcome {
     }
 }
 
-/// A source that was deleted while the copy's snapshot was on it could not go: it can now.
 fn remove_retained_parent(pool: &Pool<'_>, source: &CloneSource, info: &ImageInfo) -> Result<()> {
     let is_retained = |name: &str| names::id_of_retained(name).is_some();
     if source.is_transient && info.parent.as_ref().is_some_and(|parent| is_retained(&parent.image)) {
-        remove_retained(&pool.other(&source.at), &source.id)?;
+        remove_retained_source(&pool.other(&source.at), &source.id)?;
     }
     Ok(())
 }

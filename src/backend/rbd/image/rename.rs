@@ -65,7 +65,7 @@ fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
         _ => return Ok(Settled::OwnName),
     }
     let timing = pool.timing();
-    let what = format!("certainty that nobody is renaming image {}", info.name);
+    let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
     pool.call.wait(what, timing.orphan_name_grace, timing.poll)?;
     remove_second_name(pool, info).map(|()| Settled::SecondNameRemoved)
 }

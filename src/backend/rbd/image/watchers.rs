@@ -4,12 +4,22 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::Watcher;
 use crate::error::{Error, Result};
 
+/// So many times what a command takes an image may be open to one client after another.
+const MANY_LOOKS: u32 = 40;
+
 /// Who has the image open for longer than a command does: another controller that reads the record of the
 /// image or takes a snapshot counts as a watcher too, for a moment.
 pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str) -> Result<Vec<Watcher>> {
     let timing = pool.timing();
     let (mut staying, mut waiting) = (Vec::new(), Ok(()));
-    for watcher in pool.watchers(name)?.unwrap_or_default() {
+    let watchers = pool.watchers(name)?.unwrap_or_default();
+    // Where one follows another all the time, the image is in use.
+    let what = format!("clients to close image {name}");
+    if !watchers.is_empty() && pool.call.wait(what, MANY_LOOKS * timing.command_watches, timing.poll).is_ok()
+    {
+        return Ok(watchers);
+    }
+    for watcher in watchers {
         let what = format!("client {} to close image {name}, as one that only looks does", watcher.address);
         match pool.call.wait(what, timing.command_watches, timing.command_watches / 2) {
             Ok(()) => staying.push(watcher),

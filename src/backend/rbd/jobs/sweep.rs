@@ -49,11 +49,20 @@ pub(crate) fn in_every_pool(
     let Some(cluster) = cluster else { return Ok(()) };
     let mut outcome = Ok(());
     for at in context.memory.locations.of_cluster(&context.question(call), &cluster)? {
-        if let Err(error) = work(&context.pool(call, &at)) {
-            outcome = Err(error.context(format_args!("sweep pool {:?}", at.pool)));
-        }
+        let swept = work(&context.pool(call, &at));
+        outcome =
+            both(outcome, swept.map_err(|error| error.context(format_args!("sweep pool {:?}", at.pool))));
     }
     outcome
+}
+
+/// What came of two things that were both tried. What waits comes first: it must be tried again soon, and by the
+/// same call, which knows since when.
+fn both(one: Result<()>, other: Result<()>) -> Result<()> {
+    match (&one, &other) {
+        (Err(first), Err(second)) if first.pause().is_none() && second.pause().is_some() => other,
+        _ => one.and(other),
+    }
 }
 
 /// Goes through one pool; what fails keeps nothing else from being swept.
@@ -61,18 +70,18 @@ pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
     let mut outcome = Ok(());
     let images = pool.list()?;
     for image in &images {
-        outcome = outcome.and(sweep_image(pool, image));
+        outcome = both(outcome, sweep_image(pool, image));
     }
     // What was killed while it was made or removed is in no list but this, and only its name leads to the rest
     // of it.
     for name in pool.names()? {
         let is_ours = names::tag_of_temporary(&name) == Some(pool.tag());
         if is_ours && !images.iter().any(|image| image.name == name) {
-            outcome = outcome.and(remove_unfinished(pool, &name).map(drop));
+            outcome = both(outcome, remove_unfinished(pool, &name).map(drop));
         }
     }
     for image in pool.trash()?.iter().filter(|it| names::is_ours(&it.name)) {
-        outcome = outcome.and(sweep_trashed(pool, image));
+        outcome = both(outcome, sweep_trashed(pool, image));
     }
     outcome
 }

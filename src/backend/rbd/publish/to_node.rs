@@ -209,7 +209,8 @@ impl Attempt<'_> {
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
     let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
     Error::precondition(format!(
-        "volume {id} is published to no node, but open at {}, which could write to it: unmap the image there,          and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
+        "volume {id} is published to no node, but open at {}, which could write to it: unmap the image \
+         there, and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
         addresses.join(", ")
     ))
 }
