@@ -52,7 +52,7 @@ impl Refusal {
 }
 
 impl Operations {
-    /// Brings the node's records in line with this boot. Operations that are still mounted need nothing: every
+    /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every
     /// operation asks the kernel.
     pub fn recover_node(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
         let mounts = mounts::read()?;

@@ -148,11 +148,11 @@ request! {
 request! {
     /// How much room is left for new volumes.
     GetCapacity {
-        /// Operations used in these ways.
+        /// Volumes used in these ways.
         capabilities: Vec<Capability>,
-        /// Operations with these settings.
+        /// Volumes with these settings.
         parameters: Map,
-        /// Operations reachable from here; None for anywhere.
+        /// Volumes reachable from here; None for anywhere.
         topology: Option<Map>,
     } check |it| {
         it.capabilities.iter().try_for_each(validate::capability)?;

@@ -9,7 +9,6 @@ mod delete_crashes;
 mod delete_races;
 mod detach;
 mod flatten;
-
 mod graces;
 mod inspect;
 mod internal;
