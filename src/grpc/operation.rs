@@ -13,7 +13,6 @@ use crate::volume::lock_keys::LockSet;
 /// each time that it had to wait.
 pub fn plan<Q, R>(
     operations: &Arc<Operations>,
-    subject: &str,
     locks: LockSet,
     request: Q,
     work: impl Fn(&Operations, &Call, &Q) -> Result<R> + Send + 'static,
@@ -24,9 +23,9 @@ where
 {
     let (operations, request) = (Arc::clone(operations), Arc::new(request));
     let same = Arc::clone(&request);
-    let plan =
-        Plan::new(subject, move |call: &Call| work(&operations, call, &request)).locking(locks.keys, same);
-    match locks.cluster {
+    let LockSet { subject, cluster, keys } = locks;
+    let plan = Plan::new(subject, move |call: &Call| work(&operations, call, &request)).locking(keys, same);
+    match cluster {
         Some(cluster) => plan.within(cluster.into()),
         None => plan,
     }

@@ -13,6 +13,8 @@ use crate::volume::Operations;
 /// What a request occupies: the cluster or disk it works on, and the objects it locks.
 #[derive(Debug, Default)]
 pub struct LockSet {
+    /// The volume, snapshot or name that it is about, as the request calls it; for the log.
+    pub subject: String,
     /// The cluster or disk; None where there is nothing to do.
     pub cluster: Option<String>,
     /// The objects.
@@ -23,11 +25,17 @@ impl LockSet {
     /// What a question about everything locks: no object; but together such questions may not occupy every
     /// worker either.
     pub fn everything() -> Self {
-        Self { cluster: Some("all".to_string()), keys: Vec::new() }
+        Self { cluster: Some("all".to_string()), ..Self::default() }
     }
 
-    fn of(place: &ids::Place, keys: impl IntoIterator<Item = String>) -> Self {
+    /// What work on something locks that means nothing here.
+    fn nothing(subject: &str) -> Self {
+        Self { subject: subject.to_string(), ..Self::default() }
+    }
+
+    fn of(subject: &str, place: &ids::Place, keys: impl IntoIterator<Item = String>) -> Self {
         Self {
+            subject: subject.to_string(),
             cluster: Some(format!("{}:{}", place.backend, place.cluster)),
             keys: keys.into_iter().map(Key::from).collect(),
         }
@@ -37,7 +45,10 @@ impl LockSet {
 impl Operations {
     /// What work on one volume locks.
     pub fn lock_volume(&self, id: &str) -> LockSet {
-        self.volume_here(id).map(|(id, _)| LockSet::of(&id.place, [id.key()])).unwrap_or_default()
+        match self.volume_here(id) {
+            Ok((volume, _)) => LockSet::of(id, &volume.place, [volume.key()]),
+            Err(_) => LockSet::nothing(id),
+        }
     }
 
     /// What a controller's work on one volume locks. A volume that only another node's controller can reach
@@ -51,7 +62,10 @@ impl Operations {
     /// reach is refused.
     pub fn lock_controller_snapshot(&self, id: &str) -> Result<LockSet> {
         self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
-        Ok(self.snapshot(id).map(|(id, _)| LockSet::of(&id.place, [id.key()])).unwrap_or_default())
+        Ok(match self.snapshot(id) {
+            Ok((snapshot, _)) => LockSet::of(id, &snapshot.place, [snapshot.key()]),
+            Err(_) => LockSet::nothing(id),
+        })
     }
 
     /// What the creation of a volume locks: the volume, and the source.
@@ -60,12 +74,12 @@ impl Operations {
             Origin::Volume(id) => id.key(),
             Origin::Snapshot(id) => id.key(),
         });
-        LockSet::of(&new.place, source.chain([new.place.key(&new.object)]))
+        LockSet::of(&new.name, &new.place, source.chain([new.place.key(&new.object)]))
     }
 
     /// What the taking of a snapshot locks: the snapshot, and the source.
     pub fn lock_snapshot_creation(&self, new: &NewSnapshot) -> LockSet {
         let place = &new.source.place;
-        LockSet::of(place, [new.source.key(), ids::snapshot_key(place, &new.digits)])
+        LockSet::of(&new.name, place, [new.source.key(), ids::snapshot_key(place, &new.digits)])
     }
 }

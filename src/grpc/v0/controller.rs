@@ -56,8 +56,8 @@ impl wire::Controller for Controller {
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
         let new = self.operations.plan_creation(request)?;
-        let (subject, locks) = (new.name.clone(), self.operations.lock_creation(&new));
-        Ok(plan(&self.operations, &subject, locks, new, |operations, call, new| {
+        let locks = self.operations.lock_creation(&new);
+        Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let volume = operations.create(call, new)?;
             // One that was there before may have been made for something else.
             let fits =
@@ -73,9 +73,8 @@ impl wire::Controller for Controller {
         // The storage has to be released.
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // A volume that is not there is deleted.
             operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         }))
@@ -95,9 +94,8 @@ impl wire::Controller for Controller {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let publish_volume_info = operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
         }))
@@ -111,9 +109,8 @@ impl wire::Controller for Controller {
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id, secrets }.checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             match operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => {
@@ -142,9 +139,8 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let (supported, message) = match operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
@@ -163,7 +159,7 @@ impl wire::Controller for Controller {
             token: request.starting_token,
         }
         .checked()?;
-        Ok(plan(&self.operations, "", LockSet::everything(), page, |operations, call, page| {
+        Ok(plan(&self.operations, LockSet::everything(), page, |operations, call, page| {
             let Listed { entries, next_token } = operations.list(call, page)?;
             let entries = entries.into_iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
@@ -179,7 +175,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
-        Ok(plan(&self.operations, "", LockSet::everything(), request, |operations, call, request| {
+        Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
             let available_capacity = operations.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
         }))

@@ -44,7 +44,6 @@ fn not_served(service: &str) -> Error {
 /// A plan that holds what `locks` says, joins the same request of this protocol, and hands it to `work`.
 fn plan<Q, R>(
     operations: &Arc<Operations>,
-    subject: &str,
     locks: LockSet,
     request: Q,
     work: impl Fn(&Operations, &Call, &Q) -> Result<R> + Send + 'static,
@@ -53,7 +52,7 @@ where
     Q: Identical + PartialEq + Sync,
     R: Send + 'static,
 {
-    operation::plan(operations, subject, locks, Asked(request), move |operations, call, Asked(request)| {
+    operation::plan(operations, locks, Asked(request), move |operations, call, Asked(request)| {
         work(operations, call, request)
     })
 }

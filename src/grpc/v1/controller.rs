@@ -65,8 +65,8 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let new = self.operations.plan_creation(request)?;
-        let (subject, locks) = (new.name.clone(), self.operations.lock_creation(&new));
-        Ok(plan(&self.operations, &subject, locks, new, |operations, call, new| {
+        let locks = self.operations.lock_creation(&new);
+        Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let volume = MessageField::some(encode::volume(operations.create(call, new)?));
             Ok(wire::CreateVolumeResponse { volume, ..Default::default() })
         }))
@@ -76,9 +76,8 @@ impl wire::Controller for Controller {
         let secrets = decode::secrets(request.secrets);
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // In v1 a volume that is not there is deleted.
             operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         }))
@@ -97,9 +96,8 @@ impl wire::Controller for Controller {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let context = operations.controller_publish(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
                 publish_context: context.into_iter().collect(),
@@ -115,9 +113,8 @@ impl wire::Controller for Controller {
         let secrets = decode::secrets(request.secrets);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id: request.node_id, secrets }
             .checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // In v1 a volume or node that is not there has nothing to take back.
             operations
                 .controller_unpublish(call, request)
@@ -138,9 +135,8 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             Ok(verdict(operations.validate(call, request)?, request))
         }))
     }
@@ -148,7 +144,7 @@ impl wire::Controller for Controller {
     fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
         let max_entries = decode::max_entries(request.max_entries)?;
         let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
-        Ok(plan(&self.operations, "", LockSet::everything(), page, |operations, call, page| {
+        Ok(plan(&self.operations, LockSet::everything(), page, |operations, call, page| {
             let Listed { entries, next_token } = operations.list(call, page)?;
             let entries = entries.into_iter().map(volume_entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
@@ -165,7 +161,7 @@ impl wire::Controller for Controller {
                 .map(|topology| decode::map(topology.segments)),
         }
         .checked()?;
-        Ok(plan(&self.operations, "", LockSet::everything(), request, |operations, call, request| {
+        Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
             let capacity = operations.capacity(call, request)?;
             let size =
                 |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
@@ -205,8 +201,8 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let new = self.operations.plan_snapshot(request)?;
-        let (subject, locks) = (new.name.clone(), self.operations.lock_snapshot_creation(&new));
-        Ok(plan(&self.operations, &subject, locks, new, |operations, call, new| {
+        let locks = self.operations.lock_snapshot_creation(&new);
+        Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let snapshot = MessageField::some(encode::snapshot(operations.create_snapshot(call, new)?));
             Ok(wire::CreateSnapshotResponse { snapshot, ..Default::default() })
         }))
@@ -219,9 +215,8 @@ impl wire::Controller for Controller {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
-        let (subject, locks) =
-            (request.snapshot_id.clone(), self.operations.lock_controller_snapshot(&request.snapshot_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_snapshot(&request.snapshot_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // In v1 a snapshot that is not there is deleted.
             operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
         }))
@@ -243,7 +238,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        Ok(plan(&self.operations, "", LockSet::everything(), request, |operations, call, request| {
+        Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
             let Listed { entries, next_token } = operations.list_snapshots(call, request)?;
             let entries = entries.into_iter().map(snapshot_entry).collect();
             Ok(wire::ListSnapshotsResponse { entries, next_token, ..Default::default() })
@@ -254,9 +249,8 @@ impl wire::Controller for Controller {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
-        let (subject, locks) =
-            (request.snapshot_id.clone(), self.operations.lock_controller_snapshot(&request.snapshot_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_snapshot(&request.snapshot_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let snapshot = MessageField::some(encode::snapshot(operations.get_snapshot(call, request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
         }))
@@ -273,9 +267,8 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let capacity_bytes = encode::bytes(operations.expand(call, request)?);
             Ok(wire::ControllerExpandVolumeResponse {
                 capacity_bytes,
@@ -290,9 +283,8 @@ impl wire::Controller for Controller {
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             Ok(volume_with_status(operations.get(call, request)?))
         }))
     }
@@ -307,9 +299,8 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let (subject, locks) =
-            (request.volume_id.clone(), self.operations.lock_controller_volume(&request.volume_id)?);
-        Ok(plan(&self.operations, &subject, locks, request, |operations, call, request| {
+        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
         }))
     }
