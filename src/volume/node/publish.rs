@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::backend::{Attachment, Backend};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Target};
@@ -29,18 +28,14 @@ impl Operations {
         let mode = request.capability.mode;
         let wanted =
             Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
-        let is_new = add_target(&id, &mut record, wanted, self.single_node_targets)?;
-        if is_new {
+        if add_target(&id, &mut record, wanted, self.single_node_targets)? {
             self.remember(&id, &record)?;
+            call.begin(id.key());
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
         let bound = self.ensure_bound(&volume, &bind);
-        // What was published before this call may be in use, however this call failed.
-        bound.inspect_err(|error| {
-            if is_new {
-                self.forget_failed_target(call, &id, &request.target_path, &request.secrets, error)
-            }
-        })
+        let NodePublish { target_path: path, secrets, .. } = request;
+        self.take_back(call, (&id, path), bound, || self.remove_target(call, &id, path, secrets))
     }
 
     /// Why a volume without a record cannot be published.
@@ -117,26 +112,6 @@ impl Operations {
             )));
         }
         Ok(device.path.clone())
-    }
-
-    /// Takes back what a failed publish left, as far as possible; what stays is in the record for an
-    /// unpublish to find.
-    pub(crate) fn forget_failed_target(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        path: &str,
-        secrets: &Secrets,
-        why: &Error,
-    ) {
-        if why.kind() == Kind::Timeout || why.pause().is_some() {
-            // What was begun may still be going on and keeps the volume's lock: the repeated publish finds it
-            // done.
-            return;
-        }
-        if let Err(error) = self.remove_target(call, id, path, secrets) {
-            log::warn!("volume {id}: what a failed publish left at {path} could not be taken back: {error}");
-        }
     }
 }
 

@@ -27,12 +27,9 @@ impl Operations {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
     pub fn publish_unstaged(&self, call: &Call, request: &NodePublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        self.try_publish_unstaged(call, backend.as_ref(), &id, request).inspect_err(|error| {
-            // What was published before this call may be in use, however this call failed.
-            if call.begun().is_some() {
-                self.forget_failed_target(call, &id, &request.target_path, &request.secrets, error)
-            }
-        })
+        let published = self.try_publish_unstaged(call, backend.as_ref(), &id, request);
+        let NodePublishUnstaged { target_path: path, secrets, .. } = request;
+        self.take_back(call, (&id, path), published, || self.remove_target(call, &id, path, secrets))
     }
 
     fn try_publish_unstaged(

@@ -22,12 +22,9 @@ impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
     pub fn stage(&self, call: &Call, request: &NodeStage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        self.try_stage(call, backend.as_ref(), &id, request).inspect_err(|error| {
-            // What was staged before this call may be in use, however this call failed.
-            if call.begun().is_some() {
-                self.forget_failed_staging(call, &id, request, error)
-            }
-        })
+        let staged = self.try_stage(call, backend.as_ref(), &id, request);
+        let NodeStage { staging_path: path, secrets, .. } = request;
+        self.take_back(call, (&id, path), staged, || self.remove_staging(call, &id, path, secrets))
     }
 
     fn try_stage(
@@ -206,20 +203,6 @@ impl Operations {
                 let source = &self.real_mount(volume.id)?;
                 self.ensure_bound(volume, &Bind { source, target, access, read_only: staging.read_only })
             }
-        }
-    }
-
-    /// Takes back what a failed stage left, as far as possible: the record stays where the kernel does not
-    /// follow, so that an unstage finds it.
-    fn forget_failed_staging(&self, call: &Call, id: &VolumeId, request: &NodeStage, why: &Error) {
-        if why.kind() == Kind::Timeout || why.pause().is_some() {
-            // What was begun may still be going on and keeps the volume's lock: the repeated stage finds it
-            // done.
-            return;
-        }
-        let NodeStage { staging_path: path, secrets, .. } = request;
-        if let Err(error) = self.remove_staging(call, id, path, secrets) {
-            log::warn!("volume {id}: what a failed stage left at {path} could not be taken back: {error}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::file;
@@ -27,6 +27,28 @@ impl Operations {
     pub fn unpublish(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
         let (id, _) = self.volume_here(&request.volume_id)?;
         self.remove_target(call, &id, &request.target_path, &request.secrets)
+    }
+
+    /// Has `remove` take back what a failed call has begun at a path, as far as possible: the record stays where
+    /// the kernel does not follow, for an unstage or unpublish to find. What was there before the call may be in
+    /// use, however the call failed; and what was begun may still be going on after a timeout, or while the call
+    /// only waits: repeated, it finds it done.
+    pub(crate) fn take_back(
+        &self,
+        call: &Call,
+        (id, path): (&VolumeId, &str),
+        outcome: Result<()>,
+        remove: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        outcome.inspect_err(|why| {
+            let goes_on = why.kind() == Kind::Timeout || why.pause().is_some();
+            if call.begun().is_none() || goes_on {
+                return;
+            }
+            if let Err(error) = remove() {
+                log::warn!("volume {id}: what a failed call left at {path} could not be taken back: {error}");
+            }
+        })
     }
 
     pub(crate) fn remove_staging(
