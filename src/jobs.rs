@@ -69,6 +69,15 @@ struct Job {
     waits_in: Option<Call>,
 }
 
+/// Does something with each of `items`; one that fails keeps no other from being tried. Gives the first failure,
+/// but one that only waits before any other: it is to be tried again soon, and by the same call, which knows
+/// since when.
+pub fn try_each<T>(items: impl IntoIterator<Item = T>, mut work: impl FnMut(T) -> Result<()>) -> Result<()> {
+    let failures: Vec<Error> = items.into_iter().filter_map(|item| work(item).err()).collect();
+    let most_urgent = failures.into_iter().min_by_key(|error| error.pause().is_none());
+    most_urgent.map_or(Ok(()), Err)
+}
+
 impl std::fmt::Debug for JobQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("JobQueue").finish_non_exhaustive()
@@ -268,6 +277,24 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
     /// Long enough for anything that should happen soon, on the slowest machine.
     const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn each_is_tried_and_what_waits_comes_first() {
+        let mut tried = Vec::new();
+        let outcome = try_each(1..=4, |number| {
+            tried.push(number);
+            match number {
+                2 => Err(Error::unavailable("two")),
+                3 => Err(Error::waiting("three", NOW)),
+                4 => Err(Error::unavailable("four")),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!((tried, outcome.unwrap_err().pause()), (vec![1, 2, 3, 4], Some(NOW)));
+        let first = try_each(["one", "two"], |text| Err(Error::unavailable(text))).unwrap_err();
+        assert_eq!(first.message(), "one");
+        assert!(try_each([(), ()], Ok).is_ok());
+    }
 
     #[track_caller]
     fn await_that(happens: impl Fn() -> bool) {

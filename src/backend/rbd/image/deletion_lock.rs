@@ -98,18 +98,15 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
 
 /// Gives the lock back, so that the volume can be published. What fails here runs out by itself.
 pub(crate) fn release(pool: &Pool<'_>, image: &str) {
-    let target = LockTarget::Header(image);
-    let holders = pool.holders(target).unwrap_or_else(|error| {
+    if let Err(error) = unlock_own(pool, LockTarget::Header(image)) {
         let seconds = lifetime(pool.context).as_secs();
-        log::warn!("image {image} of {} may not be published for {seconds} s: {error}", pool.at);
-        Vec::new()
-    });
-    for holder in holders.iter().filter(|holder| is_own(pool, holder)) {
-        if let Err(error) = pool.unlock(target, holder) {
-            let seconds = lifetime(pool.context).as_secs();
-            log::warn!("image {image} of {} cannot be published for {seconds} s: {error}", pool.at);
-        }
+        log::warn!("image {image} of {} cannot be published for up to {seconds} s: {error}", pool.at);
     }
+}
+
+fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
+    let holders = pool.holders(target)?;
+    holders.iter().filter(|holder| is_own(pool, holder)).try_for_each(|own| pool.unlock(target, own))
 }
 
 /// The refusal of an image that another controller is deleting.

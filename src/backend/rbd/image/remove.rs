@@ -8,7 +8,7 @@ use crate::backend::rbd::image::retain::{live_snapshots, needed_by, remove_trans
 use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
 };
-use crate::backend::rbd::image::watchers::{in_use, staying_watchers};
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed};
@@ -104,10 +104,7 @@ pub(crate) fn try_remove_by_name(
             _ => Ok(Attempt::Done),
         },
         Removed::HasSnapshots => Ok(Attempt::Changed),
-        Removed::Watched => {
-            let watchers = staying_watchers(pool, name)?;
-            if watchers.is_empty() { Ok(Attempt::Changed) } else { Err(in_use(name, &watchers)) }
-        }
+        Removed::Watched => refuse_watched(pool, name).map(|()| Attempt::Changed),
     }
 }
 

@@ -36,12 +36,16 @@ pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str) -> Result<()> {
 }
 
 /// The refusal of an image that clients have open.
-pub(crate) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
-    let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
-    let by =
-        if addresses.is_empty() { "a client that is gone by now".to_string() } else { addresses.join(", ") };
+fn in_use(name: &str, watchers: &[Watcher]) -> Error {
     Error::precondition(format!(
-        "image {name:?} is in use by {by}: unmap it there, then try again; a client that died is forgotten \
-         after 30 s"
+        "image {name:?} is in use by {}: unmap it there, then try again; a client that died is forgotten \
+         after 30 s",
+        addresses(watchers)
     ))
+}
+
+/// Where they are, for people.
+pub(crate) fn addresses(watchers: &[Watcher]) -> String {
+    let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
+    addresses.join(", ")
 }

@@ -15,6 +15,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::error::Result;
+use crate::jobs::try_each;
 
 /// What became of a parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +43,7 @@ pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked
 
 /// Looks at every parent in the trash of a pool; one that fails keeps no other from being looked at.
 pub(crate) fn purge_childless(pool: &Pool<'_>) -> Result<()> {
-    let mut outcome = Ok(());
-    for parent in pool.trash()?.iter().filter(|it| it.by_clones && names::is_ours(&it.name)) {
-        outcome = outcome.and(purge_if_childless(pool, &parent.id).map(drop));
-    }
-    outcome
+    let trash = pool.trash()?;
+    let parents = trash.iter().filter(|it| it.by_clones && names::is_ours(&it.name));
+    try_each(parents, |parent| purge_if_childless(pool, &parent.id).map(drop))
 }

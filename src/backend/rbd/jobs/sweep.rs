@@ -13,6 +13,7 @@ use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, Trashed};
 use crate::call::Call;
 use crate::error::{Error, Result};
+use crate::jobs::try_each;
 
 /// What became of something that a copy left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,43 +48,28 @@ pub(crate) fn in_every_pool(
     // It, or its credentials, may have been taken away since.
     let cluster = context.clusters.find(name)?.filter(|cluster| cluster.credentials.is_some());
     let Some(cluster) = cluster else { return Ok(()) };
-    let mut outcome = Ok(());
-    for at in context.memory.locations.of_cluster(&context.question(call), &cluster)? {
-        let swept = work(&context.pool(call, &at));
-        outcome =
-            both(outcome, swept.map_err(|error| error.context(format_args!("sweep pool {:?}", at.pool))));
-    }
-    outcome
-}
-
-/// What came of two things that were both tried. What waits comes first: it must be tried again soon, and by the
-/// same call, which knows since when.
-fn both(one: Result<()>, other: Result<()>) -> Result<()> {
-    match (&one, &other) {
-        (Err(first), Err(second)) if first.pause().is_none() && second.pause().is_some() => other,
-        _ => one.and(other),
-    }
+    let pools = context.memory.locations.of_cluster(&context.question(call), &cluster)?;
+    try_each(pools, |at| {
+        work(&context.pool(call, &at))
+            .map_err(|error| error.context(format_args!("sweep pool {:?}", at.pool)))
+    })
 }
 
 /// Goes through one pool; what fails keeps nothing else from being swept.
 pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
-    let mut outcome = Ok(());
     let images = pool.list()?;
-    for image in &images {
-        outcome = both(outcome, sweep_image(pool, image));
-    }
+    let swept = try_each(&images, |image| sweep_image(pool, image));
     // What was killed while it was made or removed is in no list but this, and only its name leads to the rest
     // of it.
-    for name in pool.names()? {
-        let is_ours = names::tag_of_temporary(&name) == Some(pool.tag());
-        if is_ours && !images.iter().any(|image| image.name == name) {
-            outcome = both(outcome, remove_unfinished(pool, &name).map(drop));
-        }
-    }
-    for image in pool.trash()?.iter().filter(|it| names::is_ours(&it.name)) {
-        outcome = both(outcome, sweep_trashed(pool, image));
-    }
-    outcome
+    let names = pool.names()?;
+    let is_ours = |name: &&String| names::tag_of_temporary(name) == Some(pool.tag());
+    let unlisted =
+        names.iter().filter(is_ours).filter(|name| !images.iter().any(|image| image.name == **name));
+    let removed = try_each(unlisted, |name| remove_unfinished(pool, name).map(drop));
+    let trash = pool.trash()?;
+    let deleted = trash.iter().filter(|it| names::is_ours(&it.name));
+    let purged = try_each(deleted, |image| sweep_trashed(pool, image));
+    try_each([swept, removed, purged], |outcome| outcome)
 }
 
 fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {

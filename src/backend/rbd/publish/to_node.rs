@@ -7,7 +7,7 @@
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::watchers::staying_watchers;
+use crate::backend::rbd::image::watchers::{addresses, staying_watchers};
 use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::lock::{Publication, PublicationLock, Stage};
@@ -207,10 +207,9 @@ impl Attempt<'_> {
 }
 
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
-    let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
     Error::precondition(format!(
         "volume {id} is published to no node, but open at {}, which could write to it: unmap the image \
          there, and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
-        addresses.join(", ")
+        addresses(watchers)
     ))
 }
