@@ -1,15 +1,17 @@
-//! Deleted volumes that clones still read from go with the last of these, also where the last two go at once:
-//! librbd then leaves one of some dozens in the trash for ever.
+//! Deleted volumes that clones still read from go with the last of these, also where the last two go at once.
 
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
+use crate::support::corner::await_that;
 use crate::support::requests::*;
-use crate::support::{Client, Corner};
+use crate::support::{Client, Corner, is_full};
 
 /// So many parents lose their last two clones at once.
 fn pairs() -> usize {
-    if std::env::var("TESTS").is_ok_and(|which| which == "full") { 200 } else { 20 }
+    if is_full() { 200 } else { 20 }
 }
 
 /// A volume with two clones, deleted; the clones.
@@ -46,6 +48,65 @@ fn parents_go_with_the_last_two_clones_at_once() {
         });
     }
     corner.await_empty();
-    let left = |daemon: &crate::support::Daemon| daemon.log.lines_with("which no clone needs any more").len();
-    println!("{} of {} parents were left by librbd", daemons.iter().map(left).sum::<usize>(), pairs());
+}
+
+#[test]
+fn content_goes_with_a_parent_that_is_large_for_a_call() {
+    let corner = Corner::new();
+    let daemon = corner.start();
+    let client = daemon.client();
+    let large = |name: &str| corner.volume(name, 5 << 10);
+    let parent = client.create(&large("parent")).expect("create").volume_id;
+    corner.poke(&parent, 4 << 30, b"content");
+    let clone = client.create(&from_volume(large("clone"), &parent)).expect("clone").volume_id;
+    client.delete_volume(&delete(&parent)).expect("delete the parent");
+    client.delete_volume(&delete(&clone)).expect("delete the clone");
+    corner.await_empty();
+}
+
+/// A client that has an image open, wherever that is.
+struct Watch(Child);
+
+impl Watch {
+    fn of(corner: &Corner, id: &str) -> Self {
+        let header = format!("rbd_header.{id}");
+        let conf = corner.cluster.dir().join("admin.conf");
+        let mut rados = Command::new("rados");
+        rados.args(["--pool", "rbd", "--namespace", &corner.namespace, "watch", &header]);
+        rados.env("CEPH_CONF", conf).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let watch = Self(rados.spawn().expect("rados"));
+        let place = ["--pool", "rbd", "--namespace", &corner.namespace];
+        await_that("the image is open", || {
+            let watchers = corner.cluster.rados(&[&place[..], &["listwatchers", &header]].concat());
+            if watchers.is_empty() { Err("no watcher".to_string()) } else { Ok(()) }
+        });
+        watch
+    }
+
+    /// It closes the image.
+    fn end(mut self) {
+        self.0.stdin.take().expect("stdin is piped").write_all(b"\n").expect("say that it is over");
+        assert!(self.0.wait().expect("its end").success());
+    }
+}
+
+/// 0.1.0 had librbd keep them in the trash, where it leaves those that somebody has open when the last clone goes.
+#[test]
+fn what_0_1_0_left_in_the_trash_is_purged() {
+    let corner = Corner::new();
+    let [parent, clone] = ["1", "2"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(32))));
+    let snapshot = format!("{parent}@taken");
+    let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
+    rbd(&["create", "--size", "16M", &parent]);
+    rbd(&["snap", "create", &snapshot]);
+    rbd(&["clone", "--rbd-default-clone-format=2", &snapshot, &clone]);
+    rbd(&["snap", "rm", &snapshot]);
+    let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
+    rbd(&["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true", &parent]);
+    let watch = Watch::of(&corner, &id);
+    rbd(&["rm", "--no-progress", &clone]);
+    watch.end();
+    assert!(rbd(&["trash", "ls", "--all", &corner.place()]).contains(&id), "librbd has left it");
+    let _daemon = corner.start();
+    corner.await_empty();
 }

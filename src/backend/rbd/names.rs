@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `csi-vol-<32 digits>` | the image of a volume (made in [`ids`](crate::ids)) |
 //! | `csi-tmp-<32 digits>-<tag>` | a copy that the controller with this tag is making |
-//! | `csi-held-<image id>` | a deleted volume, retained for its snapshots |
+//! | `csi-held-<image id>` | a deleted volume, retained for its snapshots or clones |
 //! | `csi-snap-<16 digits>` | a snapshot that was asked for |
 //! | `csi-copy-<32 digits>-<tag>` | a transient snapshot, from which a volume is cloned |
 
@@ -56,12 +56,12 @@ pub(crate) fn tag_of_temporary(name: &str) -> Option<&str> {
     tag_after(name, TEMPORARY)
 }
 
-/// The name of the deleted volume with the image id `image`, as long as its snapshots live.
+/// The name of the deleted volume with the image id `image`, as long as it has snapshots.
 pub(crate) fn retained(image: &str) -> String {
     format!("{RETAINED}{image}")
 }
 
-/// The image id in the name of a deleted volume that is retained for its snapshots.
+/// The image id in the name of a deleted volume that is retained.
 pub(crate) fn id_of_retained(name: &str) -> Option<&str> {
     name.strip_prefix(RETAINED).filter(|id| is_hex(id))
 }

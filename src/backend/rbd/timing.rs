@@ -27,12 +27,13 @@ pub(crate) struct Timing {
     pub deletion_wait: Duration,
     /// What may pass between taking the deletion lock and asking for the removal.
     pub deletion_decision: Duration,
-    /// From the move of an image to the trash to the first look whether it has got a snapshot: the command
-    /// that was taking one may have ended by then. The second look comes when it has ended in any case.
+    /// From the move of an image to the trash to the first look whether it is purged, or has got a snapshot: the
+    /// command that was taking one may have ended by then.
     pub first_look_at_trash: Duration,
-    /// From the removal of a clone to the look at its parent in the trash, which librbd may be removing.
+    /// From the removal of a clone to the look at its parent, which librbd may be removing if 0.1.0 left it to
+    /// that.
     pub parent_check: Duration,
-    /// Between two looks for parents in the trash that others have left.
+    /// Between two looks for deleted parents that others have left; longer no purge is followed.
     pub parents_interval: Duration,
     /// A copy of another controller that is older than this is not being made any more.
     pub abandoned_copy: Duration,

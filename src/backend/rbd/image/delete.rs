@@ -145,7 +145,7 @@ fn finish_in_trash(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<De
             "a snapshot was taken of it when it was moved to the trash: try again",
         ));
     }
-    schedule_purge(pool, &info.id, &info.name)?;
+    schedule_purge(pool, &info.id, &info.name, info.parent.as_ref())?;
     Ok(Deleted::Gone)
 }
 
@@ -171,7 +171,7 @@ fn finish_unseen(
             Attempt::Changed => Err(Error::unavailable("others change it at this moment: try again")),
         },
         (Removed::HasSnapshots, _) => {
-            // Kept for its clones, with the last of which it goes.
+            // Kept there for its clones by librbd, as 0.1.0 asked it to.
             deletion_lock::release(pool, image);
             Ok(Deleted::Absent)
         }
@@ -187,7 +187,9 @@ fn follow_other(pool: &Pool<'_>, image: &str, with_snapshots: WithSnapshots) -> 
         Some(_) if with_snapshots == WithSnapshots::Refuse && has_live_snapshots(pool, image)? => {
             held_elsewhere()
         }
-        Some(trashed) if schedule_purge(pool, image, &trashed.name)? == Purge::Scheduled => Ok(Deleted::Gone),
+        Some(trashed) if schedule_purge(pool, image, &trashed.name, None)? == Purge::Scheduled => {
+            Ok(Deleted::Gone)
+        }
         _ => held_elsewhere(),
     }
 }

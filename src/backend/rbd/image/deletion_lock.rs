@@ -34,26 +34,21 @@ pub(crate) enum Acquired {
 /// The right to remove one image by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletionLock {
-    /// When it was taken, and for how long something may be asked for under it. None for a name that never
-    /// means another image.
-    held: Option<(Instant, Duration)>,
+    since: Instant,
+    /// For how long something may be asked for under it.
+    decision: Duration,
 }
 
 impl DeletionLock {
-    /// For an image whose name has its id in it: nobody gives that name to another.
-    pub fn not_needed() -> Self {
-        Self { held: None }
-    }
-
     /// Whether a removal that is asked for now ends before the lock does.
     ///
     /// # Errors
     /// Unavailable if too much time has passed: nothing may be removed by name any more.
     pub fn check(&self) -> Result<()> {
-        match self.held.is_none_or(|(since, decision)| since.elapsed() < decision) {
-            true => Ok(()),
-            false => Err(Error::unavailable("the cluster is too slow to delete safely: try again")),
+        if self.since.elapsed() < self.decision {
+            return Ok(());
         }
+        Err(Error::unavailable("the cluster is too slow to delete safely: try again"))
     }
 }
 
@@ -77,9 +72,8 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
         // Before it is taken, so that we never think it lasts longer than it does.
         let since = Instant::now();
         if pool.lock(target, &request)? == Locked::Now {
-            return Ok(Acquired::Locked(DeletionLock {
-                held: Some((since, pool.timing().deletion_decision)),
-            }));
+            let decision = pool.timing().deletion_decision;
+            return Ok(Acquired::Locked(DeletionLock { since, decision }));
         }
         let holders = pool.holders(target)?;
         match holders.iter().find(|holder| is_own(pool, holder)) {

@@ -3,14 +3,35 @@
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::names;
 use crate::backend::rbd::tool::Parent;
 
-/// Has the parent of a clone that was removed looked at, if it is in the trash. librbd may still be removing
-/// it.
+/// Has the parent of a clone looked at that was just removed, if it may be a deleted volume by now.
 pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
-    let Some(Parent { pool: name, namespace, id: Some(id), in_trash: true, .. }) = parent else { return };
-    let access = pool.at.access.clone();
-    let at = PoolRef { access, pool: name.clone(), namespace: namespace.clone() };
-    let job = Job::CheckParent { at, image: id.clone() };
+    if parent.is_some_and(may_be_deleted) {
+        check_any_parent_later(pool, parent);
+    }
+}
+
+/// The same where the parent was looked up long ago.
+pub(crate) fn check_any_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
+    let Some(parent) = parent.filter(|parent| names::is_ours(&parent.image)) else { return };
+    let Parent { pool: name, namespace, id: Some(id), in_trash, .. } = parent else { return };
+    let at = PoolRef { access: pool.at.access.clone(), pool: name.clone(), namespace: namespace.clone() };
+    // A little later, so that what many clones of it ask for is one look.
+    let job = Job::CheckParent { at, image: id.clone(), in_trash: *in_trash };
     pool.context.jobs.add(pool.timing().parent_check, job);
+}
+
+/// Has a retained image looked at that nothing needs, and that cannot be removed at this moment.
+pub(crate) fn check_retained_later(pool: &Pool<'_>, image: &str) {
+    let job = Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: false };
+    pool.context.jobs.add(pool.timing().parent_check, job);
+}
+
+/// Whether it was deleted, or nothing but its clones needed the snapshot any more: then it may have been deleted
+/// since.
+fn may_be_deleted(parent: &Parent) -> bool {
+    let is_live = names::snapshot_digits(&parent.snapshot).is_some() || names::is_transient(&parent.snapshot);
+    parent.in_trash || names::id_of_retained(&parent.image).is_some() || !is_live
 }

@@ -2,8 +2,8 @@
 //! or retained under another name.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::DeletionLock;
-use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::image::parent::{check_parent_later, check_retained_later};
 use crate::backend::rbd::image::retain::{live_snapshots, needed_by, remove_transient, retain};
 use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
@@ -11,13 +11,13 @@ use crate::backend::rbd::image::trash::{
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
 
 /// How often an image is looked at again that changes meanwhile.
 const ATTEMPTS: usize = 4;
 
-/// What becomes of an image whose snapshots need it.
+/// What becomes of an image whose snapshots need it. One that only clones need is retained in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WithSnapshots {
     /// It is retained under another name.
@@ -43,11 +43,19 @@ pub(crate) enum Attempt {
 }
 
 /// Removes an image. The caller holds its deletion lock.
-pub(crate) fn remove_image(pool: &Pool<'_>, mut info: ImageInfo, terms: Terms) -> Result<()> {
+pub(crate) fn remove_image(pool: &Pool<'_>, info: ImageInfo, terms: Terms) -> Result<()> {
     preempt_flatten(pool, &info.id, &info.name)?;
+    let parent = info.parent.clone();
+    let removed = remove_unchanged(pool, info, terms);
+    // Also of one that failed: it may be killed between the parent and the rest.
+    check_parent_later(pool, parent.as_ref());
+    removed
+}
+
+/// Removes an image that others may be changing.
+fn remove_unchanged(pool: &Pool<'_>, mut info: ImageInfo, terms: Terms) -> Result<()> {
     for _ in 0..ATTEMPTS {
         if try_remove_image(pool, &info, terms)? == Attempt::Done {
-            check_parent_later(pool, info.parent.as_ref());
             return Ok(());
         }
         // By the name that may be removed: the id would also find it in the trash, when the name means another.
@@ -72,10 +80,9 @@ fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<A
         return Ok(Attempt::Changed);
     }
     match terms.with_snapshots {
-        _ if live.is_empty() => try_remove_by_name(pool, &info.name, &info.id, terms.lock),
         _ if names::id_of_retained(&info.name) == Some(&info.id) => Ok(Attempt::Done),
-        WithSnapshots::Retain => retain(pool, info, terms.lock).map(|()| Attempt::Done),
-        WithSnapshots::Refuse => Err(needed_by(&live)),
+        WithSnapshots::Refuse if !live.is_empty() => Err(needed_by(&live)),
+        _ => retain(pool, info, terms.lock).map(|()| Attempt::Done),
     }
 }
 
@@ -108,13 +115,41 @@ pub(crate) fn try_remove_by_name(
     }
 }
 
-/// Called when a snapshot of a retained image is deleted: removes the image if that was the last one.
+/// Called when a retained image may have lost its last snapshot or clone: removes it if so.
 pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    let terms = Terms { lock: DeletionLock::not_needed(), with_snapshots: WithSnapshots::Retain };
-    match pool.info(ImageRef::Id(image))? {
-        Some(info) if info.name == names::retained(image) => remove_image(pool, info, terms),
-        _ => Ok(()),
+    let name = names::retained(image);
+    // The deletion lock does not keep out what is under way in this daemon.
+    let Some(_working) = pool.context.in_progress.try_begin(&name) else {
+        let what = format!("another look at image {name}");
+        pool.call.wait(what, pool.context.tool.longest_change(), pool.timing().poll)?;
+        return Err(Error::unavailable(format!("image {name} is still being looked at: try again")));
+    };
+    if !is_needless(pool, image, &name)? {
+        return Ok(());
     }
+    // Two removals at once would leave a header behind, which the slower one locks when it is gone.
+    let Acquired::Locked(lock) = deletion_lock::acquire(pool, image)? else {
+        check_retained_later(pool, image);
+        return Ok(());
+    };
+    let removed = match pool.info(ImageRef::Id(image))? {
+        Some(info) => remove_image(pool, info, Terms { lock, with_snapshots: WithSnapshots::Retain }),
+        // Taking the lock has made an object where no image is.
+        None => pool.remove_lockable(LockTarget::Header(image)),
+    };
+    removed.inspect_err(|_| deletion_lock::release(pool, image))
+}
+
+/// Whether an image is retained without need: it has no clones, and no snapshots but those of killed copies.
+/// That stays so.
+fn is_needless(pool: &Pool<'_>, image: &str, name: &str) -> Result<bool> {
+    let info = pool.info(ImageRef::Id(image))?;
+    let Some(info) = info.filter(|info| info.name == name) else { return Ok(false) };
+    if info.snapshots == 0 {
+        return Ok(true);
+    }
+    let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
+    Ok(snapshots.iter().all(|snapshot| !snapshot.trashed && names::is_transient(&snapshot.name)))
 }
 
 /// The refusal of an image whose removal was interrupted, and whose client is not forgotten yet.

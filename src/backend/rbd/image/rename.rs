@@ -41,9 +41,10 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
         Some(info) if settle_name(pool, &info)? == Settled::SecondNameRemoved => return Ok(Removed::Gone),
         info => info.and_then(|info| info.parent),
     };
-    let removed = pool.remove(temporary)?;
+    let removed = pool.remove(temporary);
+    // Also of a removal that failed: it may be killed between the parent and the rest.
     check_parent_later(pool, parent.as_ref());
-    Ok(removed)
+    removed
 }
 
 /// Gives an image a name that nobody else gives to an image, also where an earlier attempt was killed.

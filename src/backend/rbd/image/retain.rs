@@ -1,8 +1,11 @@
-//! Deleted volumes that are retained for their snapshots. Snapshots cannot be used while their image is in the
-//! trash, so the image keeps existing under another name, `csi-held-<id>`, until the last of them is deleted.
+//! Deleted volumes that are retained for their snapshots and their clones. The image keeps existing under
+//! another name, `csi-held-<id>`, until the last of these is gone. The trash would not do: snapshots of an image
+//! in it cannot be used. And what librbd itself moves there for the clones, it removes with the last of them in
+//! a way that loses track of data, and leaves it there for ever where the last two go at once (Ceph 16.2).
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
+use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::rename::ensure_renamed;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
@@ -29,13 +32,19 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
             )));
         }
     }
-    let renamed = pool.info(ImageRef::Name(&retained))?.map(|info| info.id);
-    if renamed.as_ref() == Some(id) {
-        deletion_lock::release(pool, id);
-        return Ok(());
+    match pool.info(ImageRef::Name(&retained))? {
+        Some(renamed) if renamed.id != *id => {
+            pool.rename(&retained, name)?;
+            let replaced = format!("image {name:?} was replaced by another at this moment: try again");
+            return Err(Error::unavailable(replaced));
+        }
+        // Whoever removed the last clone before the image had this name has left it alone.
+        Some(renamed) if renamed.snapshots == 0 => check_retained_later(pool, id),
+        // None where another controller has removed it with its last snapshot or clone.
+        Some(_) | None => {}
     }
-    pool.rename(&retained, name)?;
-    Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
+    deletion_lock::release(pool, id);
+    Ok(())
 }
 
 /// The names of an image's snapshots, without those that only clones keep; None where the image is absent.

@@ -2,16 +2,16 @@
 //! cluster's manager, or by this daemon if there is none.
 //!
 //! Another controller may take a snapshot between the look at an image and its move. Nobody purges an image
-//! with snapshots, but they cannot be used in the trash either. So a job looks at the image again, and one
-//! with snapshots is restored and retained for them. What the daemon did not live to look at the next start's
-//! sweep looks at.
+//! with snapshots, but they cannot be used in the trash either. So a job looks at the image until it is gone,
+//! and one with snapshots is restored and retained for them. What the daemon did not live to look at the next
+//! start's sweep looks at.
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::DeletionLock;
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Renamed};
+use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Parent, Renamed};
 use crate::error::{Error, Result};
 
 /// Images with more bytes are not removed while a call waits: that is 1024 objects of the usual 4 MiB.
@@ -51,7 +51,7 @@ pub(crate) fn move_to_trash(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLoc
 /// Sees to the purge of an image that was just moved. The purge is by id and says whether the image is in the
 /// trash: if it is not, another was moved in its place, and is restored.
 pub(crate) fn purge_moved(pool: &Pool<'_>, info: &ImageInfo, moved: Changed) -> Result<()> {
-    match (schedule_purge(pool, &info.id, &info.name)?, moved) {
+    match (schedule_purge(pool, &info.id, &info.name, info.parent.as_ref())?, moved) {
         // Also if it was moved before, by an attempt that died.
         (Purge::Scheduled, _) => Ok(()),
         (Purge::NotInTrash, Changed::Done) => restore_wrong(pool, &info.name, &info.id),
@@ -61,14 +61,19 @@ pub(crate) fn purge_moved(pool: &Pool<'_>, info: &ImageInfo, moved: Changed) -> 
     }
 }
 
-/// Has an image in the trash, which has this name there, purged by whoever can.
-pub(crate) fn schedule_purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Purge> {
+/// Has an image in the trash, which has this name there, purged by whoever can; `parent` as far as it is known.
+pub(crate) fn schedule_purge(
+    pool: &Pool<'_>,
+    image: &str,
+    name: &str,
+    parent: Option<&Parent>,
+) -> Result<Purge> {
     let (at, image_id, name) = (pool.at.clone(), image.to_string(), name.to_string());
     let jobs = &pool.context.jobs;
     match pool.purge_by_manager(image)? {
         ManagerTask::Accepted => {
-            let job = Job::RestoreSnapshotted { at, image: image_id, name, again: true };
-            jobs.add(pool.timing().first_look_at_trash, job);
+            let pause = pool.timing().first_look_at_trash;
+            jobs.add(pause, Job::FollowPurge { at, image: image_id, name, parent: parent.cloned(), pause });
         }
         ManagerTask::Absent => return Ok(Purge::NotInTrash),
         ManagerTask::NoManager if is_in_trash(pool, image)? => {

@@ -33,12 +33,12 @@ pub(crate) enum Job {
     Sweep { cluster: String },
     /// Delete an image in the trash, which has this name there.
     Purge { at: PoolRef, image: String, name: String },
-    /// Purge an image that was kept in the trash for its clones, if it has none any more.
-    CheckParent { at: PoolRef, image: String },
-    /// Look for such images in all of a cluster, again and again.
+    /// Remove an image that was retained for its clones, if it has none any more.
+    CheckParent { at: PoolRef, image: String, in_trash: bool },
+    /// Look for such images in all of a cluster, from time to time.
     CheckParents { cluster: String },
-    /// Restore an image from the trash that got a snapshot while it was deleted.
-    RestoreSnapshotted { at: PoolRef, image: String, name: String, again: bool },
+    /// Look at an image that the cluster's manager deletes until it is gone, after twice the pause each time.
+    FollowPurge { at: PoolRef, image: String, name: String, parent: Option<Parent>, pause: Duration },
     /// Remove a copy that was not finished.
     RemoveTemporary { at: PoolRef, temporary: String },
     /// Flatten a copy that has too many parents.
@@ -105,7 +105,7 @@ impl Job {
             Self::Sweep { .. } | Self::CheckParents { .. } => None,
             Self::Purge { at, .. }
             | Self::CheckParent { at, .. }
-            | Self::RestoreSnapshotted { at, .. }
+            | Self::FollowPurge { at, .. }
             | Self::RemoveTemporary { at, .. } => Some(at),
             Self::Flatten(candidate) => Some(&mut candidate.at),
         }
@@ -116,7 +116,7 @@ impl Job {
             Self::Sweep { cluster } | Self::CheckParents { cluster } => cluster,
             Self::Purge { at, .. }
             | Self::CheckParent { at, .. }
-            | Self::RestoreSnapshotted { at, .. }
+            | Self::FollowPurge { at, .. }
             | Self::RemoveTemporary { at, .. } => &at.access.cluster.name,
             Self::Flatten(candidate) => &candidate.at.access.cluster.name,
         }
@@ -130,13 +130,13 @@ impl std::fmt::Display for Job {
             Self::RemoveTemporary { at, temporary } => write!(f, "remove image {temporary} of {at}"),
             Self::Flatten(candidate) => write!(f, "flatten image {} of {}", candidate.id, candidate.at),
             Self::Purge { at, image, .. } => write!(f, "purge image {image} from the trash of {at}"),
-            Self::CheckParent { at, image } => {
-                write!(f, "look at image {image} in the trash of {at}, whose clone was removed")
+            Self::CheckParent { at, image, .. } => {
+                write!(f, "look at image {image} of {at}, which may have lost its last clone")
             }
             Self::CheckParents { cluster } => {
-                write!(f, "look for images in the trash of cluster {cluster:?} that have no clones any more")
+                write!(f, "look for deleted images of cluster {cluster:?} that have no clones any more")
             }
-            Self::RestoreSnapshotted { at, image, .. } => {
+            Self::FollowPurge { at, image, .. } => {
                 write!(f, "look at image {image} in the trash of {at}")
             }
         }

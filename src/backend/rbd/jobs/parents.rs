@@ -1,23 +1,26 @@
-//! Deleted images that are kept in the trash for their clones.
+//! Deleted volumes that only clones need.
 //!
-//! librbd removes such a parent with the last of its clones. But where the last two are removed at once, each
-//! of them may find the other's client on the parent ("image has watchers - not removing"), and then it stays
-//! for ever, with all its data and without a snapshot. So whoever has removed a clone looks after its parent a
-//! little later, and a job looks from time to time for those that others have left.
+//! Such an image is [retained](crate::backend::rbd::image::retain), and its snapshot goes with the last of its
+//! clones. Whoever has removed a clone looks after its parent a little later, and a job looks from time to time
+//! for what a daemon has left that died before.
 //!
-//! Nobody can be about to clone from such a parent: `rbd clone` names its source, which an image in the trash
-//! cannot be, and a clone that exists keeps a snapshot, with which an image is not purged. The purge itself,
-//! by id, refuses one with snapshots or clients, and finds none that was restored meanwhile. It is this
-//! daemon's work also where the image is large: the cluster's manager fails on an entry that librbd has put into
-//! the trash (status 22, Ceph 16.2).
+//! 0.1.0 had librbd keep them in the trash (`rbd rm --rbd-move-parent-to-trash-on-remove`). librbd removes such
+//! an image with the last of its clones, but where the last two are removed at once, each of them may find the
+//! other's client on the parent ("image has watchers - not removing"), and then it stays, with all its data and
+//! without a snapshot. It is this daemon's work to purge it also where it is large: the cluster's manager fails
+//! on an entry that librbd has put into the trash (status 22, Ceph 16.2).
+//!
+//! Nobody can be about to clone from either: without a snapshot there is nothing to clone, and a clone that
+//! exists keeps one, with which an image is neither removed nor purged.
 
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::error::Result;
 use crate::jobs::try_each;
 
-/// What became of a parent.
+/// What became of a parent in the trash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
     /// It is gone, or still needed.
@@ -26,7 +29,7 @@ pub(crate) enum Checked {
     Watched,
 }
 
-/// Purges a parent in the trash that has no clones any more.
+/// Purges a parent that librbd keeps in the trash, if it has no clones any more.
 pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     let info = pool.info(ImageRef::Id(image))?;
     let childless = info.filter(|info| info.snapshots == 0 && names::is_ours(&info.name));
@@ -41,9 +44,13 @@ pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked
     }
 }
 
-/// Looks at every parent in the trash of a pool; one that fails keeps no other from being looked at.
-pub(crate) fn purge_childless(pool: &Pool<'_>) -> Result<()> {
+/// Looks at everything in a pool that is kept for clones; one that fails keeps no other from being looked at.
+pub(crate) fn remove_childless(pool: &Pool<'_>) -> Result<()> {
+    let names = pool.names()?;
+    let retained = names.iter().filter_map(|name| names::id_of_retained(name));
+    let removed = try_each(retained, |image| remove_retained(pool, image));
     let trash = pool.trash()?;
-    let parents = trash.iter().filter(|it| it.by_clones && names::is_ours(&it.name));
-    try_each(parents, |parent| purge_if_childless(pool, &parent.id).map(drop))
+    let trashed = trash.iter().filter(|it| it.by_clones && names::is_ours(&it.name));
+    let purged = try_each(trashed, |parent| purge_if_childless(pool, &parent.id).map(drop));
+    try_each([removed, purged], |outcome| outcome)
 }

@@ -2,11 +2,11 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock;
-use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::parent::check_any_parent_later;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::retain::{live_snapshots, remove_transient};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageRef, Removed, Renamed};
+use crate::backend::rbd::tool::{ImageRef, Parent, Removed, Renamed};
 use crate::error::{Error, Result};
 
 /// What became of an image in the trash.
@@ -23,7 +23,7 @@ pub(crate) fn purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome>
     let parent = pool.info(ImageRef::Id(image))?.and_then(|info| info.parent);
     match pool.purge(image)? {
         Removed::Gone | Removed::Absent => {
-            check_parent_later(pool, parent.as_ref());
+            check_any_parent_later(pool, parent.as_ref());
             Ok(Outcome::Over)
         }
         Removed::Watched => {
@@ -33,8 +33,24 @@ pub(crate) fn purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome>
     }
 }
 
+/// Looks at an image in the trash that the cluster's manager is to purge. Its parent, as far as it is known, is
+/// looked at when it is gone.
+pub(crate) fn follow_purge(
+    pool: &Pool<'_>,
+    image: &str,
+    name: &str,
+    parent: &mut Option<Parent>,
+) -> Result<Outcome> {
+    let Some(info) = pool.info(ImageRef::Id(image))? else {
+        check_any_parent_later(pool, parent.as_ref());
+        return Ok(Outcome::Over);
+    };
+    *parent = info.parent;
+    if info.snapshots == 0 { Ok(Outcome::StillInTrash) } else { restore_if_snapshotted(pool, image, name) }
+}
+
 /// Restores an image in the trash if it has snapshots that live, and retains it for them.
-pub(crate) fn restore_if_snapshotted(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome> {
+fn restore_if_snapshotted(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome> {
     let Some(live) = live_snapshots(pool, image)? else { return Ok(Outcome::Over) };
     if live.iter().all(|snapshot| names::is_transient(snapshot)) {
         remove_transient(pool, image, &live)?;

@@ -3,10 +3,11 @@
 use std::sync::Weak;
 
 use crate::backend::rbd::context::Context;
+use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::flatten::flatten_if_deep;
-use crate::backend::rbd::jobs::parents::{Checked, purge_childless, purge_if_childless};
-use crate::backend::rbd::jobs::purge::{Outcome, purge, restore_if_snapshotted};
+use crate::backend::rbd::jobs::parents::{Checked, purge_if_childless, remove_childless};
+use crate::backend::rbd::jobs::purge::{Outcome, follow_purge, purge};
 use crate::backend::rbd::jobs::sweep::{Swept, in_every_pool, remove_unfinished, sweep_cluster};
 use crate::call::Call;
 use crate::error::Result;
@@ -41,18 +42,21 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
             Outcome::Over => Requeue::Never,
             Outcome::StillInTrash => Requeue::After(RETRY),
         }),
-        Job::RestoreSnapshotted { at, image, name, again } => {
-            Ok(match restore_if_snapshotted(&context.pool(call, at), image, name)? {
-                Outcome::StillInTrash if std::mem::take(again) => {
-                    Requeue::After(context.tool.longest_change())
-                }
-                _ => Requeue::Never,
+        Job::FollowPurge { at, image, name, parent, pause } => {
+            let outcome = follow_purge(&context.pool(call, at), image, name, parent)?;
+            *pause *= 2;
+            let goes_on = outcome == Outcome::StillInTrash && *pause < context.timing.parents_interval;
+            Ok(if goes_on { Requeue::After(*pause) } else { Requeue::Never })
+        }
+        Job::CheckParent { at, image, in_trash: true } => {
+            Ok(match purge_if_childless(&context.pool(call, at), image)? {
+                Checked::Settled => Requeue::Never,
+                Checked::Watched => Requeue::After(RETRY),
             })
         }
-        Job::CheckParent { at, image } => Ok(match purge_if_childless(&context.pool(call, at), image)? {
-            Checked::Settled => Requeue::Never,
-            Checked::Watched => Requeue::After(RETRY),
-        }),
+        Job::CheckParent { at, image, in_trash: false } => {
+            remove_retained(&context.pool(call, at), image).map(|()| Requeue::Never)
+        }
         Job::CheckParents { cluster } => check_parents(context, call, cluster),
         Job::Flatten(candidate) => flatten_if_deep(context, call, candidate),
     }
@@ -62,7 +66,7 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
 fn check_parents(context: &Context, call: &Call, cluster: &str) -> Result<Requeue> {
     let Some(known) = context.clusters.find(cluster)? else { return Ok(Requeue::Never) };
     if known.credentials.is_some() {
-        in_every_pool(context, call, cluster, purge_childless)?;
+        in_every_pool(context, call, cluster, remove_childless)?;
     }
     Ok(Requeue::After(context.timing.parents_interval))
 }

@@ -77,7 +77,8 @@ fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
         return purge_if_childless(pool, &image.id).map(drop);
     }
     log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
-    schedule_purge(pool, &image.id, &image.name).map(drop)
+    let parent = pool.info(ImageRef::Id(&image.id))?.and_then(|info| info.parent);
+    schedule_purge(pool, &image.id, &image.name, parent.as_ref()).map(drop)
 }
 
 fn sweep_image(pool: &Pool<'_>, image: &ListedImage) -> Result<()> {

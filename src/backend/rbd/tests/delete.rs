@@ -168,9 +168,10 @@ fn the_snapshots_of_a_deleted_volume_live_on_until_the_last_is_deleted() {
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Snapshot(one.id.clone())))).unwrap().id;
     delete_snapshot(&rbd, &one.id).unwrap();
     delete_snapshot(&rbd, &two.id).unwrap();
-    assert!(cluster.dump().contains("for clones"), "{}", cluster.dump());
+    assert_eq!(cluster.dump().matches("csi-held-").count(), 3, "{}", cluster.dump());
     delete(&rbd, &copy).unwrap();
     delete(&rbd, &new).unwrap();
+    do_jobs_due_within(&rbd, timing().parent_check);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -188,6 +189,7 @@ fn a_source_and_its_copies_are_deleted_in_any_order() {
             }
             .unwrap();
         }
+        do_jobs_due_within(&rbd, timing().parent_check);
         assert_eq!(cluster.dump(), "", "{order:?}");
     }
 }
@@ -198,13 +200,20 @@ fn a_volume_copied_from_a_volume_outlives_it() {
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
     cluster.forget_steps();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
-    assert_eq!(words(&cluster), ["lock", "info", "snapshots", "remove"]);
+    assert_eq!(
+        words(&cluster),
+        ["lock", "info", "snapshots", "watchers", "set_metadata", "rename", "info", "holders", "unlock"]
+    );
     assert_eq!(
         delete(&controller(&cluster, TWO), &source).unwrap(),
         Deleted::Absent,
-        "it is kept for its clone"
+        "it is retained for its clone"
     );
     assert_eq!(delete(&rbd, &copy).unwrap(), Deleted::Gone);
+    do_jobs(&rbd);
+    cluster.forget_steps();
+    do_jobs_due_within(&rbd, timing().parent_check);
+    assert_eq!(words(&cluster), ["info", "lock", "info", "remove"]);
     assert_eq!(cluster.dump(), "");
 }
 

@@ -139,8 +139,12 @@ fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step:
     // It may be there still: its deletion failed where it was interrupted.
     cluster.advance(Duration::from_secs(400));
     delete(&rbd, id).unwrap();
-    do_jobs(&rbd);
     cluster.run_manager();
+    // The copy is seen to be gone, and then its source.
+    for _ in 0..3 {
+        do_jobs_due_within(&rbd, timing().parent_check);
+        cluster.run_manager();
+    }
     cluster.advance(Duration::from_secs(400));
     assert_eq!(cluster.dump(), "", "step {step}:\n{dump}");
 }

@@ -46,6 +46,7 @@ fn only_what_is_too_deep_is_flattened() {
     do_jobs(&rbd);
     assert!(is_flat(&cluster, &ninth));
     assert_eq!(cluster.content(&cluster.at(), &ninth.object), "data");
+    do_jobs_due_within(&rbd, timing().parent_check);
     let tenth = create(&rbd, &wanted("10", 0, Some(Origin::Volume(ninth)))).unwrap().id;
     cluster.forget_steps();
     do_jobs_due_within(&rbd, LONG);
@@ -92,7 +93,10 @@ fn what_fails_is_tried_again_every_minute_for_ever() {
     }
     assert!(!is_flat(&cluster, &ninth));
     do_jobs_due_within(&rbd, LONG);
-    assert!(is_flat(&cluster, &ninth) && rbd.context.jobs.queue.waiting().is_empty());
+    assert!(is_flat(&cluster, &ninth));
+    // What has lost a clone is looked at.
+    do_jobs_due_within(&rbd, timing().parent_check);
+    assert!(rbd.context.jobs.queue.waiting().is_empty());
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn copies_keep_nothing() {
     cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
     assert_eq!(release(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(release(&rbd, &copy).unwrap(), Deleted::Gone);
+    do_jobs_due_within(&rbd, timing().parent_check);
     assert_eq!(cluster.dump(), "");
 }
 

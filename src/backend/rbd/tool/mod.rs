@@ -191,7 +191,7 @@ pub struct Trashed {
     pub name: String,
     /// Its id.
     pub id: String,
-    /// Moved there by librbd, which removes it with its last clone.
+    /// Moved there by librbd for its clones, as 0.1.0 asked it to. It removes the image with the last of them.
     pub by_clones: bool,
 }
 
@@ -289,8 +289,8 @@ pub trait ImageTool: Send + Sync {
     /// [`list`](Self::list) shows.
     fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
 
-    /// Removes an image. A parent that only its clones keep goes to the trash, and with the last clone for
-    /// good.
+    /// Removes an image without snapshots. A parent that librbd keeps in the trash for its clones goes with the
+    /// last of them.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
 
     /// Gives an image another name.

@@ -172,8 +172,7 @@ impl ImageTool for CommandTool {
 
     /// `rbd rm`. It also clears up half-made images.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-        let words = ["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true"];
-        let cmd = rbd_image(at, Class::Change, &words, ImageRef::Name(image))?;
+        let cmd = rbd_image(at, Class::Change, &["rm", "--no-progress"], ImageRef::Name(image))?;
         match self.run(call, &at.access, cmd) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &["delete error: "]) => verify_absent(self, call, at, image),

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 pub use self::script::Fault;
 use self::script::Script;
-use self::state::{Disk, Pool, State};
+use self::state::{Disk, Place, Pool, State};
 use super::{ImageRef, Layout, Watcher};
 use crate::backend::ceph::Access;
 use crate::backend::ceph::{FreeSpace, PoolRef};
@@ -161,7 +161,12 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.layout.clone())
     }
 
-    /// From now on a parent stays in the trash when its last clone goes, as where the last two go at once.
+    /// Moves an image to the trash as librbd does that is told to keep it for its clones.
+    pub fn keep_for_clones(&self, at: &PoolRef, image: &str) {
+        self.disk(at, image, |disk| disk.place = Place::TrashForClones);
+    }
+
+    /// From now on such an image stays in the trash when its last clone goes, as where the last two go at once.
     pub fn leave_parents(&self) {
         self.0.lock().state.leaves_parents = true;
     }

@@ -32,7 +32,7 @@ pub(super) enum Place {
     Directory,
     /// In the trash, moved there by hand.
     Trash,
-    /// In the trash until its last clone goes.
+    /// In the trash until its last clone goes, where librbd has moved it.
     TrashForClones,
     /// In the trash, unseen: its removal was broken off.
     TrashUnseen,
@@ -249,21 +249,16 @@ impl State {
         self.images.values().any(|disk| disk.parent.as_ref() == Some(link))
     }
 
-    /// Removes an image, as far as its snapshots and watchers let it; one that only its clones keep is moved
-    /// to the trash if it is not yet there.
+    /// Removes an image, unless it has snapshots or watchers.
     pub(super) fn remove(&mut self, id: &str) -> Removed {
-        let Some(disk) = self.images.get_mut(id) else { return Removed::Absent };
-        if disk.snapshots.iter().any(|shot| !shot.snap.trashed) {
+        let Some(disk) = self.images.get(id) else { return Removed::Absent };
+        if !disk.snapshots.is_empty() {
             return Removed::HasSnapshots;
         }
         if !disk.watchers.is_empty() {
             return Removed::Watched;
         }
-        match (disk.snapshots.is_empty(), disk.place) {
-            (true, _) => self.erase(id),
-            (false, Place::Directory) => disk.place = Place::TrashForClones,
-            (false, _) => return Removed::HasSnapshots,
-        }
+        self.erase(id);
         Removed::Gone
     }
 

@@ -76,7 +76,8 @@ fn clones_keep_snapshots_and_images_until_the_last_one_goes() {
     assert_eq!(cluster.remove_snapshot(&call(), &at, ImageRef::Name("a"), "s").unwrap(), Removed::Absent);
     let snaps = cluster.snapshots(&call(), &at, ImageRef::Name("a")).unwrap().unwrap();
     assert!(snaps.len() == 1 && snaps[0].trashed && snaps[0].name == "s");
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Gone);
+    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::HasSnapshots);
+    cluster.keep_for_clones(&at, "a");
     assert_eq!(
         cluster.dump(),
         "image rbd/b 1073741824 of rbd/a@s\n\

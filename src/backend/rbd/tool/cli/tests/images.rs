@@ -6,7 +6,7 @@ use crate::exec::CommandError;
 
 const IMPORT: &str =
     "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
-const RM: &str = "rbd ~ rm --no-progress --rbd-move-parent-to-trash-on-remove=true --pool=vms --image=web";
+const RM: &str = "rbd ~ rm --no-progress --pool=vms --image=web";
 const INFO: &str = "rbd info --format=json --pool=vms --image=web";
 const RESIZE: &str = "rbd ~ resize --no-progress --pool=vms --image=web --size=2000001B";
 
