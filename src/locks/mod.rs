@@ -207,6 +207,9 @@ impl<A: Clone + Send + 'static> Inner<A> {
             self.earlier.notify_one();
         }
         drop(state);
+        if effects.is_empty() {
+            log::debug!("call {}: waits behind another for the same object", call.id());
+        }
         drop(call);
         effects
     }

@@ -69,6 +69,7 @@ fn a_call_that_does_not_end_is_abandoned_and_accounted_for() {
     let under_way = thread::spawn(move || client.node_stage_volume(&request));
     stub.await_start();
     let parked = thread::spawn(move || other.node_unstage_volume(&behind));
+    daemon.log.await_lines("waits behind another", 1);
     assert!(daemon.terminate().success(), "{}", daemon.log.text());
     refused(under_way.join().expect("the client"), Code::UNAVAILABLE, &["mkfs.ext4", "stopping"]);
     refused(parked.join().expect("the client"), Code::UNAVAILABLE, &[]);
