@@ -249,6 +249,13 @@ mod tests {
         child
     }
 
+    /// Waits for the shell and what it starts, so that both are signalled.
+    fn await_both(survivor: &Survivor) {
+        while survivor.processes().unwrap().len() < 2 {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_record_lives_as_long_as_its_command() {
         let dir = tempfile::tempdir().unwrap();
@@ -285,10 +292,7 @@ mod tests {
                 .description()
                 .contains(&format!("`sleep 1000` of an earlier daemon (process {}", child.id()))
         );
-        // The shell, and what it has started: both end.
-        while survivor.processes().unwrap().len() < 2 {
-            std::thread::yield_now();
-        }
+        await_both(survivor);
         survivor.signal(Signal::TERM).unwrap();
         survivor.await_end().unwrap();
         assert!(child.wait().unwrap().code().is_none());
@@ -301,6 +305,7 @@ mod tests {
         let mut child = orphan(dir.path(), None);
         let survivors = Survivor::find(dir.path()).unwrap();
         assert_eq!(survivors[0].time_left(), None);
+        await_both(&survivors[0]);
         survivors[0].signal(Signal::KILL).unwrap();
         child.wait().unwrap();
     }

@@ -101,8 +101,8 @@ impl JobQueue {
         self.0.changed.notify_all();
     }
 
-    /// Adds a job that is due after `pause`, unless one of the same name waits in the lane already. One that
-    /// fails is tried again after [`RETRY`].
+    /// Adds a job that is due after `pause`. If one of the same name waits in the lane already, it is due no later
+    /// than that. One that fails is tried again after [`RETRY`].
     pub fn add(
         &self,
         lane: &str,
@@ -114,14 +114,11 @@ impl JobQueue {
             Job { due: Instant::now() + pause, name: name.into(), work: Box::new(work), waits_in: None };
         let mut state = self.0.state.lock();
         let jobs = &mut state.lanes.entry(lane.to_string()).or_default().jobs;
-        if jobs.iter().any(|other| other.name == job.name) {
-            return;
+        match jobs.iter().position(|other| other.name == job.name) {
+            Some(same) => jobs[same].due = jobs[same].due.min(job.due),
+            None if jobs.len() < MAX_JOBS => jobs.push(job),
+            None => log::warn!("{}: it is left undone, {MAX_JOBS} other jobs wait for {lane:?}", job.name),
         }
-        if jobs.len() >= MAX_JOBS {
-            log::warn!("{}: it is left undone, {MAX_JOBS} other jobs wait for {lane:?}", job.name);
-            return;
-        }
-        jobs.push(job);
         self.0.attend(&mut state, lane);
     }
 }

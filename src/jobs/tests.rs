@@ -126,6 +126,18 @@ fn a_job_that_waits_knows_since_when() {
 }
 
 #[test]
+fn what_is_added_again_is_due_at_the_earlier_of_both() {
+    let queue = JobQueue::default();
+    let add = |pause| queue.add("a", "a", pause, |_| Ok(Requeue::Never));
+    for (pause, due) in [(4 * SOON, 4 * SOON), (2 * SOON, 2 * SOON), (3 * SOON, 2 * SOON)] {
+        add(pause);
+        let waiting = queue.waiting();
+        let [(_, left)] = waiting[..] else { panic!("{waiting:?}") };
+        assert!(left <= due && left > due - SOON, "{left:?}");
+    }
+}
+
+#[test]
 fn a_name_waits_once_and_not_too_many_wait() {
     let queue = JobQueue::default();
     let add = |number: usize| {

@@ -14,7 +14,7 @@
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::find::find_volume;
-use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
 use crate::backend::rbd::image::remove::{
     Attempt, Terms, WithSnapshots, interrupted, remove_image, try_remove_by_name,
 };
@@ -159,7 +159,11 @@ fn finish_unseen(
     let purged = pool.purge(image)?;
     check_parent_later(pool, found.as_ref().and_then(|info| info.parent.as_ref()));
     match (purged, found) {
-        (Removed::Gone, _) => Ok(Deleted::Gone),
+        (Removed::Gone, None) => {
+            check_unknown_parent_later(pool);
+            Ok(Deleted::Gone)
+        }
+        (Removed::Gone, Some(_)) => Ok(Deleted::Gone),
         (Removed::Absent, None) => {
             // Taking the lock has made an object where no image is.
             pool.remove_lockable(LockTarget::Header(image))?;

@@ -23,6 +23,12 @@ pub(crate) fn check_any_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
     pool.context.jobs.add(pool.timing().parent_check, job);
 }
 
+/// The same where the parent is not known any more: has all of the cluster looked at.
+pub(crate) fn check_unknown_parent_later(pool: &Pool<'_>) {
+    let cluster = pool.at.access.cluster.name.clone();
+    pool.context.jobs.add(pool.timing().parent_check, Job::CheckParents { cluster });
+}
+
 /// Has a retained image looked at that nothing needs, and that cannot be removed at this moment.
 pub(crate) fn check_retained_later(pool: &Pool<'_>, image: &str) {
     let job = Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: false };

@@ -5,7 +5,7 @@
 //! Renamed are copies, when they are whole, and deleted volumes whose snapshots live on.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
@@ -37,13 +37,20 @@ fn may_be_renamed(pool: &Pool<'_>, info: &ImageInfo) -> bool {
 /// Removes a copy that was not finished. One that a killed rename has made a volume loses its former name
 /// only.
 pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
-    let parent = match pool.info(ImageRef::Name(temporary))? {
-        Some(info) if settle_name(pool, &info)? == Settled::SecondNameRemoved => return Ok(Removed::Gone),
-        info => info.and_then(|info| info.parent),
-    };
+    let info = pool.info(ImageRef::Name(temporary))?;
+    if let Some(info) = &info
+        && settle_name(pool, info)? == Settled::SecondNameRemoved
+    {
+        return Ok(Removed::Gone);
+    }
     let removed = pool.remove(temporary);
-    // Also of a removal that failed: it may be killed between the parent and the rest.
-    check_parent_later(pool, parent.as_ref());
+    match (&removed, info) {
+        // Also of a removal that failed: it may be killed between the parent and the rest.
+        (_, Some(info)) => check_parent_later(pool, info.parent.as_ref()),
+        // The rest of such a removal.
+        (Ok(Removed::Gone), None) => check_unknown_parent_later(pool),
+        _ => {}
+    }
     removed
 }
 

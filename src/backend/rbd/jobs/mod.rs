@@ -85,7 +85,7 @@ impl Jobs {
         let _ = self.runner.set(Arc::new(runner));
     }
 
-    /// Adds a job that is due after `pause`, unless the same waits already.
+    /// Adds a job that is due after `pause`; one that waits already is due no later than that.
     pub fn add(&self, pause: Duration, mut job: Job) {
         let Some(runner) = self.runner.get().map(Arc::clone) else { return };
         let (lane, name) = (job.cluster().to_string(), job.to_string());
