@@ -47,8 +47,8 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     match (&removed, info) {
         // Also of a removal that failed: it may be killed between the parent and the rest.
         (_, Some(info)) => check_parent_later(pool, info.parent.as_ref()),
-        // The rest of such a removal; `rbd rm` may call it absent, and have let go of the parent all the same.
-        (Ok(Removed::Gone | Removed::Absent), None) => check_unknown_parent_later(pool),
+        // The rest of such a removal.
+        (Ok(Removed::Gone), None) => check_unknown_parent_later(pool),
         _ => {}
     }
     removed

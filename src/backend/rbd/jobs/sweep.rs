@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::parent::check_unknown_parent_later;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::rename::remove_copy;
 use crate::backend::rbd::image::trash::schedule_purge;
@@ -121,7 +122,11 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str) -> Result<Swept> {
     loop {
         match remove_copy(pool, name)? {
             Removed::Gone => log::info!("{}: removed {name}, a copy that was never finished", pool.at),
-            Removed::Absent => return Ok(Swept::Done),
+            Removed::Absent => {
+                // `rbd rm` may say so of what it has just removed, and has let go of the parent all the same.
+                check_unknown_parent_later(pool);
+                return Ok(Swept::Done);
+            }
             Removed::Watched => {
                 return Err(Error::unavailable(format!("image {name:?} is still in use")));
             }
