@@ -34,9 +34,8 @@ pub(crate) enum Acquired {
 /// The right to remove one image by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletionLock {
-    since: Instant,
-    /// For how long something may be asked for under it.
-    decision: Duration,
+    /// Until then something may be asked for under it.
+    until: Instant,
 }
 
 impl DeletionLock {
@@ -45,7 +44,7 @@ impl DeletionLock {
     /// # Errors
     /// Unavailable if too much time has passed: nothing may be removed by name any more.
     pub fn check(&self) -> Result<()> {
-        if self.since.elapsed() < self.decision {
+        if Instant::now() < self.until {
             return Ok(());
         }
         Err(Error::unavailable("the cluster is too slow to delete safely: try again"))
@@ -72,8 +71,8 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
         // Before it is taken, so that we never think it lasts longer than it does.
         let since = Instant::now();
         if pool.lock(target, &request)? == Locked::Now {
-            let decision = pool.timing().deletion_decision;
-            return Ok(Acquired::Locked(DeletionLock { since, decision }));
+            let until = since + pool.timing().deletion_decision;
+            return Ok(Acquired::Locked(DeletionLock { until }));
         }
         let holders = pool.holders(target)?;
         match holders.iter().find(|holder| is_own(pool, holder)) {
