@@ -18,20 +18,21 @@ pub(crate) fn check_any_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
     let Some(parent) = parent.filter(|parent| names::is_ours(&parent.image)) else { return };
     let Parent { pool: name, namespace, id: Some(id), in_trash, .. } = parent else { return };
     let at = PoolRef { access: pool.at.access.clone(), pool: name.clone(), namespace: namespace.clone() };
-    // A little later, so that what many clones of it ask for is one look.
-    let job = Job::CheckParent { at, image: id.clone(), in_trash: *in_trash };
-    pool.context.jobs.add(pool.timing().parent_check, job);
+    check_later(pool, Job::CheckParent { at, image: id.clone(), in_trash: *in_trash });
 }
 
 /// The same where the parent is not known any more: has all of the cluster looked at.
 pub(crate) fn check_unknown_parent_later(pool: &Pool<'_>) {
-    let cluster = pool.at.access.cluster.name.clone();
-    pool.context.jobs.add(pool.timing().parent_check, Job::CheckParents { cluster });
+    check_later(pool, Job::CheckParents { cluster: pool.at.access.cluster.name.clone() });
 }
 
 /// Has a retained image looked at that nothing needs, and that cannot be removed at this moment.
 pub(crate) fn check_retained_later(pool: &Pool<'_>, image: &str) {
-    let job = Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: false };
+    check_later(pool, Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: false });
+}
+
+/// A little later, so that what many clones of an image ask for is one look.
+fn check_later(pool: &Pool<'_>, job: Job) {
     pool.context.jobs.add(pool.timing().parent_check, job);
 }
 
