@@ -1,7 +1,7 @@
 //! Deleted volumes that clones still read from go with the last of these, also where the last two go at once.
 
 use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
@@ -70,12 +70,11 @@ struct Watch(Child);
 impl Watch {
     fn of(corner: &Corner, id: &str) -> Self {
         let header = format!("rbd_header.{id}");
-        let conf = corner.cluster.dir().join("admin.conf");
-        let mut rados = Command::new("rados");
-        rados.args(["--pool", "rbd", "--namespace", &corner.namespace, "watch", &header]);
-        rados.env("CEPH_CONF", conf).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let watch = Self(rados.spawn().expect("rados"));
         let place = ["--pool", "rbd", "--namespace", &corner.namespace];
+        let mut rados = corner.cluster.command("rados");
+        rados.args(place).args(["watch", &header]);
+        rados.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let watch = Self(rados.spawn().expect("rados"));
         await_that("the image is open", || {
             let watchers = corner.cluster.rados(&[&place[..], &["listwatchers", &header]].concat());
             if watchers.is_empty() { Err("no watcher".to_string()) } else { Ok(()) }
