@@ -99,7 +99,12 @@ impl Corner {
             if is == wanted {
                 return;
             }
-            assert!(Instant::now() < until, "{}\nhas    {is:#?}\nwanted {wanted:#?}", self.place());
+            let place = self.place();
+            assert!(
+                Instant::now() < until,
+                "{place}\nhas    {is:#?}\nwanted {wanted:#?}\nin all {:#?}",
+                self.shape()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }

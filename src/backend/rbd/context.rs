@@ -19,7 +19,8 @@ use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockTarget, Locked, Made,
-    ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo, Trashed, Watcher,
+    ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo, Trashed, TrashedSnapshot,
+    Watcher,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
@@ -202,6 +203,14 @@ impl Pool<'_> {
 
     pub fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed> {
         self.tool().remove_snapshot(self.call, self.at, image, snapshot)
+    }
+
+    pub fn has_clones(&self, image: &str) -> Result<bool> {
+        self.tool().has_clones(self.call, self.at, image)
+    }
+
+    pub fn remove_trashed_snapshot(&self, image: &str, snapshot: u64) -> Result<TrashedSnapshot> {
+        self.tool().remove_trashed_snapshot(self.call, self.at, image, snapshot)
     }
 
     pub fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {

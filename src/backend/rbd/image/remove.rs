@@ -4,14 +4,16 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_later};
-use crate::backend::rbd::image::retain::{live_snapshots, needed_by, remove_transient, retain};
+use crate::backend::rbd::image::retain::{
+    live_snapshots, needed_by, remove_transient, remove_trashed, retain,
+};
 use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
 };
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
 use crate::error::{Error, Result};
 
 /// How often an image is looked at again that changes meanwhile.
@@ -79,11 +81,18 @@ fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<A
     if remove_transient(pool, &info.id, &live)? > 0 {
         return Ok(Attempt::Changed);
     }
-    match terms.with_snapshots {
-        _ if names::id_of_retained(&info.name) == Some(&info.id) => Ok(Attempt::Done),
-        WithSnapshots::Refuse if !live.is_empty() => Err(needed_by(&live)),
-        _ => retain(pool, info, terms.lock).map(|()| Attempt::Done),
+    if names::id_of_retained(&info.name) == Some(&info.id) {
+        return Ok(if remove_trashed(pool, &info.id)? > 0 { Attempt::Changed } else { Attempt::Done });
     }
+    if terms.with_snapshots == WithSnapshots::Refuse && !live.is_empty() {
+        return Err(needed_by(&live));
+    }
+    retain(pool, info, terms.lock)?;
+    if live.is_empty() {
+        // Perhaps no clone needs it either.
+        check_retained_later(pool, &info.id);
+    }
+    Ok(Attempt::Done)
 }
 
 /// Changed if the image had to be restored, as it has snapshots by now.
@@ -140,8 +149,8 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
     removed.inspect_err(|_| deletion_lock::release(pool, image))
 }
 
-/// Whether an image is retained without need: it has no clones, and no snapshots but those of killed copies.
-/// That stays so.
+/// Whether an image is retained without need: it has no clones, and no snapshots but those of killed copies and
+/// those that killed removals of clones have left in its trash. That stays so.
 fn is_needless(pool: &Pool<'_>, image: &str, name: &str) -> Result<bool> {
     let info = pool.info(ImageRef::Id(image))?;
     let Some(info) = info.filter(|info| info.name == name) else { return Ok(false) };
@@ -149,7 +158,8 @@ fn is_needless(pool: &Pool<'_>, image: &str, name: &str) -> Result<bool> {
         return Ok(true);
     }
     let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
-    Ok(snapshots.iter().all(|snapshot| !snapshot.trashed && names::is_transient(&snapshot.name)))
+    let is_needed = |it: &SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
+    Ok(!snapshots.iter().any(is_needed) && !pool.has_clones(name)?)
 }
 
 /// The refusal of an image whose removal was interrupted, and whose client is not forgotten yet.

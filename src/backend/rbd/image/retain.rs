@@ -9,7 +9,7 @@ use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::rename::ensure_renamed;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, Renamed, SnapshotInfo};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, Renamed, SnapshotInfo, TrashedSnapshot};
 use crate::error::{Error, Result};
 
 /// Gives an image with snapshots the name of a retained one. The name is looked up again afterwards: a rename
@@ -67,6 +67,20 @@ pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) ->
         pool.remove_snapshot(ImageRef::Id(image), name)?;
     }
     Ok(transient().count())
+}
+
+/// Removes the snapshots in an image's trash, up to one that clones read from. Gives how many there were. librbd
+/// removes such a snapshot with its last clone, but leaves it where that removal is killed in between.
+pub(crate) fn remove_trashed(pool: &Pool<'_>, image: &str) -> Result<u64> {
+    let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
+    let mut removed = 0;
+    for snapshot in snapshots.iter().filter(|snapshot| snapshot.trashed) {
+        match pool.remove_trashed_snapshot(image, snapshot.id)? {
+            TrashedSnapshot::Gone => removed += 1,
+            TrashedSnapshot::HasClones => break,
+        }
+    }
+    Ok(removed)
 }
 
 /// The refusal of a volume whose deletion would free nothing, because its snapshots need the image.

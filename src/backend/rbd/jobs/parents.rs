@@ -15,6 +15,7 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::retain::remove_trashed;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::error::Result;
@@ -32,8 +33,10 @@ pub(crate) enum Checked {
 /// Purges a parent that librbd keeps in the trash, if it has no clones any more.
 pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     let info = pool.info(ImageRef::Id(image))?;
-    let childless = info.filter(|info| info.snapshots == 0 && names::is_ours(&info.name));
-    let Some(info) = childless else { return Ok(Checked::Settled) };
+    let Some(info) = info.filter(|info| names::is_ours(&info.name)) else { return Ok(Checked::Settled) };
+    if info.snapshots > 0 && remove_trashed(pool, image)? < info.snapshots {
+        return Ok(Checked::Settled);
+    }
     match pool.purge(image)? {
         Removed::Gone => {
             log::info!("{}: purged {} ({image}), which no clone needs any more", pool.at, info.name);

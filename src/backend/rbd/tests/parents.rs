@@ -153,6 +153,34 @@ fn a_parent_goes_also_with_a_copy_whose_removal_is_killed() {
     }
 }
 
+/// A removal that is killed may have let go of the parent's snapshot, which stays in the trash then.
+#[test]
+fn a_parent_goes_also_with_a_snapshot_that_no_clone_reads_from() {
+    for parent_with_clones in [parent_with_clones, trashed_parent_with_clones] {
+        let (cluster, rbd, clones) = parent_with_clones(1);
+        cluster.leave_snapshots();
+        for clone in &clones {
+            delete(&rbd, clone).unwrap();
+        }
+        assert!(cluster.dump().contains("snapshot"), "{}", cluster.dump());
+        do_jobs_soon(&rbd);
+        assert_eq!(cluster.dump(), "");
+    }
+}
+
+/// As above, where the clones go before their source does.
+#[test]
+fn a_volume_with_a_snapshot_that_no_clone_reads_from_is_not_retained_for_long() {
+    let (cluster, rbd, source) = with_volume(1);
+    cluster.leave_snapshots();
+    let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
+    delete(&rbd, &copy).unwrap();
+    delete(&rbd, &source).unwrap();
+    assert_eq!(retained(&cluster).len(), 1, "{}", cluster.dump());
+    do_jobs_soon(&rbd);
+    assert_eq!(cluster.dump(), "");
+}
+
 #[test]
 fn a_parent_goes_that_loses_its_last_clone_while_it_is_deleted() {
     for step in 1.. {

@@ -122,6 +122,7 @@ impl StatusOutput {
 /// A row of `rbd snap ls --all --format=json`
 #[derive(Deserialize)]
 pub(super) struct SnapOutput {
+    id: u64,
     name: String,
     size: u64,
     #[serde(default)]
@@ -146,7 +147,7 @@ impl SnapOutput {
             _ => return None,
         };
         let name = self.namespace.original_name.unwrap_or(self.name);
-        Some(SnapshotInfo { name, size: self.size, created: time(&self.timestamp), trashed })
+        Some(SnapshotInfo { id: self.id, name, size: self.size, created: time(&self.timestamp), trashed })
     }
 }
 

@@ -1,11 +1,15 @@
 //! Snapshots and what is cloned from them.
 
+use serde::de::IgnoredAny;
+
 use super::answer::{absent, is, missing_data_pool};
 use super::images::{NOT_OPENED, layout};
 use super::output::{SnapOutput, read};
 use super::{CommandTool, destination, path, rbd_image};
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::{Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool};
+use crate::backend::rbd::tool::{
+    Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool, TrashedSnapshot,
+};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
@@ -69,6 +73,41 @@ impl SnapshotTool for CommandTool {
                 Err(Error::precondition(format!("{}: {what}", doing())))
             }
             Err(failure) => Err(self.error(call, failure, at, &doing())),
+        }
+    }
+
+    /// `rbd children --all`. In 16.2 it takes no id.
+    fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool> {
+        let words = ["children", "--all", "--format=json"];
+        let cmd = rbd_image(at, Class::Question, &words, ImageRef::Name(image))?;
+        match self.ask(call, &at.access, cmd) {
+            Ok(output) => Ok(!read::<Vec<IgnoredAny>>("rbd children", &output.stdout)?.is_empty()),
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(false),
+            Err(failure) => {
+                Err(self.error(call, failure, at, &format!("list the clones of image {}", path(at, image))))
+            }
+        }
+    }
+
+    /// `rbd snap rm --snap-id`, which takes no `--no-progress`. A snapshot with clones is "protected".
+    fn remove_trashed_snapshot(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+        snapshot: u64,
+    ) -> Result<TrashedSnapshot> {
+        let cmd = rbd_image(at, Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
+        match self.run(call, &at.access, cmd.arg(format!("--snap-id={snapshot}"))) {
+            Ok(_) => Ok(TrashedSnapshot::Gone),
+            Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
+                Ok(TrashedSnapshot::Gone)
+            }
+            Err(failure) if is(&failure, libc::EBUSY) => Ok(TrashedSnapshot::HasClones),
+            Err(failure) => {
+                let doing = format!("delete snapshot {snapshot} in the trash of image {}", path(at, image));
+                Err(self.error(call, failure, at, &doing))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::state::{Disk, Place, State, path};
+use super::state::{Disk, Link, Place, State, path};
 use super::{FLATTENER, FakeCluster, Fault};
 use crate::backend::ceph::{Access, ClusterTool};
 use crate::backend::ceph::{FreeSpace, PoolRef};
@@ -11,7 +11,7 @@ use crate::backend::rbd::tests::await_that;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
     LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo,
-    SnapshotTool, TrashTool, Trashed, Watcher,
+    SnapshotTool, TrashTool, Trashed, TrashedSnapshot, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -171,6 +171,24 @@ impl SnapshotTool for FakeCluster {
     ) -> Result<Removed> {
         let act = |state: &mut State| state.check(at).map(|()| state.remove_snapshot(at, image, snapshot));
         self.step(format!("remove_snapshot {}@{snapshot}", told(image)), act)
+    }
+
+    fn has_clones(&self, _: &Call, at: &PoolRef, image: &str) -> Result<bool> {
+        self.ask(format!("has_clones {image}"), at, |state| {
+            state.find(at, ImageRef::Name(image)).is_some_and(|disk| state.has_clones(&disk.id))
+        })
+    }
+
+    fn remove_trashed_snapshot(
+        &self,
+        _: &Call,
+        at: &PoolRef,
+        image: &str,
+        snapshot: u64,
+    ) -> Result<TrashedSnapshot> {
+        let link = Link { image: image.to_string(), snapshot };
+        let act = |state: &mut State| state.check(at).map(|()| state.remove_trashed_snapshot(&link));
+        self.step(format!("remove_trashed_snapshot #{image}@{snapshot}"), act)
     }
 
     fn clone_image(&self, _: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {

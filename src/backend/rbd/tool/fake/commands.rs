@@ -5,7 +5,7 @@ use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
     Changed, ImageRef, Layout, ListedImage, Made, ManagerTask, NewImage, Parent, Removed, Renamed,
-    SnapshotInfo, Trashed,
+    SnapshotInfo, Trashed, TrashedSnapshot,
 };
 use crate::error::{Error, Result};
 
@@ -31,7 +31,7 @@ impl State {
     pub(super) fn link(&self, at: &PoolRef, image: &str, snapshot: &str) -> Option<(Link, u64)> {
         let disk = self.find(at, ImageRef::Name(image))?;
         let shot = disk.snapshot(snapshot)?;
-        Some((Link { image: disk.id.clone(), snapshot: shot.number }, shot.snap.size))
+        Some((Link { image: disk.id.clone(), snapshot: shot.snap.id }, shot.snap.size))
     }
 
     pub(super) fn clone_half(
@@ -165,13 +165,14 @@ impl State {
     }
 
     pub(super) fn create_snapshot(&mut self, at: &PoolRef, image: &str, name: &str) -> Option<Made> {
-        let (number, created) = (self.number(), self.time());
+        let (id, created) = (self.number(), self.time());
         let disk = self.find_mut(at, ImageRef::Name(image))?;
         if disk.snapshot(name).is_some() {
             return Some(Made::Taken);
         }
-        let snap = SnapshotInfo { name: name.to_string(), size: disk.size, created, trashed: false };
-        disk.snapshots.push(Shot { number, snap, content: disk.content.clone() });
+        let (name, size) = (name.to_string(), disk.size);
+        let snap = SnapshotInfo { id, name, size, created, trashed: false };
+        disk.snapshots.push(Shot { snap, content: disk.content.clone() });
         Some(Made::New)
     }
 
@@ -179,13 +180,23 @@ impl State {
     pub(super) fn remove_snapshot(&mut self, at: &PoolRef, image: ImageRef<'_>, name: &str) -> Removed {
         let Some(disk) = self.find(at, image) else { return Removed::Absent };
         let Some(shot) = disk.snapshot(name) else { return Removed::Absent };
-        let link = Link { image: disk.id.clone(), snapshot: shot.number };
+        let link = Link { image: disk.id.clone(), snapshot: shot.snap.id };
         if let Some(disk) = self.images.get_mut(&link.image) {
-            let it = disk.snapshots.iter_mut().filter(|shot| shot.number == link.snapshot);
+            let it = disk.snapshots.iter_mut().filter(|shot| shot.snap.id == link.snapshot);
             it.for_each(|shot| shot.snap.trashed = true);
         }
         self.let_go(&link);
         Removed::Gone
+    }
+
+    pub(super) fn remove_trashed_snapshot(&mut self, link: &Link) -> TrashedSnapshot {
+        if self.has_children(link) {
+            return TrashedSnapshot::HasClones;
+        }
+        if let Some(disk) = self.images.get_mut(&link.image) {
+            disk.snapshots.retain(|shot| shot.snap.id != link.snapshot);
+        }
+        TrashedSnapshot::Gone
     }
 
     pub(super) fn clone_image(

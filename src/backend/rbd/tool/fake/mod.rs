@@ -171,6 +171,12 @@ impl FakeCluster {
         self.0.lock().state.leaves_parents = true;
     }
 
+    /// From now on a snapshot stays in the trash when its last clone goes, as where the removal of that is
+    /// killed.
+    pub fn leave_snapshots(&self) {
+        self.0.lock().state.leaves_snapshots = true;
+    }
+
     /// Whether flattenings go on, with the image open, until they are broken off.
     pub fn set_endless_flattenings(&self, endless: bool) {
         self.0.lock().state.endless_flattenings = endless;

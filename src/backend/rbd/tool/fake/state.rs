@@ -49,7 +49,6 @@ pub(super) struct Link {
 
 /// A snapshot with the data of its time.
 pub(super) struct Shot {
-    pub(super) number: u64,
     pub(super) snap: SnapshotInfo,
     pub(super) content: String,
 }
@@ -87,6 +86,8 @@ pub(super) struct State {
     pub(super) endless_flattenings: bool,
     /// The client of another clone is always found on a parent when the last clone goes, and it stays.
     pub(super) leaves_parents: bool,
+    /// A removal is always killed between letting go of a snapshot and removing that from the trash.
+    pub(super) leaves_snapshots: bool,
     /// Ids of images that the manager is to purge.
     pub(super) tasks: Vec<String>,
     pub(super) blocklist: Vec<String>,
@@ -113,6 +114,7 @@ impl State {
             manager: true,
             endless_flattenings: false,
             leaves_parents: false,
+            leaves_snapshots: false,
             tasks: Vec::new(),
             blocklist: Vec::new(),
             numbers: 0,
@@ -235,7 +237,7 @@ impl State {
     /// of the image.
     pub(super) fn add_clone(&mut self, link: Link, at: &PoolRef, name: &str, layout: &Layout) {
         let Some(parent) = self.images.get(&link.image) else { return };
-        let Some(shot) = parent.snapshots.iter().find(|shot| shot.number == link.snapshot) else { return };
+        let Some(shot) = parent.snapshots.iter().find(|shot| shot.snap.id == link.snapshot) else { return };
         let inherited =
             parent.features.iter().filter(|it| !IMPLICIT.contains(&it.as_str())).cloned().collect();
         let layout = Layout { features: layout.features.clone().or(Some(inherited)), ..layout.clone() };
@@ -247,6 +249,11 @@ impl State {
     /// Whether a snapshot has clones.
     pub(super) fn has_children(&self, link: &Link) -> bool {
         self.images.values().any(|disk| disk.parent.as_ref() == Some(link))
+    }
+
+    /// Whether any snapshot of an image has clones.
+    pub(super) fn has_clones(&self, id: &str) -> bool {
+        self.images.values().any(|disk| disk.parent.as_ref().is_some_and(|link| link.image == id))
     }
 
     /// Removes an image, unless it has snapshots or watchers.
@@ -266,7 +273,9 @@ impl State {
     fn erase(&mut self, id: &str) {
         let Some(disk) = self.images.remove(id) else { return };
         self.objects.remove(&(disk.pool, disk.namespace, Object::of(LockTarget::Header(id))));
-        disk.parent.iter().for_each(|link| self.let_go(link));
+        if !self.leaves_snapshots {
+            disk.parent.iter().for_each(|link| self.let_go(link));
+        }
     }
 
     /// A snapshot has lost a clone: with the last one goes what only clones kept.
@@ -275,7 +284,7 @@ impl State {
             return;
         }
         let Some(parent) = self.images.get_mut(&link.image) else { return };
-        parent.snapshots.retain(|shot| shot.number != link.snapshot || !shot.snap.trashed);
+        parent.snapshots.retain(|shot| shot.snap.id != link.snapshot || !shot.snap.trashed);
         let is_removed = parent.place == Place::TrashForClones && !self.leaves_parents;
         if parent.snapshots.is_empty() && is_removed {
             self.erase(&link.image);
@@ -286,7 +295,7 @@ impl State {
     pub(super) fn parent(&self, disk: &Disk) -> Option<Parent> {
         let link = disk.parent.as_ref()?;
         let parent = self.images.get(&link.image)?;
-        let shot = parent.snapshots.iter().find(|shot| shot.number == link.snapshot)?;
+        let shot = parent.snapshots.iter().find(|shot| shot.snap.id == link.snapshot)?;
         Some(Parent {
             pool: parent.pool.clone(),
             namespace: parent.namespace.clone(),
@@ -301,7 +310,7 @@ impl State {
     pub(super) fn told_parent(&self, disk: &Disk) -> Option<Parent> {
         let link = disk.parent.as_ref()?;
         let shots = &self.images.get(&link.image)?.snapshots;
-        let trashed = shots.iter().any(|shot| shot.number == link.snapshot && shot.snap.trashed);
+        let trashed = shots.iter().any(|shot| shot.snap.id == link.snapshot && shot.snap.trashed);
         let parent = self.parent(disk)?;
         Some(if trashed {
             Parent { snapshot: format!("7945f682-5b21-4746-b3c7-{:012x}", link.snapshot), ..parent }
@@ -313,9 +322,7 @@ impl State {
     /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
     pub(super) fn info(&self, disk: &Disk) -> ImageInfo {
         let mut features = disk.features.clone();
-        let is_parent =
-            self.images.values().any(|it| it.parent.as_ref().is_some_and(|link| link.image == disk.id));
-        if is_parent || disk.parent.is_some() {
+        if self.has_clones(&disk.id) || disk.parent.is_some() {
             features.insert("operations".to_string());
         }
         ImageInfo {

@@ -31,8 +31,8 @@ fn snapshots_in_the_trash_go_by_the_name_they_had() {
     it.prints("rbd snap ls --all --format=json --pool=vms --image-id=10d95d6456b2", printed);
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
     let expected = vec![
-        SnapshotInfo { name: "s1".into(), size: 2_000_000, created: at(1_795_249_756), trashed: true },
-        SnapshotInfo { name: "s2".into(), size: 1_000, created: at(1_795_249_757), trashed: false },
+        SnapshotInfo { id: 6, name: "s1".into(), size: 2_000_000, created: at(1_795_249_756), trashed: true },
+        SnapshotInfo { id: 7, name: "s2".into(), size: 1_000, created: at(1_795_249_757), trashed: false },
     ];
     assert_eq!(it.snapshots(&it.call, &it.at, ImageRef::Id("10d95d6456b2")).unwrap(), Some(expected));
     it.fails("rbd snap ls --all --format=json --pool=vms --image=web", 2, NO_IMAGE);
@@ -52,6 +52,38 @@ fn a_snapshot_is_deleted_but_not_a_protected_one() {
     }
     it.fails(rm, 16, "rbd: snapshot 's1' is protected from removal.\n");
     assert_error(go(), Kind::Precondition, &["vms/web@s1", "rbd snap unprotect"]);
+}
+
+#[test]
+fn clones_are_looked_for_below_all_snapshots() {
+    let it = Fixture::new();
+    let children = "rbd children --all --format=json --pool=vms --image=web";
+    let go = || it.has_clones(&it.call, &it.at, "web");
+    it.prints(children, "[]");
+    assert!(!go().unwrap());
+    let one = r#"[{"pool":"vms","pool_namespace":"team","image":"copy","id":"1015bbaba019","trash":false}]"#;
+    it.prints(children, one);
+    assert!(go().unwrap());
+    it.fails(children, 2, NO_IMAGE);
+    assert!(!go().unwrap());
+    it.fails(children, 2, NO_POOL);
+    assert_error(go(), Kind::Precondition, &["list the clones of image vms/web"]);
+}
+
+#[test]
+fn a_snapshot_in_the_trash_goes_if_it_has_no_clones() {
+    let it = Fixture::new();
+    let rm = "rbd ~ snap rm --pool=vms --image-id=10d95d6456b2 --snap-id=6";
+    let go = || it.remove_trashed_snapshot(&it.call, &it.at, "10d95d6456b2", 6);
+    it.prints(rm, "");
+    assert_eq!(go().unwrap(), TrashedSnapshot::Gone);
+    let no_image = "rbd: error opening image with id 10d95d6456b2: (2) No such file or directory\n";
+    for absent in [no_image, "rbd: failed to remove snapshot: (2) No such file or directory\n"] {
+        it.fails(rm, 2, absent);
+        assert_eq!(go().unwrap(), TrashedSnapshot::Gone);
+    }
+    it.fails(rm, 16, "rbd: snapshot id 6 is protected from removal.\n");
+    assert_eq!(go().unwrap(), TrashedSnapshot::HasClones);
 }
 
 fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {

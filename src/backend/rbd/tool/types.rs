@@ -1,0 +1,256 @@
+//! What questions and answers are made of.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use crate::backend::ceph::PoolRef;
+
+/// An image, by the name it has now or by the id it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageRef<'a> {
+    /// By name.
+    Name(&'a str),
+    /// By id; also finds images that were renamed, and those in the trash.
+    Id(&'a str),
+}
+
+/// How an image is laid out. What is not said is the cluster's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Where the data goes, if not to the image's own pool (erasure-coded pools hold nothing but data).
+    pub data_pool: Option<String>,
+    /// Features by rbd's names.
+    pub features: Option<BTreeSet<String>>,
+    /// Bytes of an object.
+    pub object_size: Option<u64>,
+    /// Bytes of a stripe, and over how many objects they go round.
+    pub striping: Option<(u64, u64)>,
+}
+
+/// An image that is to exist.
+#[derive(Clone, Debug)]
+pub struct NewImage<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its layout.
+    pub layout: &'a Layout,
+    /// Metadata it is born with.
+    pub metadata: &'a [(&'a str, &'a str)],
+}
+
+/// A clone that is to exist, in another pool perhaps.
+#[derive(Clone, Debug)]
+pub struct NewClone<'a> {
+    /// Where its parent is.
+    pub from: &'a PoolRef,
+    /// The parent.
+    pub image: &'a str,
+    /// The snapshot it starts from.
+    pub snapshot: &'a str,
+    /// Where it is to be.
+    pub to: &'a PoolRef,
+    /// Its name.
+    pub name: &'a str,
+    /// Its layout.
+    pub layout: &'a Layout,
+}
+
+/// Whether something was made under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It was made now.
+    New,
+    /// The name is taken.
+    Taken,
+}
+
+/// Whether an image was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// It was.
+    Done,
+    /// There is no such image, or snapshot.
+    Absent,
+}
+
+/// How a removal ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone now.
+    Gone,
+    /// It was not there.
+    Absent,
+    /// Somebody watches the image: it is in use.
+    Watched,
+    /// The image has snapshots, perhaps only such as wait in its trash for their clones.
+    HasSnapshots,
+}
+
+/// How a renaming ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renamed {
+    /// It bears the new name.
+    Done,
+    /// There is no image of the old name.
+    Absent,
+    /// The new name is taken.
+    Taken,
+}
+
+/// What an image says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// The name it has now.
+    pub name: String,
+    /// The id it keeps.
+    pub id: String,
+    /// Bytes.
+    pub size: u64,
+    /// Snapshots, those in its trash included.
+    pub snapshots: u64,
+    /// Features by rbd's names.
+    pub features: BTreeSet<String>,
+    /// When it was made; 1970 where the cluster does not know.
+    pub created: SystemTime,
+    /// What it is a clone of.
+    pub parent: Option<Parent>,
+}
+
+/// The snapshot that a clone still reads from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The pool of the parent.
+    pub pool: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The parent's name.
+    pub image: String,
+    /// The parent's id; lists do not tell it.
+    pub id: Option<String>,
+    /// The snapshot's name; random digits once the snapshot is in its image's trash.
+    pub snapshot: String,
+    /// The parent is in the trash; lists do not tell it.
+    pub in_trash: bool,
+}
+
+/// An image in the list of a pool, with its snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedImage {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: String,
+    /// Bytes.
+    pub size: u64,
+    /// What it is a clone of.
+    pub parent: Option<Parent>,
+    /// Names and sizes of its snapshots that are not in the trash.
+    pub snapshots: Vec<(String, u64)>,
+}
+
+/// A snapshot of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its number, which no other snapshot of the pool has.
+    pub id: u64,
+    /// Its name; one in the trash has the name it had.
+    pub name: String,
+    /// The image's size when it was taken, in bytes.
+    pub size: u64,
+    /// When it was taken.
+    pub created: SystemTime,
+    /// Deleted, but kept for the clones that read from it.
+    pub trashed: bool,
+}
+
+/// What became of a snapshot in the trash of its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrashedSnapshot {
+    /// It is gone, perhaps for a while.
+    Gone,
+    /// It stays: clones read from it.
+    HasClones,
+}
+
+/// A client that has an image open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watcher {
+    /// Its address, as `10.0.0.7:0/1234567`.
+    pub address: String,
+    /// `client.4711`
+    pub client: String,
+}
+
+/// An image in the trash of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trashed {
+    /// The name it had.
+    pub name: String,
+    /// Its id.
+    pub id: String,
+    /// Moved there by librbd for its clones, as 0.1.0 asked it to. It removes the image with the last of them.
+    pub by_clones: bool,
+}
+
+/// A lock of ours on an object: kept by the cluster, no process needs to live for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    /// Who holds it: a node, or a controller's purpose.
+    pub cookie: String,
+    /// What it is for. Text without line ends.
+    pub description: String,
+    /// Others may hold it too, if they say this same tag; None for nobody else.
+    pub shared: Option<String>,
+    /// After this many seconds it is no longer held; None for ever.
+    pub seconds: Option<u64>,
+}
+
+/// One who holds a lock, as the cluster reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// As it was taken.
+    pub cookie: String,
+    /// As it was taken.
+    pub description: String,
+    /// The tag under which it is shared; None if it is exclusive.
+    pub shared: Option<String>,
+    /// The client that took it, which is needed to take it back.
+    pub client: String,
+    /// The address of that client.
+    pub address: String,
+}
+
+/// What carries a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTarget<'a> {
+    /// The header of the image of this id: the attachment of a volume. Dies with the image.
+    Header(&'a str),
+    /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
+    /// namespace.
+    SnapshotName(&'a str),
+}
+
+/// Whether a lock was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locked {
+    /// It is held now.
+    Now,
+    /// Somebody holds it, perhaps the same.
+    Held,
+}
+
+/// Whether the cluster's manager takes on a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagerTask {
+    /// It will be done; also if somebody asked before.
+    Accepted,
+    /// The image is not in the trash.
+    Absent,
+    /// No manager takes such tasks.
+    NoManager,
+}
+
+/// The limits of an image, by the cluster's names (`rbd_qos_iops_limit`, …); zero is no limit.
+pub type Limits<'a> = &'a [(&'a str, u64)];
