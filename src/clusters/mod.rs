@@ -46,6 +46,8 @@ pub struct Cluster {
     pub credentials: Option<Credentials>,
     /// Where its key comes from, or why it has none: for people.
     pub key_from: String,
+    /// It has a user, but no key was where Ceph looks for one.
+    pub lacks_key: bool,
     /// The pools that may be used; empty for all.
     pub pools: Vec<String>,
     /// The namespaces that may be used; empty for all.
@@ -98,6 +100,12 @@ impl Clusters {
         let (loaded, files) = self.source.load();
         *self.files.lock() = files;
         let mut current = self.current.write();
+        let loaded = match loaded {
+            Ok(none) if none.is_empty() && !current.entries.is_empty() => {
+                Err(format!("{} is missing", self.source.path().display()))
+            }
+            loaded => loaded,
+        };
         current.replace(loaded);
         current.log(&self.source);
     }
@@ -106,7 +114,7 @@ impl Clusters {
     pub fn reload_if_changed(&self) {
         let changed = self.files.lock().have_changed();
         if changed {
-            log::info!("the files of the clusters have changed: they are read again");
+            log::info!("the clusters file, or a file it names, has changed: it is read again");
             self.reload();
         }
     }
@@ -114,7 +122,7 @@ impl Clusters {
     /// The cluster of this name; None where no such one is set up.
     ///
     /// # Errors
-    /// Precondition, with the reason, for one that is set up but cannot be used, and for all while nothing
+    /// Unavailable, with the reason, for one that is set up but cannot be used, and for all while nothing
     /// could be read at all.
     pub fn find(&self, name: &str) -> Result<Option<Arc<Cluster>>> {
         let current = self.current.read();
@@ -122,9 +130,9 @@ impl Clusters {
             (Some(ClusterEntry { cluster: Some(cluster), .. }), _) => Ok(Some(Arc::clone(cluster))),
             (Some(ClusterEntry { trouble, .. }), _) => {
                 let why = trouble.as_deref().unwrap_or("it cannot be read");
-                Err(Error::precondition(format!("cluster {name:?} is disabled: {why}")))
+                Err(Error::unavailable(format!("cluster {name:?} is disabled: {why}")))
             }
-            (None, Some(why)) if current.entries.is_empty() => Err(Error::precondition(format!(
+            (None, Some(why)) if current.entries.is_empty() => Err(Error::unavailable(format!(
                 "cluster {name:?} is not known, because no cluster could be read: {why}"
             ))),
             (None, _) => Ok(None),
@@ -187,23 +195,32 @@ impl Clusters {
     }
 }
 
+impl ClusterEntry {
+    /// What is in force from now on. A key that is gone may be on its way, as a new conf may be.
+    fn new(former: Option<Arc<Cluster>>, read: Result<Cluster, String>) -> Self {
+        let lost_key = |now: &Cluster| {
+            now.lacks_key && former.as_ref().is_some_and(|former| former.credentials.is_some())
+        };
+        match read {
+            Ok(cluster) if lost_key(&cluster) => Self { cluster: former, trouble: Some(cluster.key_from) },
+            Ok(cluster) => Self { cluster: Some(Arc::new(cluster)), trouble: None },
+            Err(why) => Self { cluster: former, trouble: Some(why) },
+        }
+    }
+}
+
 impl Set {
     fn replace(&mut self, loaded: Loaded) {
         match loaded {
             Err(why) => self.trouble = Some(why),
             Ok(clusters) => {
                 let mut former = std::mem::take(&mut self.entries);
-                let mut entry = |name: &str, cluster: Result<Cluster, String>| match cluster {
-                    Ok(cluster) => ClusterEntry { cluster: Some(Arc::new(cluster)), trouble: None },
-                    Err(why) => ClusterEntry {
-                        cluster: former.remove(name).and_then(|entry| entry.cluster),
-                        trouble: Some(why),
-                    },
+                let mut former = |name: &str| former.remove(name).and_then(|entry| entry.cluster);
+                let entry = |(name, cluster): (String, _)| {
+                    let entry = ClusterEntry::new(former(&name), cluster);
+                    (name, entry)
                 };
-                self.entries = clusters
-                    .into_iter()
-                    .map(|(name, cluster)| (name.clone(), entry(&name, cluster)))
-                    .collect();
+                self.entries = clusters.into_iter().map(entry).collect();
                 self.trouble = None;
             }
         }
@@ -242,6 +259,7 @@ impl Cluster {
             monitors: Vec::new(),
             credentials: None,
             key_from: String::from("no user is set"),
+            lacks_key: false,
             pools: Vec::new(),
             namespaces: Vec::new(),
         }

@@ -108,6 +108,7 @@ fn from_conf(
             Search::ByTools(how) => cluster.own(user, None, how.to_string()),
             Search::Nowhere(places) => {
                 let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                cluster.lacks_key = true;
                 cluster.key_from = format!("no key for client.{user} in {}", places.join(", "));
             }
         },

@@ -6,7 +6,7 @@ use crate::error::Kind;
 use std::fs;
 use std::path::Path;
 
-/// A directory with a file of clusters and a key.
+/// A directory with a clusters file and a key.
 struct Scene(tempfile::TempDir);
 
 impl Scene {
@@ -55,7 +55,7 @@ fn a_broken_file_leaves_what_is_in_force() {
 fn a_bad_entry_leaves_the_others_and_its_own_former_self() {
     let (scene, clusters) = Scene::new(&format!("{ONE}[cluster.bad]\nuser = 'x'\n"));
     let error = clusters.find("bad").unwrap_err();
-    assert_eq!(error.kind(), Kind::Precondition);
+    assert_eq!(error.kind(), Kind::Unavailable);
     assert!(
         error.message().contains("\"bad\" is disabled") && error.message().contains("'monitors'"),
         "{error}"
@@ -94,7 +94,7 @@ fn a_file_that_never_was_readable_is_told_to_every_request() {
     let clusters = Clusters::load(source);
     let error = clusters.find("main").unwrap_err();
     assert!(
-        error.kind() == Kind::Precondition
+        error.kind() == Kind::Unavailable
             && error.message().contains("/nonexistent/clusters.toml: No such file"),
         "{error}"
     );
@@ -120,6 +120,32 @@ fn a_host_without_a_conf_has_no_cluster_unless_one_is_wanted() {
     fs::write(&conf, "[global]\nmon host = 10.0.0.1\nfsid = f\n").unwrap();
     clusters.reload_if_changed();
     assert_eq!(clusters.find("ceph").unwrap().unwrap().fsid.as_deref(), Some("f"), "it came later");
+}
+
+#[test]
+fn a_host_whose_conf_or_keyring_is_gone_for_a_moment_stays_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (conf, keyring) = (dir.path().join("ceph.conf"), dir.path().join("keyring"));
+    let write = || {
+        fs::write(&keyring, format!("[client.admin]\n\tkey = {KEY}\n")).unwrap();
+        let text = format!("[global]\nmon_host = 10.0.0.1\nkeyring = {}\n", keyring.display());
+        fs::write(&conf, text).unwrap();
+    };
+    write();
+    let clusters = host(&conf, None, false);
+    let user = || clusters.find("ceph").unwrap().unwrap().credentials.clone().unwrap().user;
+    for gone in [&conf, &keyring] {
+        fs::remove_file(gone).unwrap();
+        clusters.reload_if_changed();
+        assert_eq!(user(), "admin", "{}", gone.display());
+        let entry = clusters.entries().remove(0).1;
+        let trouble = clusters.file_trouble().or(entry.trouble).unwrap();
+        assert!(trouble.contains(gone.to_str().unwrap()), "{trouble}");
+        write();
+        clusters.reload_if_changed();
+        let trouble = (clusters.file_trouble(), clusters.entries().remove(0).1.trouble);
+        assert_eq!((user().as_str(), trouble), ("admin", (None, None)));
+    }
 }
 
 #[test]
