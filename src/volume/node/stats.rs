@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts;
-use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, Stats};
 
 /// Total, used and available amounts; for a block device only the total means anything.
@@ -52,7 +51,9 @@ impl Operations {
                 Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition })
             }
             Access::Mount { .. } => {
-                let usage = self.file_system_usage(call, &id, &record, &mounts::resolved(path)?)?;
+                let attached = backend.node().attached(&id)?;
+                let read_only = record.read_only || attached.is_some_and(|it| it.is_read_only());
+                let usage = self.file_system_usage(call, &id, read_only, &mounts::resolved(path)?)?;
                 let condition =
                     usage.condition.map_or_else(|| backend.node().condition(&id), |found| Ok(Some(found)))?;
                 Ok(Usage { condition, ..usage })
@@ -60,19 +61,14 @@ impl Operations {
         }
     }
 
-    fn file_system_usage(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        record: &NodeRecord,
-        path: &Path,
-    ) -> Result<Usage> {
+    /// `read_only` where it was mounted so.
+    fn file_system_usage(&self, call: &Call, id: &VolumeId, read_only: bool, path: &Path) -> Result<Usage> {
         let mounts = mounts::read()?;
         let Some(mount) = mounts.find_at(path) else {
             return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
         };
         // The kernel turns a file system read-only when it finds an error in it.
-        let turned = mount.is_file_system_read_only() && !record.read_only;
+        let turned = mount.is_file_system_read_only() && !read_only;
         match self.kernel.statfs(call, path) {
             Ok(found) => Ok(Usage {
                 bytes: Amount {
