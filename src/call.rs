@@ -95,7 +95,7 @@ impl Call {
         if self.expired() {
             return Err(Error::timeout(format!("the client's deadline passed in step \"{what}\"")));
         }
-        self.step(what.clone());
+        self.enter_step(what.clone());
         Err(Error::waiting(what, pause))
     }
 
@@ -104,7 +104,7 @@ impl Call {
         !self.waits.lock().is_empty()
     }
 
-    /// Remembers that this call has begun something that it has to end, or to take back. A repetition of the
+    /// Remembers that this call has begun something that it has to end, or to undo. A repetition of the
     /// operation finds it begun, and could not tell it from what an earlier call has left.
     pub fn begin(&self, what: impl Into<String>) {
         *self.begun.lock() = Some(what.into());
@@ -149,7 +149,7 @@ impl Progress {
     }
 
     /// Says which objects are locked for the call from now on.
-    pub fn locks(&self, objects: Vec<String>) {
+    pub fn set_locked_objects(&self, objects: Vec<String>) {
         *self.0.objects.lock() = objects;
     }
 
@@ -164,7 +164,7 @@ impl Progress {
     }
 
     /// Says which volume, snapshot or name the call is about.
-    pub fn about(&self, subject: impl Into<String>) {
+    pub fn set_subject(&self, subject: impl Into<String>) {
         *self.0.subject.lock() = subject.into();
     }
 
@@ -174,7 +174,7 @@ impl Progress {
     }
 
     /// Enters a step ("mkfs.ext4 /dev/loop3"): shown to whoever has to wait, and in the log of slow calls.
-    pub fn step(&self, step: impl Into<String>) {
+    pub fn enter_step(&self, step: impl Into<String>) {
         *self.0.step.lock() = (step.into(), Instant::now());
     }
 

@@ -3,7 +3,7 @@
 //! Start: signals → lock of the state directory → journal → commands of an earlier daemon → backends →
 //! recovery → workers → socket → READY.
 //! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
-//! reap what remains → journal synced → lock given back. Volumes stay mounted.
+//! reap what remains → journal synced → lock released. Volumes stay mounted.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::signals::{Event, Signals};
 use crate::survivors;
 use crate::sys::flock::FileLock;
 use crate::volume::{AcquireLock, Operations};
-use crate::workers::Pool;
+use crate::workers::Workers;
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -48,10 +48,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// moment does until its exec.
 const DYING: Duration = Duration::from_secs(1);
 
-/// How often is looked whether the state directory is free by then.
+/// How often to check whether it is free.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How often is looked whether the files of the clusters have changed: a few stat calls.
+/// How often to check whether the clusters file, or a file it names, has changed: a few stat calls.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
@@ -70,7 +70,7 @@ struct Daemon {
     signals: Signals,
     notifier: Notifier,
     server: Server,
-    pool: Arc<Pool>,
+    workers: Arc<Workers>,
     locks: Arc<Locks<Answer>>,
     jobs: Arc<JobQueue>,
     running: Arc<ActiveCalls>,
@@ -103,14 +103,14 @@ impl Daemon {
         let running = Arc::new(ActiveCalls::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
         let parked = Arc::clone(&locks);
-        let pool = Arc::new(Pool::start(config.workers, config.queue, move || parked.parked())?);
-        let bridge = Bridge::new(Arc::clone(&pool), Arc::clone(&locks), Arc::clone(&running));
+        let workers = Arc::new(Workers::start(config.workers, config.queue, move || parked.parked())?);
+        let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let server = Server::open(&config.endpoint, services(config, &bridge, operations))?;
         Ok(Self {
             signals,
             notifier,
             server,
-            pool,
+            workers,
             locks,
             jobs,
             running,
@@ -156,7 +156,7 @@ impl Daemon {
         log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
         let mut server = self.server;
         // What they wait for may take longer than the daemon has.
-        self.pool.end_pauses();
+        self.workers.end_pauses();
         self.jobs.stop();
         if !server.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
@@ -167,13 +167,13 @@ impl Daemon {
         self.locks.refuse_parked(&Error::unavailable(
             "cephlet is stopping; send the request again when it is back",
         ));
-        if !self.pool.drain(Instant::now() + LAST_WORDS) {
+        if !self.workers.drain(Instant::now() + LAST_WORDS) {
             log::warn!(
                 "{} calls are left where they are; repeated, they go on from there",
-                self.pool.load().running
+                self.workers.load().running
             );
         }
-        self.pool.stop();
+        self.workers.stop();
         server.close(Instant::now() + LAST_WORDS);
         self.running.stop();
         if let Err(error) = self.journal.sync() {
@@ -196,7 +196,7 @@ fn services(config: &Config, bridge: &Bridge, operations: Arc<Operations>) -> Ve
     services
 }
 
-/// One daemon a state directory.
+/// Locks the state directory, so that one daemon uses it at a time.
 fn lock_state(layout: &Layout) -> Result<FileLock> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir())

@@ -1,6 +1,6 @@
 //! The one error type of the daemon.
 //!
-//! A [`Kind`] is a meaning the CSI specification knows, not a gRPC code: only the door turns kinds into
+//! A [`Kind`] is a meaning the CSI specification knows, not a gRPC code: only the gRPC layer turns kinds into
 //! codes. The message is for the person who reads it at night: what happened, to which volume, what to do.
 //! The cause keeps errno or exit status.
 

@@ -221,7 +221,7 @@ pub fn encode(text: impl AsRef<str>) -> String {
     encoded
 }
 
-/// Takes the encoding back; None for text that [`encode`] could not have made, so that every object has one
+/// Decodes; None for text that [`encode`] could not have made, so that every object has one
 /// ID only.
 pub fn decode(field: &str) -> Option<String> {
     let mut bytes = Vec::new();

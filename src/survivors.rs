@@ -65,7 +65,7 @@ fn lock<A: Clone + Send + 'static>(
     held: &mut HashMap<String, Held<A>>,
 ) -> Result<Vec<Held<A>>> {
     let call = Call::internal("left by an earlier daemon");
-    call.step(what);
+    call.enter_step(what);
     let lock = |object: &String| {
         if let Some(guard) = held.get(object) {
             return Ok(Arc::clone(guard));

@@ -15,7 +15,7 @@ pub const VERSION: u32 = 1;
 
 /// How a volume was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct CreationRequest {
     /// The name in the request.
     pub name: String,
     /// At least so many bytes.
@@ -29,7 +29,7 @@ pub struct Asked {
     /// What it was asked with and may have been changed later.
     pub mutable_parameters: Map,
     /// What it is a copy of.
-    pub source: Option<Origin>,
+    pub source: Option<RecordedSource>,
     /// The file system it is for.
     pub fs_type: Option<String>,
 }
@@ -37,7 +37,7 @@ pub struct Asked {
 /// The source of a volume, as the request said it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum RecordedSource {
     /// A snapshot's ID.
     Snapshot(String),
     /// A volume's ID.
@@ -95,7 +95,7 @@ impl fmt::Display for Use {
     }
 }
 
-impl From<&Source> for Origin {
+impl From<&Source> for RecordedSource {
     fn from(source: &Source) -> Self {
         match source {
             Source::Snapshot(id) => Self::Snapshot(id.clone()),
@@ -104,16 +104,16 @@ impl From<&Source> for Origin {
     }
 }
 
-impl From<&Origin> for Source {
-    fn from(origin: &Origin) -> Self {
+impl From<&RecordedSource> for Source {
+    fn from(origin: &RecordedSource) -> Self {
         match origin {
-            Origin::Snapshot(id) => Self::Snapshot(id.clone()),
-            Origin::Volume(id) => Self::Volume(id.clone()),
+            RecordedSource::Snapshot(id) => Self::Snapshot(id.clone()),
+            RecordedSource::Volume(id) => Self::Volume(id.clone()),
         }
     }
 }
 
-impl Asked {
+impl CreationRequest {
     /// What `new` asks, for this file system.
     pub fn new(new: &NewVolume, fs_type: Option<String>) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Asked {
             capabilities: new.capabilities.iter().map(Use::from).collect(),
             parameters: new.parameters.clone(),
             mutable_parameters: new.mutable_parameters.clone(),
-            source: new.source.as_ref().map(|(source, _)| Origin::from(source)),
+            source: new.source.as_ref().map(|(source, _)| RecordedSource::from(source)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Asked {
     /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is
     /// the same request. Another range is no difference as long as the volume satisfies it.
     pub fn difference(&self, new: &NewVolume, size: u64) -> Option<String> {
-        let source = new.source.as_ref().map(|(source, _)| Origin::from(source));
+        let source = new.source.as_ref().map(|(source, _)| RecordedSource::from(source));
         let same_range = SizeRange { required: self.required, limit: self.limit } == new.size;
         if self.name != new.name {
             return Some(format!(

@@ -74,7 +74,7 @@ pub trait Backend: Send + Sync {
 /// The volumes of a backend: the controller's work on them.
 pub trait Volumes {
     /// The ID with the incarnation that is meant: of one that a caller named without, the volume's own, where
-    /// it has one. None: there is no such volume. An ID that has its incarnation is given back unseen.
+    /// it has one. None: there is no such volume. An ID that has its incarnation is returned without a look.
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>>;
 
     /// Makes the volume, or finds the one made by the same request. `write_intent` is called before the first
@@ -122,11 +122,17 @@ pub trait Snapshots {
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>>;
 
     /// Up to `limit` snapshots (0: all) whose keys follow `after`.
-    fn list(&self, call: &Call, filter: &SnapshotFilter, after: &str, limit: usize)
-    -> Result<Page<Snapshot>>;
+    fn list(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        secrets: &Secrets,
+        after: &str,
+        limit: usize,
+    ) -> Result<Page<Snapshot>>;
 }
 
-/// Gives volumes to nodes and takes them back: the controller's part of it.
+/// Publishes volumes to nodes and unpublishes them: the controller's part of it.
 pub trait Publisher {
     /// Records that a node may use the volume, if it is there; gives what that node needs to know.
     fn publish(
@@ -152,13 +158,13 @@ pub trait NodeDriver {
     /// Attaches the volume to this node, or finds what it is attached as.
     fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment>;
 
-    /// What the volume is attached as, asked of the kernel: also when its place is none of this set-up any
-    /// more.
+    /// What the volume is attached as, asked of the kernel: also when its place is no longer
+    /// configured here.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>>;
 
     /// Detaches the volume from this node; one that is not attached is detached. What [`NodeDriver::attach`]
     /// did in the controller's stead is undone, as who the request's secrets say, unless the volume's place
-    /// is none of this set-up any more.
+    /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;
 
     /// Lets the attachment follow the volume's size. One that does so by itself is waited for, until it has

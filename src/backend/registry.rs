@@ -51,13 +51,13 @@ impl Backends {
         }
     }
 
-    /// The backend for what is in use on this node: of the kind of `place`, be that place one of this set-up
+    /// The backend for what is in use on this node: of the kind of `place`, be that place configured here
     /// still or not.
     pub fn by_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
         self.0.iter().find(|backend| backend.name() == place.backend)
     }
 
-    /// The backend that an object at `place` belongs to, if that place is one of this set-up.
+    /// The backend that an object at `place` belongs to, if that place is configured here.
     pub fn for_place(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
         self.by_kind(place).filter(|backend| backend.serves(place) == Served::Here)
     }

@@ -33,11 +33,11 @@ pub enum Service {
 /// Who serves what lives at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// This set-up does.
+    /// This configuration does.
     Here,
     /// Only the controller on this other node can reach it.
     ByNode(String),
-    /// Nobody: no set-up like this one could have given an ID of it.
+    /// Nobody: no configuration like this one could have given an ID of it.
     Nowhere,
 }
 
@@ -213,9 +213,9 @@ pub enum Unpublished {
 /// Who published a volume to this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishedBy {
-    /// A controller, whose part it is to take it back.
+    /// A controller, whose part it is to unpublish it.
     Controller,
-    /// The node by itself, for an orchestrator that skips the controller; it takes it back by itself.
+    /// The node by itself, for an orchestrator that skips the controller; it unpublishes it by itself.
     Node,
 }
 

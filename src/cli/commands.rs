@@ -167,7 +167,7 @@ pub static COMMANDS: &[Command] = &[
             SECRETS,
         ],
         notes: &[
-            "Controller publish, node stage and node publish in one step; a step that fails takes back those \
+            "Controller publish, node stage and node publish in one step; a step that fails undoes those \
              before it.\n\
              With --block, PATH becomes a device file. A volume may be published at several paths, if its \
              mode allows it.",
@@ -180,9 +180,12 @@ pub static COMMANDS: &[Command] = &[
         name: "volume unpublish",
         about: "unmount a volume from a path and, if that was the last, detach it",
         words: &["ID", "PATH"],
-        options: &[flag("detach", "take it back from this node even without a record of giving it"), SECRETS],
+        options: &[
+            flag("detach", "unpublish it from this node even without a record of publishing it"),
+            SECRETS,
+        ],
         notes: &[
-            "The record of what was published does not outlive a boot; after one, --detach takes back what \
+            "The record of what was published does not outlive a boot; after one, --detach unpublishes what \
              remained.\n\
                   It is not for a volume that an orchestrator has published here.",
         ],

@@ -3,7 +3,7 @@
 //! The command line is an orchestrator of its own, and like one it remembers what it asked for. A volume has
 //! a directory below the runtime directory, which is gone after a boot as the mounts are: `mount` is its
 //! staging path, `publication.json` the record. The record is written before the first thing is asked for and
-//! removed after the last is taken back. Commands on the same volume wait for each other by a lock on that
+//! removed after the last is unpublished. Commands on the same volume wait for each other by a lock on that
 //! directory.
 
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::layout::Layout;
 
 /// What was asked for a volume on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Publication {
+pub struct PublicationRecord {
     /// The volume, as the operator wrote it first.
     pub volume_id: String,
     /// The node it was given to.
@@ -96,12 +96,12 @@ impl Held {
     }
 
     /// What was asked for; None if nothing was.
-    pub fn read(&self) -> Result<Option<Publication>> {
+    pub fn read(&self) -> Result<Option<PublicationRecord>> {
         read(&self.directory)
     }
 
     /// Writes down what is asked for. Renamed into place: a crash leaves the old record or the new one.
-    pub fn write(&self, publication: &Publication) -> Result<()> {
+    pub fn write(&self, publication: &PublicationRecord) -> Result<()> {
         let (path, new) = (record_path(&self.directory), self.directory.join("publication.new"));
         let text = serde_json::to_vec(publication).map_err(io::Error::from);
         let written =
@@ -109,7 +109,7 @@ impl Held {
         written.map_err(|error| Error::io(format!("write {}", path.display()), &error))
     }
 
-    /// Removes the record and what was made for it, when everything has been taken back. Never recursively: a
+    /// Removes the record and what was made for it, when everything has been unpublished. Never recursively: a
     /// staging path that is not empty is a volume that is still mounted.
     pub fn forget(self) -> Result<()> {
         let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -125,7 +125,7 @@ impl Held {
 
 impl Drop for Held {
     /// A volume of which nothing is recorded leaves no directory. It is removed while it is still locked, and
-    /// only here: whoever waits for it then finds out that his lock is on nothing.
+    /// only here: whoever waits for it then finds out that its lock is on nothing.
     fn drop(&mut self) {
         // With a record or a staging path in it, it stays.
         let _ = fs::remove_dir(&self.directory);
@@ -136,7 +136,7 @@ fn record_path(directory: &Path) -> PathBuf {
     directory.join("publication.json")
 }
 
-fn read(directory: &Path) -> Result<Option<Publication>> {
+fn read(directory: &Path) -> Result<Option<PublicationRecord>> {
     let path = record_path(directory);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -165,9 +165,9 @@ mod tests {
         (directory, publications)
     }
 
-    fn published(targets: &[&str]) -> Publication {
+    fn published(targets: &[&str]) -> PublicationRecord {
         let targets = targets.iter().map(ToString::to_string).collect();
-        Publication { volume_id: ID.into(), node_id: "n".into(), read_only: false, targets }
+        PublicationRecord { volume_id: ID.into(), node_id: "n".into(), read_only: false, targets }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `volume publish` and `volume unpublish`: all that an orchestrator does between a volume and a path, in one
 //! step.
 //!
-//! Every step may be repeated, so what was begun is taken back whole, without asking how far it came; a
-//! command that was interrupted is finished, or taken back, by the next one.
+//! Every step may be repeated, so what was begun is undone whole, without asking how far it came; a
+//! command that was interrupted is finished, or undone, by the next one.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use protobuf::MessageField;
 use serde_json::json;
 
 use crate::cli::failure::CliResult;
-use crate::cli::publications::{Held, Publication};
+use crate::cli::publications::{Held, PublicationRecord};
 use crate::cli::report::Report;
 use crate::cli::session::Session;
 use crate::cli::syntax::Given;
@@ -19,6 +19,15 @@ use crate::error::{Error, Kind, Result};
 use crate::grpc::proto::csi_v1 as wire;
 
 type Map = HashMap<String, String>;
+
+/// Whether a node still has a volume that was unpublished from a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Released {
+    /// It does not: that was the last path.
+    LastTarget,
+    /// It does, at other paths.
+    OthersRemain,
+}
 
 /// One volume, one path, and the daemon that brings them together.
 struct Pair<'a> {
@@ -30,7 +39,7 @@ struct Pair<'a> {
     secrets: Map,
 }
 
-/// Gives a volume to this node, stages it and publishes it at a path. What fails takes back what was done.
+/// Gives a volume to this node, stages it and publishes it at a path. What was done is undone if the rest fails.
 pub fn publish(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let (pair, capability) = (Pair::new(session, given)?, volume::capability(given)?);
     let before = pair.held.read()?;
@@ -38,24 +47,24 @@ pub fn publish(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let read_only = given.has("read-only");
     let record = pair.with_target(before.clone(), &node_id, read_only);
     pair.held.write(&record)?;
-    // Whoever gave it to this node before takes it back himself.
-    let give_back = found
+    // If it was published to this node before, whoever did that unpublishes it.
+    let from_node = found
         .as_ref()
         .is_some_and(|found| !found.status.get_or_default().published_node_ids.contains(&node_id));
     let context = found.unwrap_or_default().volume.unwrap_or_default().volume_context;
     if let Err(error) = pair.attach(&record, read_only, &capability, context) {
-        return Err(pair.take_back(before, &record, give_back, error).into());
+        return Err(pair.roll_back(before, &record, from_node, error).into());
     }
     let json = json!({"id": pair.volume_id, "node_id": node_id, "staging_path": pair.staging, "target_path": pair.target});
     Ok(Report::new("", &json))
 }
 
-/// Takes a volume back from a path and, if that was the last, from this node.
+/// Unpublishes a volume from a path and, if that was the last, from this node.
 pub fn unpublish(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let pair = Pair::new(session, given)?;
     let (volume_id, target) = (pair.volume_id.clone(), pair.target.clone());
     let (detached, note) = match pair.held.read()? {
-        Some(record) => (pair.release(record, true)?, None),
+        Some(record) => (pair.release(record, true)? == Released::LastTarget, None),
         None => pair.release_unrecorded(given.has("detach"))?,
     };
     let report = Report::new("", &json!({"id": volume_id, "target_path": target, "detached": detached}));
@@ -102,8 +111,13 @@ impl<'a> Pair<'a> {
     }
 
     /// The record as it will be with this target.
-    fn with_target(&self, before: Option<Publication>, node_id: &str, read_only: bool) -> Publication {
-        let new = || Publication {
+    fn with_target(
+        &self,
+        before: Option<PublicationRecord>,
+        node_id: &str,
+        read_only: bool,
+    ) -> PublicationRecord {
+        let new = || PublicationRecord {
             volume_id: self.volume_id.clone(),
             node_id: node_id.to_string(),
             read_only,
@@ -119,7 +133,7 @@ impl<'a> Pair<'a> {
     /// Controller publish, node stage, node publish.
     fn attach(
         &self,
-        record: &Publication,
+        record: &PublicationRecord,
         read_only: bool,
         capability: &wire::VolumeCapability,
         context: Map,
@@ -158,24 +172,24 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Takes back a publish that failed with `error`; gives that error, with what became of it. A path that
-    /// was published before is left as it is.
-    fn take_back(
+    /// Undoes a publish that failed with `error`; gives that error, with what became of it. A path that was
+    /// published before is left as it is.
+    fn roll_back(
         self,
-        before: Option<Publication>,
-        record: &Publication,
-        give_back: bool,
+        before: Option<PublicationRecord>,
+        record: &PublicationRecord,
+        from_node: bool,
         error: Error,
     ) -> Error {
         if before.as_ref() == Some(record) {
             return error;
         }
         let (id, target) = (self.volume_id.clone(), self.target.clone());
-        match self.release(record.clone(), give_back) {
+        match self.release(record.clone(), from_node) {
             Ok(_) => error,
             Err(stuck) => {
                 let message = format!(
-                    "{error}; and it could not be taken back: {stuck}; repeat that with cephlet volume \
+                    "{error}; and it could not be undone: {stuck}; repeat that with cephlet volume \
                      unpublish {id} {target}"
                 );
                 Error::new(error.kind(), message)
@@ -183,32 +197,32 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Node unpublish; for the last target also node unstage and, if `give_back`, controller unpublish. Gives
-    /// whether it was the last. The record goes last, so that what stops half way can be repeated.
-    fn release(self, mut record: Publication, give_back: bool) -> Result<bool> {
+    /// Node unpublish; for the last target also node unstage and, if `from_node`, controller unpublish. The
+    /// record goes last, so that what stops half way can be repeated.
+    fn release(self, mut record: PublicationRecord, from_node: bool) -> Result<Released> {
         self.unpublish_target()?;
         record.targets.retain(|target| *target != self.target);
         self.held.write(&record)?;
         if !record.targets.is_empty() {
-            return Ok(false);
+            return Ok(Released::OthersRemain);
         }
         self.unstage()?;
-        if give_back {
-            self.give_back(&record.node_id)?;
+        if from_node {
+            self.unpublish_from_node(&record.node_id)?;
         }
         self.held.forget()?;
-        Ok(true)
+        Ok(Released::LastTarget)
     }
 
     /// The same without a record. Whether the node has the volume by this program or by another is not known
-    /// then: it is only given back if the operator says so. Gives whether it was, and what else there is to
-    /// say.
+    /// then: it is only unpublished from the node if the operator says so. Gives whether it was, and what else
+    /// there is to say.
     fn release_unrecorded(self, detach: bool) -> Result<(bool, Option<String>)> {
         self.unpublish_target()?;
         self.unstage()?;
         let node_id = node_id(self.session)?;
         if detach {
-            self.give_back(&node_id)?;
+            self.unpublish_from_node(&node_id)?;
         }
         let stays = match find(self.session, &self.volume_id) {
             Err(error)
@@ -238,7 +252,7 @@ impl<'a> Pair<'a> {
         self.session.plugin.node_unstage_volume(&request).map(|_| ())
     }
 
-    fn give_back(&self, node_id: &str) -> Result<()> {
+    fn unpublish_from_node(&self, node_id: &str) -> Result<()> {
         let (volume_id, node_id, secrets) =
             (self.volume_id.clone(), node_id.to_string(), self.secrets.clone());
         let request =

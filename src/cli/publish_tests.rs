@@ -113,7 +113,7 @@ fn a_path_for_reading_beside_one_for_writing_does_not_change_what_the_node_was_g
 }
 
 #[test]
-fn whichever_step_fails_everything_is_taken_back() {
+fn whichever_step_fails_everything_is_undone() {
     for (at, rpc) in PUBLISH.iter().enumerate().skip(2) {
         let (runtime, fake) =
             (tempfile::tempdir().unwrap(), daemon(&[]).refuses(rpc, Error::no_space("full")));
@@ -164,7 +164,7 @@ fn a_second_path_that_fails_leaves_the_first_alone() {
 }
 
 #[test]
-fn a_repeated_publish_that_fails_takes_nothing_back() {
+fn a_repeated_publish_that_fails_undoes_nothing() {
     let runtime = tempfile::tempdir().unwrap();
     run_in(runtime.path(), &daemon(&[]), "volume publish v1 /mnt/a").unwrap();
     let refused = daemon(&["n1"]).refuses("node_publish_volume", Error::already_exists("read-only"));
@@ -174,7 +174,7 @@ fn a_repeated_publish_that_fails_takes_nothing_back() {
 }
 
 #[test]
-fn what_cannot_be_taken_back_stays_recorded_and_can_be_unpublished_later() {
+fn what_cannot_be_undone_stays_recorded_and_can_be_unpublished_later() {
     let stuck = daemon(&[])
         .refuses("node_stage_volume", Error::timeout("late"))
         .refuses("node_unstage_volume", Error::unavailable("busy"));
@@ -182,7 +182,7 @@ fn what_cannot_be_taken_back_stays_recorded_and_can_be_unpublished_later() {
     let failure = run_in(runtime.path(), &stuck, "volume publish v1 /mnt/a").unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "DEADLINE_EXCEEDED: late; and it could not be taken back: busy; repeat that with cephlet volume \
+        "DEADLINE_EXCEEDED: late; and it could not be undone: busy; repeat that with cephlet volume \
          unpublish v1 /mnt/a"
     );
     assert!(publications(runtime.path()).hold("v1").unwrap().read().unwrap().is_some());

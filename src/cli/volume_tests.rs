@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::cli::fake::{Fake, publications, run, run_in};
-use crate::cli::publications::Publication;
+use crate::cli::publications::PublicationRecord;
 use crate::error::Error;
 
 fn volume(id: &str, size: i64) -> wire::Volume {
@@ -25,8 +25,12 @@ fn expanded(size: i64) -> wire::ControllerExpandVolumeResponse {
 
 fn publish_at(runtime: &std::path::Path, id: &str, target: &str) {
     let held = publications(runtime).hold(id).unwrap();
-    held.write(&Publication { volume_id: id.into(), targets: vec![target.into()], ..Default::default() })
-        .unwrap();
+    held.write(&PublicationRecord {
+        volume_id: id.into(),
+        targets: vec![target.into()],
+        ..Default::default()
+    })
+    .unwrap();
 }
 
 #[test]

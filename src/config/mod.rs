@@ -42,7 +42,7 @@ pub struct Config {
     pub local_dir: PathBuf,
     /// Threads of the work lane.
     pub workers: usize,
-    /// Calls that may wait for a worker or a lock.
+    /// Calls that may wait for a worker, a volume or a cluster.
     pub queue: usize,
     /// Objects that can be locked at once.
     pub lock_slots: usize,
@@ -116,7 +116,8 @@ pub struct Ceph {
     pub named: bool,
 }
 
-/// A second target for a volume that only one workload may write (access mode SINGLE_NODE_WRITER).
+/// A second target for a volume that only one node may use (access modes SINGLE_NODE_WRITER and
+/// SINGLE_NODE_READER_ONLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SingleNodeTargets {
     /// Allowed: Nomad overlaps a replacement with what it replaces.
@@ -312,7 +313,7 @@ impl Reader {
         }
     }
 
-    /// The file of clusters. What it replaces would otherwise silently do nothing.
+    /// The clusters file. What it replaces would otherwise silently do nothing.
     fn clusters(&mut self) -> Option<PathBuf> {
         let file = self.known("CEPHLET_CLUSTERS", parse::optional_path)?;
         for name in CEPH {

@@ -40,7 +40,7 @@ pub const VARIABLES: &[Variable] = &[
         "volumes of the local backend (default: local, in the state directory)",
     ),
     variable("CEPHLET_WORKERS", "8", "threads that work on volumes, 4 to 256"),
-    variable("CEPHLET_QUEUE", "256", "calls that may wait for a worker or a volume, 1 to 65536"),
+    variable("CEPHLET_QUEUE", "256", "calls that may wait for a worker, a volume or a cluster, 1 to 65536"),
     variable("CEPHLET_LOCK_SLOTS", "1024", "volumes that can be worked on at once, 16 to 65536"),
     variable("CEPHLET_LOCK_WAIT", "60s", "how long a call waits for a volume that another call holds"),
     variable("CEPHLET_TOOL_TIMEOUT", "120s", "how long a command that changes something may take"),
@@ -48,7 +48,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "CEPHLET_SINGLE_NODE_TARGETS",
         "lenient",
-        "a second target for SINGLE_NODE_WRITER: lenient or strict",
+        "a second target for SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY: lenient or strict",
     ),
     variable(
         "CEPHLET_TOOL_PATH",

@@ -84,7 +84,7 @@ fn owned(argv: &[&str]) -> Vec<String> {
 
 impl Runner for FakeRunner {
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
-        call.step(cmd.to_string());
+        call.enter_step(cmd.to_string());
         // No process of it lives on, with what it was to keep open.
         self.ran.lock().push(Cmd { kept_open: None, ..cmd.clone() });
         let args = cmd.args.iter().map(|arg| arg.to_string_lossy().into_owned());
@@ -120,7 +120,7 @@ impl FakeHelper {
 
 impl Helper for FakeHelper {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
-        call.step(step);
+        call.enter_step(step);
         self.asked.lock().push((step.to_owned(), class));
         self.script.answer(&request.to_vec())
     }

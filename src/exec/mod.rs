@@ -2,7 +2,8 @@
 //!
 //! What every started process gets: an absolute path found once at start, no shell, a cleared environment
 //! (`LC_ALL=C`, `TZ=UTC`, `PATH`), `/` as its directory, a process group of its own, stdin from memory or
-//! `/dev/null`, and no descriptor of the daemon but that of its own [`record`].
+//! `/dev/null`, and no descriptors of the daemon but that of its own [`record`] and those that
+//! the command was given.
 //!
 //! How it ends:
 //! 1. It exits. [`Runner::run`] returns then, not when a grandchild closes the pipe: pidfd and pipes are

@@ -179,7 +179,7 @@ impl Processes {
         if stuck >= self.limits.stuck {
             return Err(CommandError::TooBusy { command: task.command, stuck });
         }
-        task.call.step(task.command.as_str());
+        task.call.enter_step(task.command.as_str());
         crash::point("start a process");
         let started = self.record(&task).and_then(|record| Process::start(&task.start, record));
         let job = match started {

@@ -52,7 +52,7 @@ pub(super) struct Waiter<'a> {
     pub(super) share: Option<&'a Arc<str>>,
 }
 
-/// The right to run one command, given back when it is dropped.
+/// The right to run one command, released when it is dropped.
 pub(super) struct Permit {
     semaphore: Arc<Semaphore>,
     lasting: bool,
@@ -77,7 +77,7 @@ impl Semaphore {
                 state.leave(&ticket);
                 return Err(CommandError::Expired { command: command.into(), waited });
             }
-            call.step(format!("waiting for others to end before {command}"));
+            call.enter_step(format!("waiting for others to end before {command}"));
             self.changed.wait_for(&mut state, TICK);
         }
         if state.closed {

@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn a_slow_call_is_reported_with_its_step_again_and_again() {
         let (running, call) = running(Duration::from_millis(1));
-        call.about("volume-1");
-        call.step("mkfs.ext4 /dev/loop3");
+        call.set_subject("volume-1");
+        call.enter_step("mkfs.ext4 /dev/loop3");
         for _ in 0..3 {
             let lines = std::iter::repeat_with(|| running.slow_calls().0).find(|lines| !lines.is_empty());
             let said = lines.unwrap_or_default().join("\n");

@@ -1,7 +1,7 @@
 //! From gRPC's thread to a worker and back.
 //!
 //! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands
-//! the request's bytes to the pool. A worker decodes and plans; the plan waits for its locks without holding
+//! the request's bytes to the workers. A worker decodes and plans; the plan waits for its locks without holding
 //! a worker; a worker runs it. Work that has to wait (see [`Call::wait`]) gives its worker back, keeps its
 //! locks and is run again from its start after the pause. The answer goes through a one-shot to a small future on gRPC's own executor,
 //! which awaits the sending (a reply dropped unawaited cancels the call).
@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::status;
 use crate::locks::{Entry, Guard, Identical, Key, KeySet, Locks, Turn};
-use crate::workers::{Bulkhead, Pool, Task};
+use crate::workers::{Bulkhead, Task, Workers};
 
 /// A reply, encoded; shared by all callers that asked the same.
 type Bytes = Arc<[u8]>;
@@ -149,10 +149,10 @@ struct Ready {
     guard: Option<Guard<Answer>>,
 }
 
-/// Connects services to the pool and the lock table.
+/// Connects services to the workers and the lock table.
 #[derive(Clone)]
 pub struct Bridge {
-    pool: Arc<Pool>,
+    workers: Arc<Workers>,
     locks: Arc<Locks<Answer>>,
     running: Arc<ActiveCalls>,
 }
@@ -164,9 +164,9 @@ impl std::fmt::Debug for Bridge {
 }
 
 impl Bridge {
-    /// A bridge to this pool and this lock table.
-    pub fn new(pool: Arc<Pool>, locks: Arc<Locks<Answer>>, running: Arc<ActiveCalls>) -> Self {
-        Self { pool, locks, running }
+    /// A bridge to this workers and this lock table.
+    pub fn new(workers: Arc<Workers>, locks: Arc<Locks<Answer>>, running: Arc<ActiveCalls>) -> Self {
+        Self { workers, locks, running }
     }
 
     /// Whether joiners of a call with this answer should try for themselves.
@@ -221,7 +221,8 @@ impl Bridge {
                 job(reply);
             }
         };
-        let queued = if quick { self.pool.submit_quick(run) } else { self.pool.submit(Task::new(None, run)) };
+        let queued =
+            if quick { self.workers.submit_quick(run) } else { self.workers.submit(Task::new(None, run)) };
         // A job that is refused is dropped, so the reply is kept where both can reach it.
         if let Err(refused) = queued
             && let Some(reply) = slot.lock().take()
@@ -240,11 +241,11 @@ impl Bridge {
 
     fn start(&self, plan: Plan<Bytes>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
-        reply.call.about(subject);
+        reply.call.set_subject(subject);
         let Some(Locking { keys, request }) = lock else {
             return self.run(Ready { bulkhead, work, reply, guard: None });
         };
-        reply.call.step("waiting for the volume's lock");
+        reply.call.enter_step("waiting for the volume's lock");
         let (bridge, call) = (self.clone(), reply.call.clone());
         let wake = move |turn: Turn<Answer>| match turn {
             Turn::Go(guard) => bridge.run(Ready { bulkhead, work, reply, guard: Some(guard) }),
@@ -258,7 +259,7 @@ impl Bridge {
     fn run(&self, ready: Ready) {
         let parked = ready.guard.as_ref().is_some_and(Guard::waited);
         let task = self.task(ready);
-        if parked { self.pool.resume(task) } else { self.pool.go_on(task) }
+        if parked { self.workers.resume(task) } else { self.workers.go_on(task) }
     }
 
     fn task(&self, ready: Ready) -> Task {
@@ -270,7 +271,7 @@ impl Bridge {
     fn work(&self, ready: Ready) {
         let answer = execute(&ready.reply.call, &ready.work);
         if let Some(pause) = answer.as_ref().err().and_then(Error::pause) {
-            return self.pool.resume_after(pause, self.task(ready));
+            return self.workers.resume_after(pause, self.task(ready));
         }
         let Ready { reply, guard, .. } = ready;
         if let Some(guard) = &guard {
@@ -304,7 +305,7 @@ fn read_all(mut reader: MessageReader) -> grpcio::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a request; bytes that are none are the caller's mistake.
+/// Decodes a request; bytes that do not decode are an invalid argument.
 pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
     let name = std::any::type_name::<Q>().rsplit("::").next().unwrap_or_default();
     Q::parse_from_bytes(bytes)
@@ -334,7 +335,7 @@ async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) 
 }
 
 /// Runs the work of a call whose deadline has not passed. Work that has waited is run once more even so: it
-/// ends by itself ([`Call::wait`] refuses), and clears up after itself.
+/// ends by itself ([`Call::wait`] refuses), and leaves what it began for a repetition.
 fn execute(call: &Call, work: &Work<Bytes>) -> Answer {
     if call.expired() && !call.has_waited() {
         return Err(Error::timeout("the call's deadline passed while it waited; nothing was done"));

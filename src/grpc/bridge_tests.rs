@@ -15,7 +15,7 @@ use crate::grpc::Server;
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::locks::{Key, Locks};
-use crate::workers::{Bulkhead, Load, Pool};
+use crate::workers::{Bulkhead, Load, Workers};
 
 /// A deadline that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -146,7 +146,7 @@ type Answer = std::result::Result<(), (RpcStatusCode, String)>;
 /// An open door with this service behind it.
 struct House {
     channel: Channel,
-    pool: Arc<Pool>,
+    workers: Arc<Workers>,
     running: Arc<ActiveCalls>,
     volumes: Arc<Volumes>,
     _door: Server,
@@ -159,9 +159,9 @@ impl House {
         let socket = directory.path().join("csi.sock");
         let locks = Arc::new(Locks::new(16, PATIENCE, Bridge::is_retryable).unwrap());
         let parked = Arc::clone(&locks);
-        let pool = Arc::new(Pool::start(4, 16, move || parked.parked()).unwrap());
+        let workers = Arc::new(Workers::start(4, 16, move || parked.parked()).unwrap());
         let running = Arc::new(ActiveCalls::default());
-        let bridge = Bridge::new(Arc::clone(&pool), locks, Arc::clone(&running));
+        let bridge = Bridge::new(Arc::clone(&workers), locks, Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
         let service = Arc::new(Service(Arc::clone(&volumes)));
         let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
@@ -169,7 +169,7 @@ impl House {
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
         let channel = channel.connect(&format!("unix:{}", socket.display()));
-        Self { channel, pool, running, volumes, _door: door, _directory: directory }
+        Self { channel, workers, running, volumes, _door: door, _directory: directory }
     }
 
     /// Asks for work on a volume; gives the code and the message of the refusal.
@@ -191,8 +191,8 @@ impl House {
     #[track_caller]
     fn await_parked(&self, parked: usize) {
         let end = Instant::now() + PATIENCE;
-        while self.pool.load() != (Load { running: 0, queued: 0, parked }) {
-            assert!(Instant::now() < end, "{:?}", self.pool.load());
+        while self.workers.load() != (Load { running: 0, queued: 0, parked }) {
+            assert!(Instant::now() < end, "{:?}", self.workers.load());
             thread::yield_now();
         }
     }
@@ -206,8 +206,13 @@ impl House {
     fn await_rest(&self) {
         let end = Instant::now() + PATIENCE;
         let idle = Load { running: 0, queued: 0, parked: 0 };
-        while !self.running.is_empty() || self.pool.load() != idle {
-            assert!(Instant::now() < end, "{} calls under way, {:?}", self.running.len(), self.pool.load());
+        while !self.running.is_empty() || self.workers.load() != idle {
+            assert!(
+                Instant::now() < end,
+                "{} calls under way, {:?}",
+                self.running.len(),
+                self.workers.load()
+            );
             thread::yield_now();
         }
     }
@@ -296,7 +301,7 @@ fn calls_that_wait_are_answered_at_once_when_the_daemon_stops() {
     let house = House::open();
     let call = house.begin("volume: wait");
     house.await_parked(1);
-    house.pool.end_pauses();
+    house.workers.end_pauses();
     let (code, message) = call.join().unwrap().unwrap_err();
     assert_eq!(code, RpcStatusCode::UNAVAILABLE);
     assert!(message.contains("going down"), "{message}");

@@ -1,4 +1,4 @@
-//! What is done beside the calls, in lanes: one for each cluster, say, so that a cluster that hangs holds up
+//! What is done in the background, in lanes: one for each cluster, say, so that a cluster that hangs holds up
 //! nothing but its own jobs. A lane has a thread while there is anything in it, and does one job at a time,
 //! the longest due first.
 //!
@@ -186,7 +186,7 @@ impl Shared {
     fn call(&self, job: &str) -> Call {
         let stopped = Arc::clone(&self.stopped);
         let call = Call::new("job", move || stopped.load(Ordering::Relaxed));
-        call.about(job);
+        call.set_subject(job);
         call
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 /// A step of the journal failed.
 #[derive(Debug)]
 pub(super) enum WriteFailure {
-    /// The disk is full; what was begun has been taken back and the journal is as it was.
+    /// The disk is full; what was begun has been undone and the journal is as it was.
     Full(Error),
     /// It is not known what is on the disk: nothing more may be written.
     Fatal(Error),
@@ -80,9 +80,9 @@ impl Log {
             };
             match removed {
                 Ok(()) => WriteFailure::Full(error),
-                Err(e) => {
-                    WriteFailure::Fatal(failed(disk, "take back", Name::Segment(number), &e).context(error))
-                }
+                Err(e) => WriteFailure::Fatal(
+                    failed(disk, "undo a write to", Name::Segment(number), &e).context(error),
+                ),
             }
         })
     }

@@ -15,7 +15,7 @@
 //! - W2. fdatasync of the segment. Whoever comes first does it for all records written by then; the others
 //!   wait, and the next of them does it for those written meanwhile. An error poisons: after a failed fsync
 //!   nobody knows what is on the disk, and a second one would lie (it answers Ok without having written).
-//! - W3. The changes become visible, then the call returns. So nothing is seen that a crash could take back,
+//! - W3. The changes become visible, then the call returns. So nothing is seen that a crash could undo,
 //!   except notes: these are visible at once and durable with the next sync; a note never overtakes an
 //!   earlier change of the same key.
 //!

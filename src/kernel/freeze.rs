@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::copy::Reflink;
+use crate::sys::freeze::Thawed;
 
 impl Kernel {
     /// Makes `to`, which must not exist, a copy of `from` that shares its blocks, while the file systems at
@@ -34,11 +35,11 @@ impl Kernel {
         }
     }
 
-    /// Thaws the file system at `mount_point`; false if it was not frozen.
+    /// Thaws the file system at `mount_point`.
     ///
     /// # Errors
     /// Failures of the system.
-    pub fn thaw(&self, call: &Call, mount_point: &Path) -> Result<bool> {
+    pub fn thaw(&self, call: &Call, mount_point: &Path) -> Result<Thawed> {
         let step = format!("thaw {}", mount_point.display());
         match self.ask(
             call,
@@ -46,7 +47,7 @@ impl Kernel {
             Class::Change,
             &HelperRequest::Thaw { mount_point: mount_point.into() },
         )? {
-            HelperReply::Thawed(was_frozen) => Ok(was_frozen),
+            HelperReply::Thawed(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
     }

@@ -28,7 +28,7 @@ impl Kernel {
     /// is left alone.
     ///
     /// # Errors
-    /// Failures of the system; a device in use is none, but the answer says so.
+    /// Failures of the system; a device in use is not an error, the result says so.
     pub fn detach_loop(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {
         let step = format!("detach {}", device.path.display());
         match self.ask(call, &step, Class::Change, &HelperRequest::DetachLoop { device: device.clone() })? {

@@ -2,7 +2,7 @@
 //! helper's. This file carries questions and answers; the files beside it have what can be asked.
 //!
 //! Every request is one round trip and all or nothing as far as the kernel allows: a bind that cannot be made
-//! read-only is taken back, a file system that was frozen is thawed whatever happened meanwhile. Requests can
+//! read-only is undone, a file system that was frozen is thawed whatever happened meanwhile. Requests can
 //! be repeated after a crash.
 
 use std::ffi::OsString;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Class, Helper};
 use crate::sys::block::DeviceNumber;
 use crate::sys::copy::Reflink;
+use crate::sys::freeze::Thawed;
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::Unmounted;
 use crate::sys::openers::Opener;
@@ -65,7 +66,7 @@ enum HelperReply {
     Unmounted(Unmounted),
     Usage(Usage),
     Cloned(Reflink),
-    Thawed(bool),
+    Thawed(Thawed),
     Openers(Vec<Opener>),
     Rbd(rbd::RbdReply),
     Failed(SyscallFailure),

@@ -123,9 +123,17 @@ pub(super) enum RbdRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RbdReply {
     Mapped(MappedImage),
-    /// False: somebody has it open.
-    Unmapped(bool),
+    Unmapped(Unmapped),
     Bytes(u64),
+}
+
+/// How an unmap ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unmapped {
+    /// The device is not this image's any more.
+    Done,
+    /// Somebody has it open.
+    InUse,
 }
 
 impl Kernel {
@@ -141,14 +149,14 @@ impl Kernel {
         }
     }
 
-    /// Removes a device if it still is this image. False while somebody has it open.
+    /// Removes a device if it still is this image.
     ///
     /// # Errors
     /// Failures of the system.
-    pub fn unmap_rbd(&self, call: &Call, image: &MappedImage) -> Result<bool> {
+    pub fn unmap_rbd(&self, call: &Call, image: &MappedImage) -> Result<Unmapped> {
         let step = format!("unmap {}", image.path().display());
         match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() })? {
-            RbdReply::Unmapped(gone) => Ok(gone),
+            RbdReply::Unmapped(how) => Ok(how),
             other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
     }
@@ -203,7 +211,7 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     match await_node(bus, &mapped) {
         Ok(()) => Ok(mapped),
         Err(error) => {
-            let removed = bus.remove(mapped.number).during(|| format!("take back {}", named(&mapped)));
+            let removed = bus.remove(mapped.number).during(|| format!("unmap {} again", named(&mapped)));
             Err(error).during(|| node_is_missing(&mapped)).or_else(|failure| removed.and(Err(failure)))
         }
     }
@@ -228,7 +236,7 @@ fn add_and_find(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     }
     match find(bus, image).during(|| format!("look for {image}"))? {
         Some(mapped) => Ok(mapped),
-        None => take_back(bus, image, &former).and_then(|()| Err(another_image(image))),
+        None => unmap_new(bus, image, &former).and_then(|()| Err(another_image(image))),
     }
 }
 
@@ -238,7 +246,7 @@ fn numbers(bus: &Bus) -> io::Result<Vec<u32>> {
 
 /// Unmaps what came to be under the image's name but is another one. What others mapped at the same time
 /// stays if they use it.
-fn take_back(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
+fn unmap_new(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
     let ours = |mapped: &MappedImage| {
         !former.contains(&mapped.number)
             && (&mapped.pool, &mapped.namespace, &mapped.name) == (&image.pool, &image.namespace, &image.name)
@@ -246,7 +254,7 @@ fn take_back(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
     let mapped = bus.mapped().during(|| format!("look for {image}"))?;
     mapped.iter().filter(|mapped| ours(mapped)).try_for_each(|mapped| match bus.remove(mapped.number) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENOENT)) => Ok(()),
-        removed => removed.during(|| format!("take back {}", named(mapped))),
+        removed => removed.during(|| format!("unmap {} again", named(mapped))),
     })
 }
 
@@ -296,16 +304,16 @@ fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
     Ok(bus.read(image.number)?.is_some_and(same))
 }
 
-fn unmap(bus: &Bus, image: &MappedImage) -> Answer<bool> {
+fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
     let key = lock_key(&image.pool, &image.namespace, &image.image_id);
     let _lock = bus.lock(key).during(|| format!("lock {}", named(image)))?;
     if !is_still(bus, image).during(|| format!("look at {}", named(image)))? {
-        return Ok(true);
+        return Ok(Unmapped::Done);
     }
     match bus.remove(image.number) {
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(true),
-        removed => removed.map(|()| true).during(|| format!("unmap {}", named(image))),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Unmapped::InUse),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Unmapped::Done),
+        removed => removed.map(|()| Unmapped::Done).during(|| format!("unmap {}", named(image))),
     }
 }
 

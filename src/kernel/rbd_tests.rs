@@ -90,9 +90,11 @@ fn requests_and_replies_fit() {
         answering(RbdRequest::Map { image: image() }, &HelperReply::Rbd(RbdReply::Mapped(mapped())));
     assert_eq!(kernel.map_rbd(&call, &image()).unwrap(), mapped());
     assert_eq!(helper.asked(), [("map vms/n1/web".to_owned(), Class::Change)]);
-    let (_helper, kernel) =
-        answering(RbdRequest::Unmap { image: mapped() }, &HelperReply::Rbd(RbdReply::Unmapped(false)));
-    assert!(!kernel.unmap_rbd(&call, &mapped()).unwrap());
+    let (_helper, kernel) = answering(
+        RbdRequest::Unmap { image: mapped() },
+        &HelperReply::Rbd(RbdReply::Unmapped(Unmapped::InUse)),
+    );
+    assert_eq!(kernel.unmap_rbd(&call, &mapped()).unwrap(), Unmapped::InUse);
     let (_helper, kernel) =
         answering(RbdRequest::Refresh { image: mapped() }, &HelperReply::Rbd(RbdReply::Bytes(5)));
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);

@@ -244,7 +244,7 @@ fn a_frozen_clone_holds_what_was_written_and_needs_no_replay() {
             let clone = image.with_extension("clone");
             let mounts = [volume.to_owned(), bound.clone()];
             let cloned = kernel.clone_frozen(&call, &mounts, image, &clone);
-            assert!(!freeze::thaw(volume).unwrap(), "it was thawed");
+            assert_eq!(freeze::thaw(volume).unwrap(), Thawed::NotFrozen, "it was thawed");
             kernel.unmount(&call, &bound).unwrap();
             assert_eq!(cloned.unwrap(), Reflink::Cloned);
 
@@ -274,7 +274,7 @@ fn where_blocks_cannot_be_shared_everything_is_as_before() {
             let clone = image.with_extension("clone");
             let cloned = kernel.clone_frozen(&call, &[volume.to_owned()], image, &clone).unwrap();
             assert_eq!(cloned, Reflink::Unsupported);
-            assert!(!freeze::thaw(volume).unwrap(), "it was thawed");
+            assert_eq!(freeze::thaw(volume).unwrap(), Thawed::NotFrozen, "it was thawed");
             assert!(!clone.exists());
         });
     });
@@ -289,7 +289,7 @@ fn a_clone_that_fails_leaves_nothing_frozen_and_no_file() {
             let mounts = [volume.to_owned(), PathBuf::from("/proc")];
             let error = kernel.clone_frozen(&call, &mounts, image, &clone).unwrap_err();
             assert!(error.message().contains("freeze /proc"), "{error}");
-            assert!(!freeze::thaw(volume).unwrap(), "the first one was thawed");
+            assert_eq!(freeze::thaw(volume).unwrap(), Thawed::NotFrozen, "the first one was thawed");
             assert!(!clone.exists());
 
             fs::write(&clone, "somebody's").unwrap();
@@ -311,8 +311,8 @@ fn a_file_system_frozen_by_others_is_theirs_to_thaw() {
                 .unwrap_err();
             assert_eq!((error.kind(), error.errno()), (Kind::Precondition, Some(libc::EBUSY)));
             std::mem::forget(frozen);
-            assert!(kernel.thaw(&call, volume).unwrap(), "still frozen");
-            assert!(!kernel.thaw(&call, volume).unwrap());
+            assert_eq!(kernel.thaw(&call, volume).unwrap(), Thawed::Done, "still frozen");
+            assert_eq!(kernel.thaw(&call, volume).unwrap(), Thawed::NotFrozen);
         });
     });
 }

@@ -1,5 +1,5 @@
 //! The table itself: slots, queues and who is next. No threads and no clock of its own; whatever is to be
-//! said to a call is given back, so that the caller says it with the mutex free.
+//! said to a call is returned, so that the caller says it with the mutex free.
 //!
 //! - A slot belongs to one key while anybody holds it or waits for it.
 //! - A slot's queue holds tickets. A ticket, in whatever number of queues, is one piece of work: it runs when

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{IntegerSetter, Opcode, ioctl, opcode};
+use serde::{Deserialize, Serialize};
 
 use super::changing;
 
@@ -53,19 +54,28 @@ impl Drop for Frozen {
     }
 }
 
-/// Thaws the file system at `mount_point`; false if it was not frozen.
+/// How a thaw ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Thawed {
+    /// It was frozen, and is no more.
+    Done,
+    /// It was not frozen.
+    NotFrozen,
+}
+
+/// Thaws the file system at `mount_point`.
 ///
 /// # Errors
 /// Those of ioctl(2).
-pub fn thaw(mount_point: &Path) -> io::Result<bool> {
+pub fn thaw(mount_point: &Path) -> io::Result<Thawed> {
     thaw_file(&open(mount_point)?)
 }
 
-fn thaw_file(file: &File) -> io::Result<bool> {
+fn thaw_file(file: &File) -> io::Result<Thawed> {
     // SAFETY: FITHAW ignores its argument.
     match changing("thaw", || unsafe { ioctl(file, IntegerSetter::<FITHAW>::new_usize(0)) }) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::INVAL) => Ok(false),
+        Ok(()) => Ok(Thawed::Done),
+        Err(rustix::io::Errno::INVAL) => Ok(Thawed::NotFrozen),
         Err(error) => Err(error.into()),
     }
 }
@@ -89,7 +99,7 @@ mod tests {
             let frozen = Frozen::freeze(mount.path()).unwrap();
             assert_eq!(Frozen::freeze(mount.path()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
             drop(frozen);
-            assert!(!thaw(mount.path()).unwrap(), "dropping the guard thawed it");
+            assert_eq!(thaw(mount.path()).unwrap(), Thawed::NotFrozen, "dropping the guard thawed it");
             Frozen::freeze(mount.path()).unwrap().thaw().unwrap();
             std::fs::write(mount.path().join("f"), "writes go through").unwrap();
         });
@@ -102,8 +112,8 @@ mod tests {
             mkfs("ext4", image.device());
             let mount = image.mount("ext4", dir);
             std::mem::forget(Frozen::freeze(mount.path()).unwrap());
-            assert!(thaw(mount.path()).unwrap());
-            assert!(!thaw(mount.path()).unwrap());
+            assert_eq!(thaw(mount.path()).unwrap(), Thawed::Done);
+            assert_eq!(thaw(mount.path()).unwrap(), Thawed::NotFrozen);
         });
     }
 

@@ -43,7 +43,7 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 const SECTOR: u32 = 512;
 
-/// Somebody else takes the free device first: each time he got on, so this ends.
+/// Somebody else takes the free device first: each time that one got on, so this ends.
 const TRIES: usize = 64;
 
 /// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16

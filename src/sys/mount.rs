@@ -130,7 +130,7 @@ pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
 /// read-write bind.
 ///
 /// # Errors
-/// Those of mount(2), after which the bind is taken back.
+/// Those of mount(2), after which the bind is undone.
 pub fn bind_read_only(source: &Path, target: &Path) -> io::Result<()> {
     bind(source, target)?;
     remount_read_only(target).inspect_err(|_| {

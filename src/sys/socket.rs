@@ -1,4 +1,4 @@
-//! What the door needs from the kernel: whose a socket's name is, its mode from its first moment, and whether
+//! What the gRPC server needs from the kernel: whose a socket's name is, its mode from its first moment, and whether
 //! anybody listens on an old one.
 
 use std::io;
@@ -50,7 +50,7 @@ impl Drop for Umask {
 /// What stands at a socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// Somebody accepts connections, or did until his queue was full.
+    /// Somebody accepts connections, or did until its queue was full.
     Alive,
     /// A socket that its owner left behind.
     Refused,

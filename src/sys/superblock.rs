@@ -3,7 +3,7 @@
 //! Nothing is guessed in favour of writing. Data without a known signature is not blank; a file system
 //! together with a signature outside its own area (a RAID member shows the file system inside it) is foreign.
 //! Inside its area everything is the file system's own data, whatever it looks like: a tenant's file is no
-//! reason to refuse his volume.
+//! reason to refuse the volume.
 //!
 //! Offsets and magics are those of the on-disk formats: Documentation/filesystems/ext4, xfs_format.h,
 //! btrfs_tree.h, libblkid.

@@ -44,7 +44,7 @@ impl LockSet {
 
 impl Operations {
     /// What work on one volume locks.
-    pub fn lock_volume(&self, id: &str) -> LockSet {
+    pub fn locks_of_volume(&self, id: &str) -> LockSet {
         match self.volume_here(id) {
             Ok((volume, _)) => LockSet::of(id, &volume.place, [volume.key()]),
             Err(_) => LockSet::nothing(id),
@@ -53,14 +53,14 @@ impl Operations {
 
     /// What a controller's work on one volume locks. A volume that only another node's controller can reach
     /// is refused.
-    pub fn lock_controller_volume(&self, id: &str) -> Result<LockSet> {
+    pub fn locks_of_controller_volume(&self, id: &str) -> Result<LockSet> {
         self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
-        Ok(self.lock_volume(id))
+        Ok(self.locks_of_volume(id))
     }
 
     /// What a controller's work on one snapshot locks. A snapshot that only another node's controller can
     /// reach is refused.
-    pub fn lock_controller_snapshot(&self, id: &str) -> Result<LockSet> {
+    pub fn locks_of_controller_snapshot(&self, id: &str) -> Result<LockSet> {
         self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
         Ok(match self.snapshot(id) {
             Ok((snapshot, _)) => LockSet::of(id, &snapshot.place, [snapshot.key()]),
@@ -69,7 +69,7 @@ impl Operations {
     }
 
     /// What the creation of a volume locks: the volume, and the source.
-    pub fn lock_creation(&self, new: &NewVolume) -> LockSet {
+    pub fn locks_of_creation(&self, new: &NewVolume) -> LockSet {
         let source = new.source.iter().map(|(_, origin)| match origin {
             Origin::Volume(id) => id.key(),
             Origin::Snapshot(id) => id.key(),
@@ -78,7 +78,7 @@ impl Operations {
     }
 
     /// What the taking of a snapshot locks: the snapshot, and the source.
-    pub fn lock_snapshot_creation(&self, new: &NewSnapshot) -> LockSet {
+    pub fn locks_of_snapshot_creation(&self, new: &NewSnapshot) -> LockSet {
         let place = &new.source.place;
         LockSet::of(&new.name, place, [new.source.key(), ids::snapshot_key(place, &new.digits)])
     }

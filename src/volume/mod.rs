@@ -42,7 +42,7 @@ pub struct Operations {
     pub kernel: Kernel,
     /// Foreign programs.
     pub runner: Arc<dyn Runner>,
-    /// What is done beside the calls.
+    /// What is done in the background.
     pub jobs: Arc<JobQueue>,
     /// Paths of our own.
     pub layout: Layout,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Operations {
 }
 
 impl Operations {
-    /// The volume an ID means and its backend; no such volume if this set-up could not have given the ID.
+    /// The volume an ID means and its backend; no such volume if this configuration could not have given the ID.
     pub fn volume(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
         let absent = || Error::not_found(format!("there is no volume {id:?}"));
         let parsed = VolumeId::parse(id).ok_or_else(absent)?;
@@ -75,7 +75,7 @@ impl Operations {
     }
 
     /// The same for giving a volume up on this node: what is in use here can be given up also when its place
-    /// was taken out of the set-up.
+    /// was taken out of the configuration.
     fn volume_here(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
         let in_use = |id: &VolumeId| matches!(self.node_record(id), Ok(Some(_)));
         self.volume(id).or_else(|absent| {
@@ -101,7 +101,7 @@ impl Operations {
         }
     }
 
-    /// The snapshot an ID means and its backend; no such snapshot if this set-up could not have given the ID.
+    /// The snapshot an ID means and its backend; no such snapshot if this configuration could not have given the ID.
     pub fn snapshot(&self, id: &str) -> Result<(SnapshotId, &Arc<dyn Backend>)> {
         let absent = || Error::not_found(format!("there is no snapshot {id:?}"));
         let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
@@ -124,7 +124,7 @@ impl Operations {
         }
     }
 
-    /// The backend of an object that was placed before, also if its place was taken out of the set-up since:
+    /// The backend of an object that was placed before, also if its place was taken out of the configuration since:
     /// then the backend says so.
     fn backend_of(&self, place: &Place) -> Result<&Arc<dyn Backend>> {
         let unknown = || Error::internal(format!("no backend {:?} is set up", place.backend));

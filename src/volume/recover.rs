@@ -1,8 +1,7 @@
 //! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the
 //! kernel has.
 //!
-//! What a cluster has to answer for is a job, done beside the calls, and as if it were one of them: under the
-//! lock of its object.
+//! What needs a cluster is done by a background job, which takes the lock of its object as a call does.
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +48,17 @@ impl Refusal {
             _ => false,
         }
     }
+}
+
+/// Does something under a lock. The call holds it from then on, so that a command that cannot be killed keeps it; a
+/// call that only waits does not, as it is repeated, and takes the lock anew.
+fn with_lock<T>(lock: &AcquireLock, call: &Call, key: Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let locked = lock(call, key)?;
+    let done = work();
+    if !done.as_ref().is_err_and(|error| error.pause().is_some()) {
+        call.hold(locked);
+    }
+    done
 }
 
 impl Operations {
@@ -105,17 +115,19 @@ impl Operations {
         self.journal.write(&changes)?;
         if let (PublishedBy::Node, Some(id)) = (record.published, VolumeId::parse(&record.volume_id)) {
             let (lock, cluster) = (Arc::clone(lock), id.place.cluster.clone());
-            let name = format!("take volume {id} back from this node");
-            self.do_later(&cluster, name, move |operations, call| operations.give_back(call, &id, &lock));
+            let name = format!("unpublish volume {id} from this node");
+            self.do_later(&cluster, name, move |operations, call| {
+                operations.unpublish_from_node(call, &id, &lock)
+            });
         }
         Ok(())
     }
 
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
-    /// wait for it; what cannot be given back, or is staged here again by now, is taken over by that stage.
-    fn give_back(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
+    /// wait for it; what cannot be unpublished stays published to this node, and the next stage takes it over.
+    fn unpublish_from_node(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
-        let outcome = lock(call, Key::from(id.key())).and_then(|_locked| match self.node_record(id)? {
+        let outcome = with_lock(lock, call, Key::from(id.key()), || match self.node_record(id)? {
             None => backend.node().detach(call, id, PublishedBy::Node, &Secrets::default()),
             Some(_) => Ok(()),
         });
@@ -141,7 +153,7 @@ impl Operations {
         Ok(())
     }
 
-    /// Has the intent finished beside the calls, however often that has to be tried.
+    /// Has the intent finished in the background, however often that has to be tried.
     fn finish_later(self: &Arc<Self>, cluster: &str, intent: Intent, lock: &AcquireLock) {
         let (lock, mut refusal) = (Arc::clone(lock), Refusal::MayPass);
         self.do_later(cluster, intent.to_string(), move |operations, call| {
@@ -194,7 +206,7 @@ impl Operations {
     ) -> Result<Requeue> {
         let Some((_, object)) = intent.object() else { return Ok(Requeue::Never) };
         let is_open = || self.journal.get(Table::Intents, &intent.key()).is_some();
-        let outcome = lock(call, object).and_then(|_locked| match is_open() {
+        let outcome = with_lock(lock, call, object, || match is_open() {
             false => Ok(Requeue::Never),
             true => {
                 let next = self.finish(call, intent, *refusal)?;

@@ -116,7 +116,7 @@ fn request() -> CreateVolume {
 fn a_volume_is_made_where_it_was_locked_whatever_is_reloaded_meanwhile() {
     let before = Scene::new();
     let new = before.operations.plan_creation(request()).unwrap();
-    let locked = before.operations.lock_creation(&new).keys;
+    let locked = before.operations.locks_of_creation(&new).keys;
     let after = Scene::with(before.cluster.clone(), &["another", "ceph"]);
     let refused = after.operations.plan_creation(request()).unwrap_err();
     assert_eq!(refused.kind(), Kind::InvalidArgument, "no cluster is the only one any more");

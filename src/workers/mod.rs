@@ -69,30 +69,30 @@ pub struct Load {
 }
 
 /// The workers. Dropped, they end with the task they are in.
-pub struct Pool {
+pub struct Workers {
     work: Arc<Lane>,
     quick: Arc<Lane>,
     limit: usize,
     parked: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-impl Pool {
-    /// Starts `workers` (at least [`MIN_WORKERS`]) for the work lane and one for the quick lane. `limit` is
+impl Workers {
+    /// Starts `count` (at least [`MIN_WORKERS`]) for the work lane and one for the quick lane. `limit` is
     /// how many calls may be queued and parked together; `parked` tells how many are parked elsewhere. Fails
     /// if a thread cannot be started.
     pub fn start(
-        workers: usize,
+        count: usize,
         limit: usize,
         parked: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Result<Self> {
-        let workers = workers.max(MIN_WORKERS);
-        let (work, quick) = (Lane::new(workers - SPARE), Lane::new(1));
-        let pool = Self { work, quick, limit, parked: Box::new(parked) };
-        for number in 1..=workers {
-            spawn(&pool.work, format!("worker {number}"))?;
+        let count = count.max(MIN_WORKERS);
+        let (work, quick) = (Lane::new(count - SPARE), Lane::new(1));
+        let workers = Self { work, quick, limit, parked: Box::new(parked) };
+        for number in 1..=count {
+            spawn(&workers.work, format!("worker {number}"))?;
         }
-        spawn(&pool.quick, "quick worker".into())?;
-        Ok(pool)
+        spawn(&workers.quick, "quick worker".into())?;
+        Ok(workers)
     }
 
     /// Queues work. `Unavailable` if too many calls are queued and parked already, or the daemon is about to
@@ -107,13 +107,13 @@ impl Pool {
     }
 
     /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the
-    /// queue's length; only after [`Pool::stop`] it is dropped.
+    /// queue's length; only after [`Workers::stop`] it is dropped.
     pub fn resume(&self, task: Task) {
         self.work.resume(task);
     }
 
-    /// Queues the work of a call that pauses, like [`Pool::resume`], when the pause is over. After
-    /// [`Pool::end_pauses`] it is dropped.
+    /// Queues the work of a call that pauses, like [`Workers::resume`], when the pause is over. After
+    /// [`Workers::end_pauses`] it is dropped.
     pub fn resume_after(&self, pause: Duration, task: Task) {
         self.work.resume_at(Instant::now() + pause, task);
     }
@@ -124,7 +124,7 @@ impl Pool {
     }
 
     /// Goes on with a call on this thread, a worker of the work lane, which saves the way through the queue;
-    /// queues it like [`Pool::resume`] when its bulkhead has no room.
+    /// queues it like [`Workers::resume`] when its bulkhead has no room.
     pub fn go_on(&self, task: Task) {
         self.work.go_on(task);
     }
@@ -154,21 +154,21 @@ impl Pool {
     fn overload(&self, Load { queued, parked, .. }: Load) -> Error {
         let (parked, limit) = (parked + (self.parked)(), self.limit);
         Error::unavailable(format!(
-            "too much to do: {queued} calls are queued and {parked} wait for volumes that are busy, the \
+            "too much to do: {queued} calls are queued and {parked} wait for a volume or a cluster, the \
              limit is {limit} (CEPHLET_QUEUE); send the request again later"
         ))
     }
 }
 
-impl Drop for Pool {
+impl Drop for Workers {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pool").field(&self.load()).finish()
+        f.debug_tuple("Workers").field(&self.load()).finish()
     }
 }
 
@@ -330,7 +330,7 @@ impl Lane {
     }
 }
 
-/// A worker's place behind a bulkhead, given back when this is dropped, also by a panic.
+/// A worker's place behind a bulkhead, released when this is dropped, also by a panic.
 struct Permit<'a> {
     lane: &'a Lane,
     bulkhead: Option<Bulkhead>,

@@ -11,8 +11,8 @@ use crate::error::Kind;
 /// Long enough for any machine: a test that gets here has failed.
 const NEVER: Duration = Duration::from_secs(20);
 
-fn pool(workers: usize, limit: usize) -> Pool {
-    Pool::start(workers, limit, || 0).unwrap()
+fn workers(count: usize, limit: usize) -> Workers {
+    Workers::start(count, limit, || 0).unwrap()
 }
 
 fn bulkhead(name: &str) -> Option<Bulkhead> {
@@ -53,43 +53,43 @@ impl Stuck {
 #[test]
 fn a_bulkhead_leaves_two_workers_to_the_others() {
     let mut stuck = Stuck::new();
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     for _ in 0..10 {
-        pool.submit(stuck.task(bulkhead("cluster"))).unwrap();
+        workers.submit(stuck.task(bulkhead("cluster"))).unwrap();
     }
     stuck.wait_for(2);
     let (done, ends) = channel();
     for name in [None, bulkhead("other"), None, bulkhead("other")] {
         let done = done.clone();
-        pool.submit(Task::new(name, move || done.send(()).unwrap())).unwrap();
+        workers.submit(Task::new(name, move || done.send(()).unwrap())).unwrap();
     }
     (0..4).for_each(|_| ends.recv_timeout(NEVER).unwrap());
     assert!(stuck.arrivals.try_recv().is_err(), "a third task of the cluster has a worker");
-    assert_eq!(pool.load().queued, 8);
+    assert_eq!(workers.load().queued, 8);
     stuck.open();
     stuck.wait_for(8);
-    assert!(pool.drain(Instant::now() + NEVER));
-    assert_eq!(pool.work.state.lock().occupied, []);
+    assert!(workers.drain(Instant::now() + NEVER));
+    assert_eq!(workers.work.state.lock().occupied, []);
 }
 
 #[test]
 fn a_call_goes_on_where_it_is_if_its_bulkhead_has_room() {
     let mut stuck = Stuck::new();
-    let pool = Arc::new(pool(4, 100));
+    let workers = Arc::new(workers(4, 100));
     let (sender, threads) = channel();
-    let go_on = |pool: &Arc<Pool>| {
-        let (pool, sender) = (pool.clone(), sender.clone());
+    let go_on = |workers: &Arc<Workers>| {
+        let (workers, sender) = (workers.clone(), sender.clone());
         let here = thread::current().id();
-        pool.go_on(Task::new(bulkhead("cluster"), move || {
+        workers.go_on(Task::new(bulkhead("cluster"), move || {
             sender.send(thread::current().id() == here).unwrap()
         }));
     };
-    go_on(&pool);
+    go_on(&workers);
     assert!(threads.recv_timeout(NEVER).unwrap(), "there was room");
-    assert_eq!(pool.work.state.lock().occupied, []);
-    (0..2).for_each(|_| pool.submit(stuck.task(bulkhead("cluster"))).unwrap());
+    assert_eq!(workers.work.state.lock().occupied, []);
+    (0..2).for_each(|_| workers.submit(stuck.task(bulkhead("cluster"))).unwrap());
     stuck.wait_for(2);
-    go_on(&pool);
+    go_on(&workers);
     assert!(threads.try_recv().is_err(), "it waits for its bulkhead");
     stuck.open();
     assert!(!threads.recv_timeout(NEVER).unwrap(), "a worker has taken it");
@@ -98,13 +98,13 @@ fn a_call_goes_on_where_it_is_if_its_bulkhead_has_room() {
 #[test]
 fn a_second_bulkhead_that_hangs_leaves_a_worker_to_a_third() {
     let stuck = Stuck::new();
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     for name in ["one", "one", "other", "other"] {
-        pool.submit(stuck.task(bulkhead(name))).unwrap();
+        workers.submit(stuck.task(bulkhead(name))).unwrap();
     }
     stuck.wait_for(3);
     let (done, ends) = channel();
-    pool.submit(Task::new(bulkhead("third"), move || done.send(()).unwrap())).unwrap();
+    workers.submit(Task::new(bulkhead("third"), move || done.send(()).unwrap())).unwrap();
     ends.recv_timeout(NEVER).unwrap();
     assert!(stuck.arrivals.try_recv().is_err(), "the second one has a second worker");
 }
@@ -114,28 +114,28 @@ fn queued_and_parked_calls_count_together() {
     let stuck = Stuck::new();
     let parked = Arc::new(AtomicUsize::new(0));
     let count = parked.clone();
-    let pool = Pool::start(4, 3, move || count.load(Ordering::SeqCst)).unwrap();
+    let workers = Workers::start(4, 3, move || count.load(Ordering::SeqCst)).unwrap();
     for name in ["one", "two", "three", "four"] {
-        pool.submit(stuck.task(bulkhead(name))).unwrap();
+        workers.submit(stuck.task(bulkhead(name))).unwrap();
         stuck.wait_for(1);
     }
-    pool.submit(stuck.task(None)).unwrap();
+    workers.submit(stuck.task(None)).unwrap();
     parked.store(2, Ordering::SeqCst);
-    let refusal = pool.submit(stuck.task(None)).unwrap_err();
+    let refusal = workers.submit(stuck.task(None)).unwrap_err();
     assert_eq!(refusal.kind(), Kind::Unavailable);
     assert!(refusal.message().contains("1 calls are queued and 2 wait"), "{refusal}");
-    pool.resume(stuck.task(None));
-    assert_eq!(pool.load(), Load { running: 4, queued: 2, parked: 2 });
+    workers.resume(stuck.task(None));
+    assert_eq!(workers.load(), Load { running: 4, queued: 2, parked: 2 });
     parked.store(0, Ordering::SeqCst);
-    pool.submit(stuck.task(None)).unwrap();
+    workers.submit(stuck.task(None)).unwrap();
 }
 
 #[test]
 fn calls_that_come_back_go_first() {
     let mut stuck = Stuck::new();
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     for name in ["one", "two", "three", "four"] {
-        pool.submit(stuck.task(bulkhead(name))).unwrap();
+        workers.submit(stuck.task(bulkhead(name))).unwrap();
     }
     stuck.wait_for(4);
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -143,11 +143,11 @@ fn calls_that_come_back_go_first() {
         let order = order.clone();
         Task::new(None, move || order.lock().push(name))
     };
-    pool.submit(task("new")).unwrap();
-    pool.resume(task("first back"));
-    pool.resume(task("second back"));
+    workers.submit(task("new")).unwrap();
+    workers.resume(task("first back"));
+    workers.resume(task("second back"));
     let taken: Vec<_> = {
-        let mut state = pool.work.state.lock();
+        let mut state = workers.work.state.lock();
         std::iter::from_fn(|| state.take(2)).collect()
     };
     taken.into_iter().for_each(|task| (task.run)());
@@ -158,62 +158,63 @@ fn calls_that_come_back_go_first() {
 #[test]
 fn the_quick_lane_answers_while_every_worker_is_stuck() {
     let stuck = Stuck::new();
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     for _ in 0..8 {
-        pool.submit(stuck.task(None)).unwrap();
+        workers.submit(stuck.task(None)).unwrap();
     }
     stuck.wait_for(4);
     let (done, ends) = channel();
-    pool.submit_quick(move || done.send(()).unwrap()).unwrap();
+    workers.submit_quick(move || done.send(()).unwrap()).unwrap();
     ends.recv_timeout(NEVER).unwrap();
 }
 
 #[test]
 fn the_number_of_threads_is_fixed_and_panics_end_none() {
-    let pool = pool(4, 1000);
+    let workers = workers(4, 1000);
     let (here, arrivals) = channel();
     for number in 0..400 {
         let here = here.clone();
-        pool.submit(Task::new(None, move || {
-            here.send(thread::current().id()).unwrap();
-            assert!(number % 100 != 0, "on purpose");
-        }))
-        .unwrap();
+        workers
+            .submit(Task::new(None, move || {
+                here.send(thread::current().id()).unwrap();
+                assert!(number % 100 != 0, "on purpose");
+            }))
+            .unwrap();
     }
     let threads: HashSet<_> = (0..400).map(|_| arrivals.recv_timeout(NEVER).unwrap()).collect();
     assert!(threads.len() <= 4, "{} threads", threads.len());
     let stuck = Stuck::new();
-    (0..4).for_each(|_| pool.submit(stuck.task(None)).unwrap());
+    (0..4).for_each(|_| workers.submit(stuck.task(None)).unwrap());
     stuck.wait_for(4);
 }
 
 #[test]
 fn draining_waits_for_what_runs_and_refuses_what_is_new() {
     let mut stuck = Stuck::new();
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     for _ in 0..6 {
-        pool.submit(stuck.task(None)).unwrap();
+        workers.submit(stuck.task(None)).unwrap();
     }
     stuck.wait_for(4);
-    assert!(!pool.drain(Instant::now()));
-    assert_eq!(pool.submit(stuck.task(None)).unwrap_err().kind(), Kind::Unavailable);
-    pool.submit_quick(|| ()).expect("health checks go on being answered");
+    assert!(!workers.drain(Instant::now()));
+    assert_eq!(workers.submit(stuck.task(None)).unwrap_err().kind(), Kind::Unavailable);
+    workers.submit_quick(|| ()).expect("health checks go on being answered");
     stuck.open();
-    assert!(pool.drain(Instant::now() + NEVER));
+    assert!(workers.drain(Instant::now() + NEVER));
     stuck.wait_for(2);
 }
 
 #[test]
 fn a_stopped_pool_drops_what_it_is_given() {
     let stuck = Stuck::new();
-    let pool = pool(4, 100);
-    (0..4).for_each(|_| pool.submit(stuck.task(None)).unwrap());
+    let workers = workers(4, 100);
+    (0..4).for_each(|_| workers.submit(stuck.task(None)).unwrap());
     stuck.wait_for(4);
     let (kept, gone) = channel::<()>();
     let again = kept.clone();
-    pool.submit(Task::new(None, move || drop(kept))).unwrap();
-    pool.stop();
-    pool.resume(Task::new(None, move || drop(again)));
+    workers.submit(Task::new(None, move || drop(kept))).unwrap();
+    workers.stop();
+    workers.resume(Task::new(None, move || drop(again)));
     assert!(
         gone.recv_timeout(NEVER).is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Disconnected)
     );
@@ -221,30 +222,30 @@ fn a_stopped_pool_drops_what_it_is_given() {
 
 #[test]
 fn a_call_that_pauses_holds_no_worker_and_counts_as_parked() {
-    let pool = pool(4, 2);
+    let workers = workers(4, 2);
     let (sender, ends) = channel();
     let begun = Instant::now();
     let pause = Duration::from_millis(50);
     let later = sender.clone();
-    pool.resume_after(pause, Task::new(bulkhead("cluster"), move || later.send("paused").unwrap()));
-    pool.resume_after(NEVER, Task::new(None, || ()));
-    assert_eq!(pool.load(), Load { running: 0, queued: 0, parked: 2 });
-    let refusal = pool.submit(Task::new(None, || ())).unwrap_err();
+    workers.resume_after(pause, Task::new(bulkhead("cluster"), move || later.send("paused").unwrap()));
+    workers.resume_after(NEVER, Task::new(None, || ()));
+    assert_eq!(workers.load(), Load { running: 0, queued: 0, parked: 2 });
+    let refusal = workers.submit(Task::new(None, || ())).unwrap_err();
     assert!(refusal.message().contains("0 calls are queued and 2 wait"), "{refusal}");
     assert_eq!(ends.recv_timeout(NEVER), Ok("paused"));
     assert!(begun.elapsed() >= pause);
-    pool.submit(Task::new(None, move || sender.send("new").unwrap())).unwrap();
+    workers.submit(Task::new(None, move || sender.send("new").unwrap())).unwrap();
     assert_eq!(ends.recv_timeout(NEVER), Ok("new"));
 }
 
 #[test]
 fn a_pause_ends_although_who_looked_at_the_time_has_other_work() {
     let mut stuck = Stuck::new();
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     let (sender, ends) = channel();
-    pool.resume_after(Duration::from_millis(50), Task::new(None, move || sender.send(()).unwrap()));
+    workers.resume_after(Duration::from_millis(50), Task::new(None, move || sender.send(()).unwrap()));
     for _ in 0..3 {
-        pool.submit(stuck.task(None)).unwrap();
+        workers.submit(stuck.task(None)).unwrap();
     }
     stuck.wait_for(3);
     ends.recv_timeout(NEVER).unwrap();
@@ -253,14 +254,14 @@ fn a_pause_ends_although_who_looked_at_the_time_has_other_work() {
 
 #[test]
 fn pauses_can_be_ended_for_good() {
-    let pool = pool(4, 100);
+    let workers = workers(4, 100);
     let (kept, gone) = channel::<()>();
     let again = kept.clone();
-    pool.resume_after(NEVER, Task::new(None, move || drop(kept)));
-    pool.end_pauses();
-    pool.resume_after(NEVER, Task::new(None, move || drop(again)));
+    workers.resume_after(NEVER, Task::new(None, move || drop(kept)));
+    workers.end_pauses();
+    workers.resume_after(NEVER, Task::new(None, move || drop(again)));
     assert!(gone.try_recv().is_err_and(|end| end == std::sync::mpsc::TryRecvError::Disconnected));
     let (done, ends) = channel();
-    pool.submit(Task::new(None, move || done.send(()).unwrap())).unwrap();
+    workers.submit(Task::new(None, move || done.send(()).unwrap())).unwrap();
     ends.recv_timeout(NEVER).expect("everything else goes on");
 }

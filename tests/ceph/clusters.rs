@@ -13,7 +13,7 @@ use crate::support::raw::call_within;
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
 
-/// A daemon with this file of clusters.
+/// A daemon with this clusters file.
 fn start(file: &str) -> Daemon {
     let scratch = Arc::new(Scratch::new());
     let path = scratch.path("clusters.toml");

@@ -20,7 +20,7 @@ fn daemon() -> Daemon {
     let (clusters, key) = (scratch.path("clusters.toml"), scratch.path("key"));
     fs::write(&key, "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==").expect("write the key");
     let entry = format!("[cluster.main]\nmonitors = [{NOBODY:?}]\nuser = \"web\"\nkey_file = {key:?}\n");
-    fs::write(&clusters, entry).expect("write the file of clusters");
+    fs::write(&clusters, entry).expect("write the clusters file");
     let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", clusters.display());
     setup.set("CEPHLET_BACKENDS", "rbd").set("CEPHLET_TOOLS", 32).set("CEPHLET_WORKERS", 32).start()
 }

@@ -1,4 +1,4 @@
-//! The file of clusters: what `cephlet config` shows of it, and how a daemon follows it.
+//! The clusters file: what `cephlet config` shows of it, and how a daemon follows it.
 
 use std::fs;
 use std::path::Path;

@@ -154,7 +154,7 @@ impl Corner {
     }
 }
 
-/// A cluster in the file of clusters, with the key of one of its users.
+/// A cluster in the clusters file, with the key of one of its users.
 pub fn entry(name: &str, cluster: &Cluster, user: &str) -> String {
     let (conf, keyring) = (cluster.conf(), cluster.keyring(user));
     format!("[cluster.{name}]\nconf = {:?}\nuser = {user:?}\nkeyring = {:?}\n", text(&conf), text(&keyring))

@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use super::Access;
+use super::ClusterAccess;
 use crate::error::{Cause, Error, Kind};
 use crate::exec::CommandError;
 
@@ -24,7 +24,7 @@ pub struct Failure(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    access: Access,
+    access: ClusterAccess,
     error: CommandError,
 }
 
@@ -87,7 +87,7 @@ const FULL: [&str; 5] =
     ["No space left on device", "Disk quota exceeded", "Error ENOSPC", "Error EDQUOT", "error 28:"];
 
 impl Failure {
-    pub(super) fn new(access: &Access, error: CommandError) -> Self {
+    pub(super) fn new(access: &ClusterAccess, error: CommandError) -> Self {
         Self(Box::new(Inner { access: access.clone(), error }))
     }
 

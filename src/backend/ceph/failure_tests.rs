@@ -11,13 +11,13 @@ use crate::clusters::{Cluster, Credentials, parse_monitors};
 use crate::exec::fake::FakeRunner;
 use crate::exec::{Class, Cmd, Tool};
 
-fn access() -> Access {
+fn access() -> ClusterAccess {
     let mut cluster = Cluster::named("main");
     cluster.monitors = parse_monitors("10.0.0.1:6789").unwrap();
     cluster.key_from = String::from("/etc/cephlet/main.key");
     let credentials = Credentials { user: "web".into(), key: None };
     cluster.credentials = Some(credentials.clone());
-    Access { cluster: Arc::new(cluster), credentials }
+    ClusterAccess { cluster: Arc::new(cluster), credentials }
 }
 
 fn failure(status: i32, stderr: &str) -> Failure {

@@ -12,7 +12,7 @@ use crate::ids;
 
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// A pool is nearly full for a volume when this part of the volume's size is not left.
+/// A pool is nearly full for a volume when less than one of so many parts of the volume's size is left.
 const NEARLY_FULL: u64 = 20;
 
 /// What was asked for one volume and holds for others.
@@ -75,7 +75,7 @@ impl Health {
     }
 }
 
-/// Whether an entry of the blocklist means a client. Nonce 0 means all clients of the host, or of the port.
+/// Whether an entry of the blocklist means a client. `HOST:0/0` means all clients of the host.
 fn covers(entry: &str, address: &str) -> bool {
     let plain = |text: &str| {
         text.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:").to_string()

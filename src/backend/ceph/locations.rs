@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::placement::PoolRef;
-use crate::backend::ceph::{Access, ClusterTool};
+use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters};
 use crate::error::{Kind, Result};
@@ -81,7 +81,7 @@ impl Locations {
 
     /// Everywhere in a cluster with credentials of its own.
     pub fn of_cluster(&self, question: &Question<'_>, cluster: &Arc<Cluster>) -> Result<Vec<PoolRef>> {
-        let access = Access::new(Arc::clone(cluster), &Secrets::default())?;
+        let access = ClusterAccess::new(Arc::clone(cluster), &Secrets::default())?;
         let ask = || reported(question, &access).map(Arc::new);
         let pairs = self.reported.get_or_ask(cluster.name.clone(), ask)?;
         let used: Vec<Pair> = {
@@ -95,7 +95,7 @@ impl Locations {
 }
 
 /// The pools that were named, else all; with the namespaces that are there and allowed.
-fn reported(question: &Question<'_>, access: &Access) -> Result<BTreeSet<Pair>> {
+fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<Pair>> {
     let cluster = &access.cluster;
     let named = !cluster.pools.is_empty();
     let pools = if named { cluster.pools.clone() } else { question.tool.pools(question.call, access)? };

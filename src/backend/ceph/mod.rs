@@ -25,15 +25,15 @@ const CONNECT_SECONDS: &str = "20";
 
 /// A cluster and the credentials to reach it with.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct ClusterAccess {
     /// The cluster.
     pub cluster: Arc<Cluster>,
     /// Who asks.
     pub credentials: Credentials,
 }
 
-impl Access {
-    /// Access to `cluster` with a request's secrets, else with the cluster's own credentials.
+impl ClusterAccess {
+    /// ClusterAccess to `cluster` with a request's secrets, else with the cluster's own credentials.
     ///
     /// # Errors
     /// As [`Cluster::credentials`].
@@ -77,7 +77,7 @@ impl Access {
         }
     }
 
-    /// Runs a command of [`Access::command`].
+    /// Runs a command of [`ClusterAccess::command`].
     ///
     /// # Errors
     /// Every way in which it did not end with status 0.
@@ -98,7 +98,7 @@ pub struct FreeSpace {
 /// What is asked of a cluster that is about no volume.
 pub trait ClusterTool: Send + Sync {
     /// The pools that are for this kind of volumes, by name.
-    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>>;
 
     /// The namespaces of a pool, without the default one; the namespace of `at` does not matter.
     fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
@@ -107,7 +107,7 @@ pub trait ClusterTool: Send + Sync {
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace>;
 
     /// Addresses of clients that the cluster has shut out.
-    fn blocklist(&self, call: &Call, access: &Access) -> Result<Vec<String>>;
+    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>>;
 }
 
 #[cfg(test)]
@@ -118,12 +118,12 @@ mod tests {
 
     const KEY: &str = "AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==";
 
-    fn access(conf: Option<&str>, key: Option<&str>) -> Access {
+    fn access(conf: Option<&str>, key: Option<&str>) -> ClusterAccess {
         let mut cluster = Cluster::named("main");
         cluster.conf = conf.map(Into::into);
         cluster.monitors = crate::clusters::parse_monitors("10.0.0.1").unwrap();
         cluster.credentials = Some(Credentials { user: "web".into(), key: key.map(Secret::new) });
-        Access::new(Arc::new(cluster), &Secrets::default()).unwrap()
+        ClusterAccess::new(Arc::new(cluster), &Secrets::default()).unwrap()
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
     fn the_keys_of_a_request_win() {
         let cluster = Arc::clone(&access(None, Some(KEY)).cluster);
         let secrets: Secrets = [("userID", "tenant"), ("userKey", KEY)].into_iter().collect();
-        let cmd = Access::new(cluster, &secrets).unwrap().command(Tool::Rados, Class::Change);
+        let cmd = ClusterAccess::new(cluster, &secrets).unwrap().command(Tool::Rados, Class::Change);
         assert!(cmd.to_string().contains(" --id tenant --keyfile "), "{cmd}");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::ceph::Access;
+use crate::backend::ceph::ClusterAccess;
 use crate::clusters::{Cluster, Clusters};
 use crate::error::{Error, Result};
 use crate::ids::Place;
@@ -13,7 +13,7 @@ use crate::secrets::Secrets;
 #[derive(Clone, Debug)]
 pub struct PoolRef {
     /// The cluster and the credentials.
-    pub access: Access,
+    pub access: ClusterAccess,
     /// The pool.
     pub pool: String,
     /// The namespace; empty for the default one.
@@ -38,7 +38,7 @@ impl PoolRef {
         if !self.access.is_own() {
             return Ok(Some(self.clone()));
         }
-        Ok(Some(Self { access: Access::new(cluster, &Secrets::default())?, ..self.clone() }))
+        Ok(Some(Self { access: ClusterAccess::new(cluster, &Secrets::default())?, ..self.clone() }))
     }
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Display for PoolRef {
 
 /// Where a request wants a new volume, as far as it says so.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PlacementWish<'a> {
     pub cluster: Option<&'a str>,
     pub pool: Option<&'a str>,
     pub namespace: &'a str,
@@ -72,12 +72,12 @@ pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> R
             place.pool, place.namespace, place.cluster
         )));
     }
-    let access = Access::new(cluster, secrets)?;
+    let access = ClusterAccess::new(cluster, secrets)?;
     Ok(PoolRef { access, pool: place.pool.clone(), namespace: place.namespace.clone() })
 }
 
 /// Where a new volume of `backend` would live.
-pub(crate) fn choose(clusters: &Clusters, backend: &str, asked: &Asked<'_>) -> Result<Place> {
+pub(crate) fn choose(clusters: &Clusters, backend: &str, asked: &PlacementWish<'_>) -> Result<Place> {
     let cluster = choose_cluster(clusters, asked.cluster)?;
     let known = known(clusters, &cluster)?;
     let pool = asked.pool.unwrap_or_else(|| match known.pools.as_slice() {

@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-use crate::sys::loopdev::LoopDevice;
+use crate::sys::loopdev::{Detached, LoopDevice};
 
 impl NodeDriver for Local {
     fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment> {
@@ -47,7 +47,7 @@ impl NodeDriver for Local {
             .loops
             .detach(call, &device)
             .map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        if detached {
+        if detached == Detached::Gone {
             return Ok(());
         }
         Err(Error::precondition(format!(

@@ -117,7 +117,7 @@ impl Local {
 
     /// Makes the draft's image a copy of the source, as long as that.
     pub(super) fn copy(&self, call: &Call, source: &SourceImage, draft: &Draft) -> Result<File> {
-        call.step(format!("copying {}", source.what));
+        call.enter_step(format!("copying {}", source.what));
         let mount_points = self.file_systems_of(source)?;
         if self.reflink && !mount_points.is_empty() {
             return self.clone_frozen(call, source, draft, &mount_points);
@@ -195,7 +195,12 @@ impl Local {
     fn copy_data(&self, call: &Call, source: &SourceImage, image: &File) -> Result<()> {
         FreeSpace::of(self.pending.directory())?.check(source.allocated, 0)?;
         let show = |copied: u64| {
-            call.step(format!("copying {}: {} of {} MiB", source.what, copied >> 20, source.allocated >> 20));
+            call.enter_step(format!(
+                "copying {}: {} of {} MiB",
+                source.what,
+                copied >> 20,
+                source.allocated >> 20
+            ));
             Ok(())
         };
         copy_sparse(source.file.file(), image, show).map(drop).map_err(|error| {

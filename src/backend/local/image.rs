@@ -78,7 +78,7 @@ pub(super) fn finish(
     if preallocate { fill(image, path, size) } else { Ok(()) }
 }
 
-/// Makes an image longer that may be in use. The length comes last and is never taken back: the loop device,
+/// Makes an image longer that may be in use. The length comes last and is never undone: the loop device,
 /// and the file system on it, may have grown in that moment. On failure the image is as it was.
 pub(super) fn grow(
     image: &File,
@@ -90,7 +90,7 @@ pub(super) fn grow(
     let stat = look(image, path)?;
     FreeSpace::of(directory)?.check(size, allocated(&stat))?;
     if preallocate && let Err(error) = fill(image, path, size) {
-        // The same length again: gives back the blocks behind the end (ftruncate(2)).
+        // The same length again: frees the blocks behind the end (ftruncate(2)).
         if let Err(errno) = fs::ftruncate(image, length(&stat)) {
             log::warn!("{} keeps blocks behind its end: {errno}", path.display());
         }

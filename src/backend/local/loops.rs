@@ -30,8 +30,8 @@ pub trait Loops: Debug + Send + Sync {
     /// image as long as it is there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
-    /// Detaches the device. False if it is in use, and goes when it no longer is.
-    fn detach(&self, call: &Call, device: &LoopDevice) -> Result<bool>;
+    /// Detaches the device.
+    fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached>;
 
     /// Lets the device follow the length of its image.
     fn grow(&self, call: &Call, device: &Path) -> Result<()>;
@@ -80,13 +80,13 @@ impl Loops for Kernel {
 
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         self.attach_loop(call, image, read_only).map_err(|error| match error.kind() {
-            Kind::Busy => error.with_kind(Kind::Unavailable).context("try again"),
+            Kind::Busy => error.with_kind(Kind::Unavailable).hint("try again"),
             _ => error,
         })
     }
 
-    fn detach(&self, call: &Call, device: &LoopDevice) -> Result<bool> {
-        Ok(self.detach_loop(call, device)? == Detached::Gone)
+    fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {
+        self.detach_loop(call, device)
     }
 
     fn grow(&self, call: &Call, device: &Path) -> Result<()> {

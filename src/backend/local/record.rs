@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::creation_record::{Asked, Use, VERSION};
+use crate::backend::creation_record::{CreationRequest, Use, VERSION};
 use crate::backend::{NewVolume, Publication};
 
 /// A volume.
@@ -17,7 +17,7 @@ pub(super) struct VolumeRecord {
     pub version: u32,
     /// How it was asked for. The file system is that of the parameters, else of the capabilities, else of the
     /// source.
-    pub asked: Asked,
+    pub asked: CreationRequest,
     pub incarnation: String,
     pub created: Time,
     pub size: u64,
@@ -66,7 +66,13 @@ impl Time {
 
 impl VolumeRecord {
     pub fn new(new: &NewVolume, incarnation: String, size: u64, fs_type: Option<String>) -> Self {
-        Self { version: VERSION, asked: Asked::new(new, fs_type), incarnation, created: Time::now(), size }
+        Self {
+            version: VERSION,
+            asked: CreationRequest::new(new, fs_type),
+            incarnation,
+            created: Time::now(),
+            size,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Local;
 use super::find::{SNAPSHOT_PREFIX, snapshot_object};
 use super::record::{SnapshotRecord, Time};
-use super::store::RECORD;
+use super::store::{Finished, RECORD};
 use crate::backend::creation_record::{VERSION, to_bytes};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent};
 use crate::call::Call;
@@ -41,7 +41,7 @@ impl Snapshots for Local {
             .copy(call, &opened, &draft)
             .map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
         draft.seal(&image, &to_bytes(&record)?)?;
-        if draft.publish(&self.snapshots, &object)? {
+        if draft.finish(&self.snapshots, &object)? == Finished::Done {
             return self.describe_snapshot(&object, &record);
         }
         // Taken by another process meanwhile, and perhaps not synced yet.
@@ -74,6 +74,7 @@ impl Snapshots for Local {
         &self,
         _call: &Call,
         filter: &SnapshotFilter,
+        _secrets: &Secrets,
         after: &str,
         limit: usize,
     ) -> Result<Page<Snapshot>> {

@@ -116,7 +116,7 @@ impl Pending {
         fs::mkdirat(&self.directory.fd, &name, Mode::RWXU).map_err(fail)?;
         crash::point("draft made");
         let fd = fs::openat(&self.directory.fd, &name, NEW_DIRECTORY, Mode::empty()).map_err(fail)?;
-        Ok(Draft { pending: Arc::clone(self), name, directory: Directory { fd, path }, published: false })
+        Ok(Draft { pending: Arc::clone(self), name, directory: Directory { fd, path }, finished: false })
     }
 
     /// Removes what is called `name`: a file, or a directory of files.
@@ -146,13 +146,22 @@ impl Pending {
     }
 }
 
-/// An object in the making; removed when dropped before it is published.
+/// Whether an object was given its final name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// It has it.
+    Done,
+    /// Another object has it; the draft is removed.
+    NameTaken,
+}
+
+/// An object in the making; removed when dropped before it is finished.
 #[derive(Debug)]
 pub(super) struct Draft {
     pending: Arc<Pending>,
     name: String,
     directory: Directory,
-    published: bool,
+    finished: bool,
 }
 
 impl Draft {
@@ -191,8 +200,8 @@ impl Draft {
         self.directory.sync()
     }
 
-    /// Gives the object its final name, durably. False if that name is taken; the draft is removed then.
-    pub fn publish(mut self, shelf: &Shelf, object: &str) -> Result<bool> {
+    /// Gives the object its final name, durably.
+    pub fn finish(mut self, shelf: &Shelf, object: &str) -> Result<Finished> {
         crash::point("rename draft");
         let renamed = fs::renameat_with(
             &self.pending.directory.fd,
@@ -203,8 +212,8 @@ impl Draft {
         );
         crash::point("draft renamed");
         match renamed {
-            Ok(()) => self.published = true,
-            Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(false),
+            Ok(()) => self.finished = true,
+            Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(Finished::NameTaken),
             Err(errno) => {
                 return Err(failed(
                     format_args!("rename a new object to {}", shelf.path_of(object).display()),
@@ -213,7 +222,7 @@ impl Draft {
             }
         }
         shelf.directory.sync()?;
-        Ok(true)
+        Ok(Finished::Done)
     }
 
     fn make(&self, name: &str) -> Result<File> {
@@ -228,7 +237,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if self.published {
+        if self.finished {
             return;
         }
         if let Err(error) = self.pending.remove(&self.name) {
@@ -370,7 +379,7 @@ impl Shelf {
         self.directory.sync()?;
         if let Err(error) = self.pending.remove(&name) {
             log::warn!(
-                "what {} took up is given back at the next start only: {error}",
+                "what {} took up is freed at the next start only: {error}",
                 self.path_of(object).display()
             );
         }

@@ -9,7 +9,7 @@ use super::image::{self, FreeSpace, allocated, length, look};
 use super::parameters::{self, Settings};
 use super::record::VolumeRecord;
 use super::size;
-use super::store::{RECORD, Shelf};
+use super::store::{Finished, RECORD, Shelf};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::{Capacity, Deleted, Deletion, NewVolume, Origin, Page, Volume, Volumes, WriteIntent};
 use crate::call::Call;
@@ -45,7 +45,8 @@ impl Local {
         draft.seal(&image, &to_bytes(&record)?)?;
         let stat = look(&image, &path)?;
         let found = Found { record: Ok(record), published: Ok(None), image: Some(stat) };
-        Ok(draft.publish(&self.volumes, &new.object)?.then_some(found))
+        let finished = draft.finish(&self.volumes, &new.object)?;
+        Ok((finished == Finished::Done).then_some(found))
     }
 
     /// Answers a request whose volume is there already.
@@ -113,7 +114,7 @@ impl Local {
         let present = found.image.as_ref().map(length).ok_or_else(missing)?;
         let size = size::of_expanded(range, present)?;
         if size > present {
-            call.step(format!("expanding from {present} to {size} bytes"));
+            call.enter_step(format!("expanding from {present} to {size} bytes"));
             let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
             image::grow(
                 &image,

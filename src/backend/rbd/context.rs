@@ -36,7 +36,7 @@ pub(crate) struct Context {
     pub timing: Timing,
     pub memory: Memory,
     pub jobs: Jobs,
-    /// Images that this daemon works on under their temporary names.
+    /// Internal images, temporary or retained, that this daemon works on.
     pub in_progress: InProgress,
     pub flattens: FlattenRegistry,
 }
@@ -78,7 +78,7 @@ impl Context {
         placement::locate(&self.clusters, place, secrets)
     }
 
-    /// Whether there may be volumes of ours at a place; a set-up that cannot be read says nothing against it.
+    /// Whether there may be volumes of ours at a place; a configuration that cannot be read says nothing against it.
     pub fn serves(&self, place: &Place) -> Served {
         match self.clusters.find(&place.cluster) {
             Ok(None) => Served::Nowhere,
@@ -121,7 +121,7 @@ impl<'a> Pool<'a> {
         &self.context.identity.tag
     }
 
-    /// How long what is waited for.
+    /// How long to wait for each thing.
     pub fn timing(&self) -> &'a Timing {
         &self.context.timing
     }

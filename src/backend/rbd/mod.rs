@@ -13,7 +13,7 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 //!
 //! [`names`] has the names, `image`, `snapshot` and `publish` the operations, `node` the devices, `jobs` what is
-//! done beside the calls, [`tool`] what is asked of a cluster. They share a `context`, and nothing else.
+//! done in the background, [`tool`] what is asked of a cluster. They share a `context`, and nothing else.
 
 mod context;
 mod image;
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node `node`; what is done beside the calls is
+    /// The volumes of `clusters`, reached through `tool`, for the node `node`; what is done in the background is
     /// done by `jobs`. `tag` is 8 hexadecimal digits that no other controller of these clusters has, and that
     /// this one has again after a restart.
     pub fn new(
@@ -141,8 +141,7 @@ impl Backend for Rbd {
             Access::Mount { .. } if capability.mode.is_multi_node() && !capability.mode.is_read_only() => {
                 Err(Error::invalid(format!(
                     "a file system on an RBD image breaks when two nodes have it mounted and one writes, so \
-                     the access mode {:?} is not \
-                 possible: use it as a block volume, or a CephFS volume",
+                     the access mode {:?} is not possible: use it as a block volume",
                     capability.mode
                 )))
             }

@@ -78,7 +78,7 @@ pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with(TEMPORARY) || name.starts_with(RETAINED)
 }
 
-/// Refuses as a volume what is none.
+/// Refuses cephlet's internal images as volumes.
 pub(crate) fn refuse_internal(id: &VolumeId) -> Result<()> {
     if is_internal(&id.object) {
         return Err(Error::not_found(format!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::ceph::placement::{self, Asked};
+use crate::backend::ceph::placement::{self, PlacementWish};
 use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::node::Mounter;
@@ -100,7 +100,7 @@ impl Settings {
 
     /// Where a volume with these parameters would live.
     pub fn place(&self, clusters: &Clusters) -> Result<Place> {
-        let asked = Asked {
+        let asked = PlacementWish {
             cluster: self.cluster.as_deref(),
             pool: self.pool.as_deref(),
             namespace: &self.namespace,

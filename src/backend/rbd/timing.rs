@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long what is waited for in a cluster.
+/// How long to wait for each thing in a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     /// Between two looks at something that another process ends soon.
@@ -67,7 +67,7 @@ impl Default for Timing {
     }
 }
 
-/// How long what is waited for on this node.
+/// How long to wait for each thing on this node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTiming {
     /// A command of an earlier daemon that is mapping an image ends soon where its cluster answers.

@@ -56,7 +56,7 @@ impl wire::Controller for Controller {
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
         let new = self.operations.plan_creation(request)?;
-        let locks = self.operations.lock_creation(&new);
+        let locks = self.operations.locks_of_creation(&new);
         Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let volume = operations.create(call, new)?;
             // One that was there before may have been made for something else.
@@ -73,7 +73,7 @@ impl wire::Controller for Controller {
         // The storage has to be released.
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // A volume that is not there is deleted.
             operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
@@ -94,7 +94,7 @@ impl wire::Controller for Controller {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let publish_volume_info = operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
@@ -109,7 +109,7 @@ impl wire::Controller for Controller {
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id, secrets }.checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             match operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
@@ -139,7 +139,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         decode::one_file_system(&request.capabilities, &request.parameters)?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let (supported, message) = match operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),

@@ -33,7 +33,7 @@ use crate::volume::lock_keys::LockSet;
 /// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
 /// through v1 is another.
 #[derive(Debug, PartialEq)]
-struct Asked<Q>(Q);
+struct V0Request<Q>(Q);
 
 fn not_served(service: &str) -> Error {
     Error::unimplemented(format!(
@@ -52,7 +52,7 @@ where
     Q: Identical + PartialEq + Sync,
     R: Send + 'static,
 {
-    operation::plan(operations, locks, Asked(request), move |operations, call, Asked(request)| {
+    operation::plan(operations, locks, V0Request(request), move |operations, call, V0Request(request)| {
         work(operations, call, request)
     })
 }
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_request_is_joined_by_its_own_protocol_only() {
         let request = || GetVolume { volume_id: "local:n:::o:1".into() };
-        assert!(Asked(request()).identical(&Asked(request())) && request().identical(&request()));
-        assert!(!Asked(request()).identical(&request()) && !request().identical(&Asked(request())));
+        assert!(V0Request(request()).identical(&V0Request(request())) && request().identical(&request()));
+        assert!(!V0Request(request()).identical(&request()) && !request().identical(&V0Request(request())));
     }
 }

@@ -47,7 +47,7 @@ impl wire::Node for Node {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.publish_unstaged(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         }))
@@ -61,7 +61,7 @@ impl wire::Node for Node {
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.refuse_absent(call, &request.volume_id, &request.secrets)?;
             operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())

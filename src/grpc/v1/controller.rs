@@ -65,7 +65,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let new = self.operations.plan_creation(request)?;
-        let locks = self.operations.lock_creation(&new);
+        let locks = self.operations.locks_of_creation(&new);
         Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let volume = MessageField::some(encode::volume(operations.create(call, new)?));
             Ok(wire::CreateVolumeResponse { volume, ..Default::default() })
@@ -76,7 +76,7 @@ impl wire::Controller for Controller {
         let secrets = decode::secrets(request.secrets);
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // In v1 a volume that is not there is deleted.
             operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
@@ -96,7 +96,7 @@ impl wire::Controller for Controller {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let context = operations.controller_publish(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
@@ -113,9 +113,9 @@ impl wire::Controller for Controller {
         let secrets = decode::secrets(request.secrets);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id: request.node_id, secrets }
             .checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            // In v1 a volume or node that is not there has nothing to take back.
+            // In v1 a volume or node that is not there has nothing to unpublish.
             operations
                 .controller_unpublish(call, request)
                 .map(|_| wire::ControllerUnpublishVolumeResponse::default())
@@ -135,7 +135,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             Ok(verdict(operations.validate(call, request)?, request))
         }))
@@ -201,7 +201,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let new = self.operations.plan_snapshot(request)?;
-        let locks = self.operations.lock_snapshot_creation(&new);
+        let locks = self.operations.locks_of_snapshot_creation(&new);
         Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let snapshot = MessageField::some(encode::snapshot(operations.create_snapshot(call, new)?));
             Ok(wire::CreateSnapshotResponse { snapshot, ..Default::default() })
@@ -215,7 +215,7 @@ impl wire::Controller for Controller {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
-        let locks = self.operations.lock_controller_snapshot(&request.snapshot_id)?;
+        let locks = self.operations.locks_of_controller_snapshot(&request.snapshot_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             // In v1 a snapshot that is not there is deleted.
             operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
@@ -249,7 +249,7 @@ impl wire::Controller for Controller {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
-        let locks = self.operations.lock_controller_snapshot(&request.snapshot_id)?;
+        let locks = self.operations.locks_of_controller_snapshot(&request.snapshot_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let snapshot = MessageField::some(encode::snapshot(operations.get_snapshot(call, request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
@@ -267,7 +267,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let capacity_bytes = encode::bytes(operations.expand(call, request)?);
             Ok(wire::ControllerExpandVolumeResponse {
@@ -283,7 +283,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             Ok(volume_with_status(operations.get(call, request)?))
         }))
@@ -299,7 +299,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.lock_controller_volume(&request.volume_id)?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
         }))
@@ -318,8 +318,6 @@ fn verdict(verdict: Verdict, request: &Validate) -> wire::ValidateVolumeCapabili
             let confirmed = MessageField::some(Confirmed {
                 volume_context: request.volume_context.clone().into_iter().collect(),
                 volume_capabilities: request.capabilities.iter().map(encode::capability).collect(),
-                parameters: request.parameters.clone().into_iter().collect(),
-                mutable_parameters: request.mutable_parameters.clone().into_iter().collect(),
                 ..Default::default()
             });
             wire::ValidateVolumeCapabilitiesResponse { confirmed, ..Default::default() }

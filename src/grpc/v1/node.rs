@@ -45,7 +45,7 @@ impl wire::Node for Node {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
         }))
@@ -58,7 +58,7 @@ impl wire::Node for Node {
         let request =
             NodeUnstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
                 .checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
         }))
@@ -79,7 +79,7 @@ impl wire::Node for Node {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         }))
@@ -91,7 +91,7 @@ impl wire::Node for Node {
     ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
         let (target_path, secrets) = (path(request.target_path), Default::default());
         let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         }))
@@ -103,7 +103,7 @@ impl wire::Node for Node {
     ) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
         let request =
             Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let usage = operations.stats(call, request)?;
             let volume_condition = encode::condition(usage.condition.clone());
@@ -126,7 +126,7 @@ impl wire::Node for Node {
             capability: decode::optional_capability("volume_capability", request.volume_capability)?,
         }
         .checked()?;
-        let locks = self.operations.lock_volume(&request.volume_id);
+        let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let capacity_bytes = encode::bytes(operations.node_expand(call, request)?);
             Ok(wire::NodeExpandVolumeResponse { capacity_bytes, ..Default::default() })

@@ -6,10 +6,10 @@ use super::*;
 fn who_waits_too_long_is_told_for_whom() {
     let scene = Scene::new(8, Duration::from_millis(20));
     let call = Call::internal("NodeStageVolume");
-    call.about("local:node::web");
+    call.set_subject("local:node::web");
     scene.locks.enter(scene.entry("holder", call.clone(), "web", request("same")));
     let _guard = scene.goes("holder");
-    call.step("mkfs.ext4 /dev/loop3");
+    call.enter_step("mkfs.ext4 /dev/loop3");
     scene.enter("waiter", "web");
     let error = scene.refused("waiter");
     assert_eq!(error.kind(), Kind::Busy);

@@ -33,7 +33,7 @@ impl Operations {
             self.forget_pending(&named)?;
             return Ok(Deleted::Absent);
         };
-        self.refuse_used_here(call, backend.as_ref(), &id, secrets)?;
+        self.ensure_unused_here(call, backend.as_ref(), &id, secrets)?;
         let deletion = Deletion { id: &id, snapshots_may_outlive: *snapshots_may_outlive, secrets };
         let begin = || match id.incarnation {
             Some(_) => write(&id.to_string()),
@@ -47,7 +47,7 @@ impl Operations {
     }
 
     /// Refuses a volume that is in use on this node, unless it was deleted elsewhere meanwhile.
-    fn refuse_used_here(
+    fn ensure_unused_here(
         &self,
         call: &Call,
         backend: &dyn Backend,
@@ -56,7 +56,9 @@ impl Operations {
     ) -> Result<()> {
         let Some(record) = self.node_record(id)? else { return Ok(()) };
         let volume = self.look_on_node(call, id)?;
-        let Some(record) = self.still_in_use(&volume, record, secrets, |_| false)? else { return Ok(()) };
+        let Some(record) = self.release_if_unused(&volume, record, secrets, |_| false)? else {
+            return Ok(());
+        };
         if backend.volumes().find(call, id, secrets)?.is_none() {
             return Ok(());
         }

@@ -44,7 +44,7 @@ impl Operations {
             },
         };
         self.pages(&request.page, |backend, after, limit| {
-            backend.snapshots().list(call, &filter, after, limit)
+            backend.snapshots().list(call, &filter, &request.secrets, after, limit)
         })
     }
 
@@ -55,8 +55,14 @@ impl Operations {
             Some((backend, id)) => backend.snapshots().find(call, &id, &request.secrets)?,
             None => None,
         };
+        let source = VolumeId::parse(&request.source_volume_id);
+        let is_of = |snapshot: &Snapshot, source: &VolumeId| {
+            let incarnation = snapshot.source.incarnation.as_deref().unwrap_or_default();
+            source.key() == snapshot.source.key() && source.means(incarnation)
+        };
         let wanted = |snapshot: &Snapshot| {
-            request.source_volume_id.is_empty() || snapshot.source.to_string() == request.source_volume_id
+            request.source_volume_id.is_empty()
+                || source.as_ref().is_some_and(|source| is_of(snapshot, source))
         };
         Ok(Listed { entries: found.into_iter().filter(wanted).collect(), next_token: String::new() })
     }

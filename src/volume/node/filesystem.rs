@@ -79,8 +79,8 @@ impl Operations {
             }
             Content::FileSystem(present) if present.fs_type.name() != fs_type => {
                 Err(Error::precondition(format!(
-                    "volume {id} holds an {} file system, {fs_type} was asked for: nothing was changed; ask \
-                     for {0}, or use a new volume",
+                    "volume {id} holds a file system of type {}, {fs_type} was asked for: nothing was changed; \
+                     ask for {0}, or use a new volume",
                     present.fs_type.name()
                 )))
             }

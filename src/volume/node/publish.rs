@@ -28,14 +28,14 @@ impl Operations {
         let mode = request.capability.mode;
         let wanted =
             Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
-        if add_target(&id, &mut record, wanted, self.single_node_targets)? {
+        if add_target(&id, &mut record, wanted, self.single_node_targets)? == TargetEntry::New {
             self.remember(&id, &record)?;
             call.begin(id.key());
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
         let bound = self.ensure_bound(&volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
-        self.take_back(call, (&id, path), bound, || self.remove_target(call, &id, path, secrets))
+        self.roll_back(call, (&id, path), bound, || self.remove_target(call, &id, path, secrets))
     }
 
     /// Why a volume without a record cannot be published.
@@ -115,15 +115,24 @@ impl Operations {
     }
 }
 
-/// Enters a target into the record, unless it is there; whether it was not.
+/// How a target came into a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetEntry {
+    /// It was entered now.
+    New,
+    /// It was there.
+    Present,
+}
+
+/// Enters a target into the record, unless it is there.
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
     wanted: Target,
     configured: SingleNodeTargets,
-) -> Result<bool> {
+) -> Result<TargetEntry> {
     if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
-        return same_target(id, present, &wanted).map(|()| false);
+        return same_target(id, present, &wanted).map(|()| TargetEntry::Present);
     }
     check_other_targets(id, record, &wanted, configured)?;
     if let Some(staging) =
@@ -137,7 +146,7 @@ pub(crate) fn add_target(
     }
     let made = is_absent(Path::new(&wanted.path));
     record.targets.push(Target { made, ..wanted });
-    Ok(true)
+    Ok(TargetEntry::New)
 }
 
 /// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume",

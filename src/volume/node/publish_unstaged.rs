@@ -2,7 +2,7 @@
 //! it to a consumer.
 //!
 //! The device is attached and mounted once, below the runtime directory, however many targets there are, as
-//! for a stage; only nobody is given a staging path. So there is nothing else to take back: whoever gives up
+//! for a stage; only nobody is given a staging path. So there is nothing else to undo: whoever gives up
 //! the last path of a volume, in whichever way it was given, has the device taken from the node.
 //!
 //! An orchestrator that does not hear how a publishing ended may ask again or unpublish, but need not: what
@@ -18,7 +18,7 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{Bind, OnNode};
-use crate::volume::node::publish::add_target;
+use crate::volume::node::publish::{TargetEntry, add_target};
 use crate::volume::node::record::{self, NodeRecord, Target};
 use crate::volume::node::stage::admit;
 use crate::volume::request::{Access, NodePublishUnstaged};
@@ -29,7 +29,7 @@ impl Operations {
         let (id, backend) = self.volume(&request.volume_id)?;
         let published = self.try_publish_unstaged(call, backend.as_ref(), &id, request);
         let NodePublishUnstaged { target_path: path, secrets, .. } = request;
-        self.take_back(call, (&id, path), published, || self.remove_target(call, &id, path, secrets))
+        self.roll_back(call, (&id, path), published, || self.remove_target(call, &id, path, secrets))
     }
 
     fn try_publish_unstaged(
@@ -45,7 +45,8 @@ impl Operations {
         let fs_type = self.fs_type_for(call, backend, id, &context)?;
         let before = self.record_before(call, id, request, &fs_type)?;
         let mut record = before.unwrap_or_else(|| self.first_record(id, &context, &fs_type));
-        if enter_target(id, &mut record, request, &fs_type, self.single_node_targets)? {
+        let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
+        if entry == TargetEntry::New {
             self.remember(id, &record)?;
             call.begin(id.key());
         }
@@ -70,7 +71,7 @@ impl Operations {
         let wanted = target_of(request);
         let same_access = record.access == record::shared_access(&request.capability, fs_type);
         let volume = self.look_on_node(call, id)?;
-        self.still_in_use(&volume, record, &request.secrets, |target| {
+        self.release_if_unused(&volume, record, &request.secrets, |target| {
             let Target { path, mode, read_only, .. } = target;
             same_access && (path, mode, read_only) == (&wanted.path, &wanted.mode, &wanted.read_only)
         })
@@ -103,7 +104,7 @@ impl Operations {
     }
 }
 
-/// Enters the target into the record, if that is compatible with what is there; whether it is new. In use
+/// Enters the target into the record, if that is compatible with what is there. In use
 /// otherwise at this very path is another refusal than in use elsewhere.
 fn enter_target(
     id: &VolumeId,
@@ -111,14 +112,17 @@ fn enter_target(
     request: &NodePublishUnstaged,
     fs_type: &str,
     configured: SingleNodeTargets,
-) -> Result<bool> {
+) -> Result<TargetEntry> {
     let target = target_of(request);
     let read_only = target.read_only;
-    let is_new = add_target(id, record, target, configured)?;
-    let conflict = if is_new { Kind::Precondition } else { Kind::AlreadyExists };
+    let entry = add_target(id, record, target, configured)?;
+    let conflict = match entry {
+        TargetEntry::New => Kind::Precondition,
+        TargetEntry::Present => Kind::AlreadyExists,
+    };
     let access = record::shared_access(&request.capability, fs_type);
     let admitted = admit(id, record, &access, read_only, &request.target_path);
-    admitted.map(|()| is_new).map_err(|error| error.with_kind(conflict))
+    admitted.map(|()| entry).map_err(|error| error.with_kind(conflict))
 }
 
 /// The target that is asked for.
@@ -162,7 +166,7 @@ mod tests {
 
     /// What a second publishing comes to, in the lenient configuration: whether the target is new, or which
     /// refusal.
-    fn second(first: &NodePublishUnstaged, second: &NodePublishUnstaged) -> Result<bool, Kind> {
+    fn second(first: &NodePublishUnstaged, second: &NodePublishUnstaged) -> Result<TargetEntry, Kind> {
         let id = VolumeId::parse("local:n:::o:1").expect("an ID");
         let (volume_id, boot_id) = (id.to_string(), "b".into());
         let access = record::shared_access(&first.capability, "ext4");
@@ -188,11 +192,11 @@ mod tests {
             (1..=5).filter_map(Mode::from_number).filter(move |mode| mode.is_multi_node() == multi)
         };
         for (mode, elsewhere) in modes(true)
-            .map(|mode| (mode, Ok(true)))
+            .map(|mode| (mode, Ok(TargetEntry::New)))
             .chain(modes(false).map(|mode| (mode, Err(Kind::Precondition))))
         {
             let first = request("/t1", capability(mode, &[]), false);
-            assert_eq!(second(&first, &first), Ok(false), "{mode:?}: the same again");
+            assert_eq!(second(&first, &first), Ok(TargetEntry::Present), "{mode:?}: the same again");
             assert_eq!(
                 second(&first, &request("/t2", capability(mode, &[]), false)),
                 elsewhere,
@@ -212,8 +216,8 @@ mod tests {
         let writer = request("/t1", capability(Mode::MultiNodeMultiWriter, &[]), false);
         let reader = |path| request(path, capability(Mode::MultiNodeMultiWriter, &[]), true);
         assert_eq!(second(&writer, &reader("/t1")), Err(Kind::AlreadyExists));
-        assert_eq!(second(&writer, &reader("/t2")), Ok(true));
+        assert_eq!(second(&writer, &reader("/t2")), Ok(TargetEntry::New));
         let other_mode = request("/t2", capability(Mode::MultiNodeReaderOnly, &[]), false);
-        assert_eq!(second(&writer, &other_mode), Ok(true));
+        assert_eq!(second(&writer, &other_mode), Ok(TargetEntry::New));
     }
 }

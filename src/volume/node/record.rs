@@ -27,7 +27,7 @@ pub struct NodeRecord {
     pub stagings: Vec<Staging>,
     /// Where it is published.
     pub targets: Vec<Target>,
-    /// Who published it to this node, and has to take it back.
+    /// Who published it to this node, and has to unpublish it.
     pub published: PublishedBy,
 }
 

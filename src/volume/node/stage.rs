@@ -24,7 +24,7 @@ impl Operations {
         let (id, backend) = self.volume(&request.volume_id)?;
         let staged = self.try_stage(call, backend.as_ref(), &id, request);
         let NodeStage { staging_path: path, secrets, .. } = request;
-        self.take_back(call, (&id, path), staged, || self.remove_staging(call, &id, path, secrets))
+        self.roll_back(call, (&id, path), staged, || self.remove_staging(call, &id, path, secrets))
     }
 
     fn try_stage(
@@ -223,7 +223,7 @@ pub(crate) fn admit(
 ) -> Result<()> {
     if record.access != *access {
         return Err(Error::already_exists(format!(
-            "volume {id} is in use on this node as {}; {} was asked for at {path}: take it back first, or \
+            "volume {id} is in use on this node as {}; {} was asked for at {path}: unpublish it first, or \
              ask for the same",
             describe(&record.access),
             describe(access),
@@ -231,7 +231,7 @@ pub(crate) fn admit(
     }
     if record.read_only && !read_only {
         return Err(Error::precondition(format!(
-            "volume {id} is mounted read-only on this node: take it back before writing to it"
+            "volume {id} is mounted read-only on this node: unpublish it before writing to it"
         )));
     }
     Ok(())

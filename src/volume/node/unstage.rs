@@ -29,11 +29,11 @@ impl Operations {
         self.remove_target(call, &id, &request.target_path, &request.secrets)
     }
 
-    /// Has `remove` take back what a failed call has begun at a path, as far as possible: the record stays where
+    /// Has `remove` undo what a failed call has begun at a path, as far as possible: the record stays where
     /// the kernel does not follow, for an unstage or unpublish to find. What was there before the call may be in
     /// use, however the call failed; and what was begun may still be going on after a timeout, or while the call
     /// only waits: repeated, it finds it done.
-    pub(crate) fn take_back(
+    pub(crate) fn roll_back(
         &self,
         call: &Call,
         (id, path): (&VolumeId, &str),
@@ -46,7 +46,7 @@ impl Operations {
                 return;
             }
             if let Err(error) = remove() {
-                log::warn!("volume {id}: what a failed call left at {path} could not be taken back: {error}");
+                log::warn!("volume {id}: what a failed call left at {path} could not be undone: {error}");
             }
         })
     }
@@ -113,7 +113,7 @@ impl Operations {
 
     /// The record without the publishings that were broken off before anything was mounted, but for the one
     /// that `is_asked_again`; None if nobody is left, and then the device is taken from the node.
-    pub(crate) fn still_in_use(
+    pub(crate) fn release_if_unused(
         &self,
         volume: &OnNode<'_>,
         mut record: NodeRecord,

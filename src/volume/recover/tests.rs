@@ -36,7 +36,7 @@ impl Scene {
     }
 
     fn give_back(&self, id: &VolumeId, lock: &AcquireLock) {
-        let next = self.operations.give_back(&Call::internal("test"), id, lock);
+        let next = self.operations.unpublish_from_node(&Call::internal("test"), id, lock);
         assert_eq!(next.unwrap(), Requeue::Never);
     }
 

@@ -83,7 +83,7 @@ fn snapshots_are_listed_by_page_and_by_volume() {
         it.snapshot(&format!("{name}b"), &b).unwrap();
     }
     let list = |filter: &SnapshotFilter, after: &str, limit| {
-        it.local.snapshots().list(&it.call, filter, after, limit).unwrap()
+        it.local.snapshots().list(&it.call, filter, &Secrets::default(), after, limit).unwrap()
     };
     assert_eq!(list(&SnapshotFilter::All, "", 0).entries.len(), 6);
     let mut found = Vec::new();

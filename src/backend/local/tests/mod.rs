@@ -33,7 +33,7 @@ use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
 use crate::secrets::Secrets;
-use crate::sys::loopdev::LoopDevice;
+use crate::sys::loopdev::{Detached, LoopDevice};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const NODE: &str = "node7";
@@ -106,13 +106,13 @@ impl Loops for FakeLoops {
         Ok(device)
     }
 
-    fn detach(&self, _call: &Call, device: &LoopDevice) -> Result<bool> {
+    fn detach(&self, _call: &Call, device: &LoopDevice) -> Result<Detached> {
         let mut all = self.attached.lock();
         let free = |it: &Attached| it.device == *device && it.mounts.is_empty();
         let before = all.len();
         all.retain(|it| !free(it));
         self.done.lock().push(format!("detach {}", device.path.display()));
-        Ok(all.len() < before)
+        Ok(if all.len() < before { Detached::Gone } else { Detached::WhenUnused })
     }
 
     fn grow(&self, _call: &Call, device: &Path) -> Result<()> {

@@ -22,7 +22,7 @@ use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_sourc
 use crate::backend::rbd::image::find::find_taken;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::remove::remove_retained;
-use crate::backend::rbd::image::rename::{ensure_renamed, find_by_name, remove_copy};
+use crate::backend::rbd::image::rename::{ensure_renamed, remove_copy, settle_and_find};
 use crate::backend::rbd::image::size::size_of_copy;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
 use crate::backend::rbd::jobs::{FlattenCandidate, Job};
@@ -66,7 +66,7 @@ pub(crate) fn create_copy(
         outcome => return outcome,
     };
     // The source may be deleted or grown since this request was first answered.
-    match find_by_name(pool, &spec.new.object)? {
+    match settle_and_find(pool, &spec.new.object)? {
         Some(info) => answer_from(pool, spec, info),
         None => Err(refused),
     }

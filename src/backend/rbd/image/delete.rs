@@ -208,7 +208,7 @@ fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHo
     let names: Vec<String> =
         nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();
     Err(Error::precondition(format!(
-        "it is published to {}: take it back with ControllerUnpublishVolume first",
+        "it is published to {}: unpublish it with ControllerUnpublishVolume first",
         names.join(", ")
     )))
 }

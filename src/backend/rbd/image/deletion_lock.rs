@@ -17,7 +17,7 @@ const COOKIE: &str = "delete";
 /// How its description begins; the controller's tag follows. With the cookie alone a node could have that
 /// name.
 const PURPOSE: &str = "deletion by controller ";
-/// How often a lock is asked for that is given back just then.
+/// How often to ask for a lock, after one that a dead process left here was broken.
 const ATTEMPTS: usize = 10;
 
 /// What came of asking for the lock.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use crate::backend::Volume;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::find_by_name;
+use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::csi::{Map, Source};
@@ -75,7 +75,7 @@ pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo)
 /// The image of a name that was just taken. One that another controller is making or renaming has its name
 /// before it can be opened: removed as half made, it would be lost to whom it is promised.
 pub(crate) fn find_taken(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
-    let found = find_by_name(pool, name)?;
+    let found = settle_and_find(pool, name)?;
     if found.is_none() {
         let timing = pool.timing();
         let what = format!("image {name}, whose name is taken, to be there");

@@ -1,4 +1,4 @@
-//! Which temporary images somebody in this daemon works on right now.
+//! Which internal images, temporary or retained, somebody in this daemon works on right now.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ pub(crate) struct WorkGuard<'a> {
 }
 
 impl InProgress {
-    /// Begins to work on a temporary image, unless somebody does: everybody else leaves it alone until the
+    /// Begins to work on an internal image, unless somebody does: everybody else leaves it alone until the
     /// guard is dropped.
     pub fn try_begin(&self, name: &str) -> Option<WorkGuard<'_>> {
         let free = self.0.lock().insert(name.to_string());

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
 use crate::backend::ceph::cache::Cache;
-use crate::backend::creation_record::{Asked, VERSION, from_bytes, to_bytes};
+use crate::backend::creation_record::{CreationRequest, VERSION, from_bytes, to_bytes};
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::csi::Map;
@@ -19,7 +19,7 @@ use crate::ids::{Place, decode};
 pub(crate) struct Record {
     version: u32,
     /// The request.
-    pub asked: Asked,
+    pub asked: CreationRequest,
     /// The id the image had when it was made, where that was written down: a mirrored image has another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_id: Option<String>,
@@ -30,7 +30,7 @@ impl Record {
     pub fn new(new: &NewVolume, settings: &Settings) -> Self {
         Self {
             version: VERSION,
-            asked: Asked::new(new, settings.fs_type_for(&new.capabilities)),
+            asked: CreationRequest::new(new, settings.fs_type_for(&new.capabilities)),
             first_id: None,
         }
     }

@@ -19,7 +19,7 @@ enum Settled {
 }
 
 /// The image of this name, if the name is its own.
-pub(crate) fn find_by_name(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
+pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
     if !may_be_renamed(pool, &info) {
         return Ok(Some(info));

@@ -4,7 +4,7 @@ use crate::backend::NewVolume;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::find_by_name;
+use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::rbd::tool::ImageInfo;
@@ -48,7 +48,7 @@ pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Op
     if !pool.memory().records.contains(&spec.key()) {
         return Ok(None);
     }
-    find_by_name(pool, &spec.new.object)
+    settle_and_find(pool, &spec.new.object)
 }
 
 /// Answers a request whose image is there already; finishes it where a killed creation did not.

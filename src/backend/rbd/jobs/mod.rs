@@ -1,4 +1,4 @@
-//! What is done beside the calls: purging the trash, removing what a crash left, flattening. Each cluster has
+//! What is done in the background: purging the trash, removing what a crash left, flattening. Each cluster has
 //! a lane of the queue.
 //!
 //! The queue is in memory only. After a restart the sweep finds in the clusters what was on it, but for images
@@ -17,7 +17,7 @@ pub(crate) mod sweep;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::ceph::{Access, PoolRef};
+use crate::backend::ceph::{ClusterAccess, PoolRef};
 use crate::backend::rbd::tool::{ImageInfo, Parent};
 use crate::call::Call;
 use crate::error::Result;
@@ -60,7 +60,7 @@ impl FlattenCandidate {
     /// background.
     pub fn of(at: &PoolRef, info: &ImageInfo) -> Option<Self> {
         let parent = info.parent.clone()?;
-        let access = Access::new(Arc::clone(&at.access.cluster), &Secrets::default()).ok()?;
+        let access = ClusterAccess::new(Arc::clone(&at.access.cluster), &Secrets::default()).ok()?;
         Some(Self { at: PoolRef { access, ..at.clone() }, id: info.id.clone(), parent, found_in_use: 0 })
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Swept {
     BeingMade,
 }
 
-/// Has the clusters swept, beside the calls: a cluster that is down keeps nothing from starting.
+/// Has the clusters swept, in the background: a cluster that is down keeps nothing from starting.
 pub(crate) fn sweep_later(context: &Context) {
     for cluster in context.clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
         context.jobs.add_now(Job::Sweep { cluster: cluster.name.clone() });

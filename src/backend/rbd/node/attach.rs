@@ -79,7 +79,7 @@ impl Node {
     }
 
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
-        // One that was taken out of the set-up, or cannot be read any more, has left its images mapped.
+        // One that was taken out of the configuration, or cannot be read any more, has left its images mapped.
         let known = self.context.clusters.find(&id.place.cluster).ok().flatten();
         let others = known.is_none().then(|| self.context.clusters.all());
         let cluster = known.unwrap_or_else(|| Arc::new(Cluster::named(&id.place.cluster)));
@@ -111,7 +111,7 @@ impl NodeDriver for Node {
         mapped.map_err(|error| error.context(format_args!("attach volume {id}")))
     }
 
-    /// Asked of the kernel: also without the cluster, and after it was taken out of the set-up.
+    /// Asked of the kernel: also without the cluster, and after it was taken out of the configuration.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
         Ok(self.mapping_of(id)?.map(|mapping| Attachment::Block(mapping.device)))
     }

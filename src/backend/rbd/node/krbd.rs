@@ -50,12 +50,12 @@ impl Mapper {
         let command = if options.read_only { command.arg("--read-only") } else { command };
         let command = command.arg(image.to_string()).keeping_open(lock.file());
         let output = self.runner.run(call, &command).map_err(|error| explain(error.into(), image))?;
-        self.take_back_another(call, image, &output.stdout)
+        self.unmap_another(call, image, &output.stdout)
     }
 
     /// The tool knows only the name: what it mapped may be another image than was looked up. It prints the
     /// device.
-    fn take_back_another(&self, call: &Call, image: &Image<'_>, printed: &[u8]) -> Result<()> {
+    fn unmap_another(&self, call: &Call, image: &Image<'_>, printed: &[u8]) -> Result<()> {
         let printed = String::from_utf8_lossy(printed);
         let Some(number) = printed.trim().strip_prefix("/dev/rbd").and_then(|number| number.parse().ok())
         else {

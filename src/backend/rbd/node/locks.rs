@@ -2,7 +2,7 @@
 //!
 //! A command that maps goes on when its daemon is killed, and may do its work after the next daemon has
 //! looked. So who maps takes the image's lock first; the command inherits it, and whatever the command leaves
-//! running. It is given back once what was mapped is known to be the image. Whoever finds it taken knows that
+//! running. It is released once what was mapped is known to be the image. Whoever finds it taken knows that
 //! a command is under way or, if there is a device of rbd-nbd, whose process lives on with the lock, that
 //! nobody has seen to it: that device was given to nobody and is unmapped.
 //!

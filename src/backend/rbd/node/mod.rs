@@ -17,12 +17,13 @@ use std::sync::Arc;
 use log::warn;
 
 use crate::backend::BlockDevice;
-use crate::backend::ceph::Access;
+use crate::backend::ceph::ClusterAccess;
 use crate::backend::rbd::timing::NodeTiming;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::kernel::Kernel;
+use crate::kernel::rbd::Unmapped;
 use crate::sys::block;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
@@ -112,7 +113,7 @@ pub type IdNow<'a> = &'a dyn Fn() -> Result<Option<String>>;
 #[derive(Clone, Copy)]
 pub struct MapRequest<'a> {
     /// Its cluster and the credentials.
-    pub access: &'a Access,
+    pub access: &'a ClusterAccess,
     /// The image, with its id.
     pub image: &'a Image<'a>,
     /// By what, and how.
@@ -209,7 +210,7 @@ impl Mapper {
         let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
         self.verify(call, wanted, &mapping)?;
         lock.give_back().map_err(|error| {
-            Error::io(format_args!("give back the lock by which {image} is mapped"), &error)
+            Error::io(format_args!("release the lock by which {image} is mapped"), &error)
         })?;
         self.keep_one(call, image, mapping)
     }
@@ -274,12 +275,15 @@ impl Mapper {
     /// Precondition, naming who uses it, while somebody does; what the kernel or the tool answers.
     pub fn unmap(&self, call: &Call, mapping: &Mapping) -> Result<()> {
         let users = self.users(mapping)?;
-        let gone = match &mapping.by {
-            _ if !users.is_empty() => false,
+        let unmapped = match &mapping.by {
+            _ if !users.is_empty() => Unmapped::InUse,
             MappedBy::Kernel(image) => self.kernel.unmap_rbd(call, image)?,
             MappedBy::Nbd(connected) => self.unmap_nbd(call, connected)?,
         };
-        if gone { Ok(()) } else { Err(self.busy(call, mapping, users)) }
+        match unmapped {
+            Unmapped::Done => Ok(()),
+            Unmapped::InUse => Err(self.busy(call, mapping, users)),
+        }
     }
 
     /// Unmaps every device of an image.

@@ -12,6 +12,7 @@ use super::{Image, MapRequest, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
+use crate::kernel::rbd::Unmapped;
 use crate::sys::byte_lock::ByteLock;
 use crate::sys::nbd::ConnectedDevice;
 
@@ -37,23 +38,23 @@ impl Mapper {
         self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
     }
 
-    /// False while somebody has it open.
-    pub(super) fn unmap_nbd(&self, call: &Call, connected: &ConnectedDevice) -> Result<bool> {
+    /// Ends the process behind a device if it still is this image.
+    pub(super) fn unmap_nbd(&self, call: &Call, connected: &ConnectedDevice) -> Result<Unmapped> {
         let path = connected.path();
         let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
         let now = self.table.read(connected.number).map_err(failed)?;
         let number = self.table.device_number(connected.number).map_err(failed)?;
-        let (Some(now), Some(number)) = (now, number) else { return Ok(true) };
+        let (Some(now), Some(number)) = (now, number) else { return Ok(Unmapped::Done) };
         if now.cookie != connected.cookie {
-            return Ok(true);
+            return Ok(Unmapped::Done);
         }
         let openers = self.kernel.openers(call, number)?;
         if openers.iter().any(|opener| !self.table.serves(opener.process, connected)) {
-            return Ok(false);
+            return Ok(Unmapped::InUse);
         }
         let command = Cmd::new(Tool::RbdNbd, Class::Change).args(["-c", "/dev/null", "unmap"]).arg(path);
         self.runner.run(call, &command)?;
-        Ok(true)
+        Ok(Unmapped::Done)
     }
 
     /// Waits until the device has so many bytes, or could have them if it ever will.

@@ -30,7 +30,7 @@ struct Node {
     helper: Arc<FakeHelper>,
     runner: Arc<FakeRunner>,
     mapper: Mapper,
-    access: Access,
+    access: ClusterAccess,
     call: Call,
 }
 
@@ -141,10 +141,10 @@ fn in_order(image: &Value) -> Vec<u8> {
 }
 
 /// A cluster with one monitor for each of these addresses of version 1; all offer version 2.
-fn access(v1: &[Option<&str>]) -> Access {
+fn access(v1: &[Option<&str>]) -> ClusterAccess {
     let monitor = |v1: &Option<&str>| Monitor { v2: Some("10.0.0.1:3300".into()), v1: v1.map(Into::into) };
     let cluster = Cluster { monitors: v1.iter().map(monitor).collect(), ..Cluster::named("main") };
-    Access {
+    ClusterAccess {
         cluster: Arc::new(cluster),
         credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) },
     }
@@ -155,7 +155,7 @@ fn options(mounter: Mounter) -> MapOptions {
 }
 
 /// The words by which the cluster is reached, after the tool's name.
-fn reaching(access: &Access, tool: Tool) -> Vec<String> {
+fn reaching(access: &ClusterAccess, tool: Tool) -> Vec<String> {
     let command = access.command(tool, crate::exec::Class::Change).to_string();
     command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
 }
@@ -186,7 +186,7 @@ fn what_is_mapped_is_found_without_asking_anybody() {
 fn without_an_id_the_name_and_the_cluster_tell() {
     let node = Node::new();
     node.kernel_maps(3, "web", "another");
-    let by_name = |fsid, access: &Access| {
+    let by_name = |fsid, access: &ClusterAccess| {
         let image = Image { cluster: &access.cluster, fsid, id: None, ..node.image() };
         node.mapper.find(&image).unwrap().map(|mapping| mapping.image_id().to_owned())
     };
@@ -287,7 +287,7 @@ fn a_tool_that_maps_another_image_is_corrected() {
     node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");
     let other = serde_json::to_string(&node.mapper.bus.read(5).unwrap().unwrap()).unwrap();
     let request = format!("{{\"Rbd\":{{\"Unmap\":{{\"image\":{other}}}}}}}");
-    node.helper.expect(request, br#"{"Rbd":{"Unmapped":true}}"#.as_slice());
+    node.helper.expect(request, br#"{"Rbd":{"Unmapped":"Done"}}"#.as_slice());
     assert_eq!(node.map(&options(Mounter::Tool)).unwrap_err().kind(), Kind::NotFound);
 }
 

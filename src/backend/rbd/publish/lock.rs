@@ -73,7 +73,7 @@ impl Stage {
 
 /// A volume published to a node, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Publication {
+pub(crate) struct NodePublication {
     pub node: String,
     pub mode: Mode,
     pub read_only: bool,
@@ -85,11 +85,11 @@ pub(crate) struct Publication {
 /// A lock that stands for a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationLock {
-    pub publication: Publication,
+    pub publication: NodePublication,
     pub stage: Stage,
 }
 
-impl Publication {
+impl NodePublication {
     /// What is asked for. Mount flags are no part of it: the specification counts them as sensitive, and they
     /// do not matter to others.
     pub fn new(publication: &backend::Publication, by: PublishedBy) -> Self {
@@ -163,7 +163,7 @@ impl PublicationLock {
     pub fn read(holder: &LockHolder) -> Option<Self> {
         let fields: Vec<&str> = holder.description.split(' ').collect();
         let [stage, mode, writing, access, "by", by] = fields.as_slice() else { return None };
-        let publication = Publication {
+        let publication = NodePublication {
             node: holder.cookie.clone(),
             mode: mode_of(mode)?,
             read_only: *writing == "ro",
@@ -181,7 +181,7 @@ impl PublicationLock {
     ///
     /// # Errors
     /// What the caller of ControllerPublishVolume is to hear, after the volume's name.
-    pub fn admit(&self, wanted: &Publication) -> Result<()> {
+    pub fn admit(&self, wanted: &NodePublication) -> Result<()> {
         let mine = &self.publication;
         let same_node = mine.node == wanted.node;
         let objection = if same_node { mine.difference(wanted) } else { mine.conflict(wanted) };
@@ -206,9 +206,9 @@ mod tests {
     use super::*;
     use crate::csi::Capability;
 
-    fn publication(mode: Mode, read_only: bool, access: Access, by: PublishedBy) -> Publication {
+    fn publication(mode: Mode, read_only: bool, access: Access, by: PublishedBy) -> NodePublication {
         let capability = Capability { access, mode };
-        Publication::new(&backend::Publication { node: "node-1".into(), capability, read_only }, by)
+        NodePublication::new(&backend::Publication { node: "node-1".into(), capability, read_only }, by)
     }
 
     fn holder(request: LockRequest) -> LockHolder {

@@ -10,7 +10,7 @@ use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{addresses, staying_watchers};
 use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::lock::{Publication, PublicationLock, Stage};
+use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
@@ -26,7 +26,7 @@ struct Attempt<'a> {
     id: &'a VolumeId,
     /// The id of the image.
     image: &'a str,
-    wanted: &'a Publication,
+    wanted: &'a NodePublication,
 }
 
 /// Publishes the volume to a node; gives what that node needs to know.
@@ -40,7 +40,7 @@ pub(crate) fn publish(
     if let Err(wrong) = ids::refuse_node(&publication.node) {
         return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
     }
-    let wanted = Publication::new(publication, PublishedBy::Controller);
+    let wanted = NodePublication::new(publication, PublishedBy::Controller);
     publish_as(context, call, id, &wanted, secrets).map(|context| context.to_map())
 }
 
@@ -54,14 +54,14 @@ pub(crate) fn publish_here(
 ) -> Result<PublishContext> {
     let node = context.identity.node.clone();
     let publication = backend::Publication { node, capability: capability.clone(), read_only };
-    publish_as(context, call, id, &Publication::new(&publication, PublishedBy::Node), secrets)
+    publish_as(context, call, id, &NodePublication::new(&publication, PublishedBy::Node), secrets)
 }
 
 fn publish_as(
     context: &Context,
     call: &Call,
     id: &VolumeId,
-    wanted: &Publication,
+    wanted: &NodePublication,
     secrets: &Secrets,
 ) -> Result<PublishContext> {
     let at = context.locate(&id.place, secrets)?;

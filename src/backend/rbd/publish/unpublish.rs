@@ -4,7 +4,7 @@
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::find_volume;
-use crate::backend::rbd::publish::lock::{Publication, PublicationLock};
+use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
@@ -22,7 +22,7 @@ pub(crate) fn unpublish(
     secrets: &Secrets,
 ) -> Result<Unpublished> {
     let at = context.locate(&id.place, secrets)?;
-    let is_meant = |publication: &Publication| node.is_none_or(|node| node == publication.node);
+    let is_meant = |publication: &NodePublication| node.is_none_or(|node| node == publication.node);
     let outcome = end_publications(&context.pool(call, &at), id, is_meant)?;
     // Nobody says which nodes there are, only which names no node can have.
     let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
@@ -33,14 +33,14 @@ pub(crate) fn unpublish(
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate(&id.place, secrets)?;
     let node = &context.identity.node;
-    let is_meant = |it: &Publication| it.by == PublishedBy::Node && it.node == *node;
+    let is_meant = |it: &NodePublication| it.by == PublishedBy::Node && it.node == *node;
     end_publications(&context.pool(call, &at), id, is_meant).map(drop)
 }
 
 fn end_publications(
     pool: &Pool<'_>,
     id: &VolumeId,
-    is_meant: impl Fn(&Publication) -> bool,
+    is_meant: impl Fn(&NodePublication) -> bool,
 ) -> Result<Unpublished> {
     let (image, outcome) = match (find_volume(pool, id)?, &id.incarnation) {
         (Some(info), _) => (info.id, Unpublished::Done),

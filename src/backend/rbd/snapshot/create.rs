@@ -74,7 +74,7 @@ fn take_claimed(
             return Err(Error::not_found(format!("volume {} was deleted at this moment", new.source)));
         }
         (Some(Made::New), Claimed::Before(holder)) => {
-            // It may be given back at this moment, by one who deleted the former snapshot of this name.
+            // It may be released at this moment, by one who deleted the former snapshot of this name.
             pool.unlock(LockTarget::SnapshotName(&new.digits), holder)?;
             name_lock::claim(pool, &claim)?;
         }

@@ -30,12 +30,13 @@ pub(crate) fn list(
     context: &Context,
     call: &Call,
     filter: &SnapshotFilter,
+    secrets: &Secrets,
     after: &str,
     limit: usize,
 ) -> Result<Page<Snapshot>> {
     match filter {
         SnapshotFilter::All => list_all(context, call, after, limit),
-        SnapshotFilter::Of(volume) => Ok(page(list_of(context, call, volume)?, after, limit)),
+        SnapshotFilter::Of(volume) => Ok(page(list_of(context, call, volume, secrets)?, after, limit)),
     }
 }
 
@@ -97,12 +98,12 @@ fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
 }
 
 /// The snapshots of one volume, deleted or not: found by its incarnation, by its name only where there is none.
-fn list_of(context: &Context, call: &Call, volume: &VolumeId) -> Result<Vec<Snapshot>> {
+fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets) -> Result<Vec<Snapshot>> {
     let is_unknown = matches!(context.clusters.find(&volume.place.cluster), Ok(None));
     if volume.place.backend != NAME || is_unknown || names::is_internal(&volume.object) {
         return Ok(Vec::new());
     }
-    let at = context.locate(&volume.place, &Secrets::default())?;
+    let at = context.locate(&volume.place, secrets)?;
     let found = snapshots_of(&context.pool(call, &at), volume)?;
     let Some((image, all)) = found else { return Ok(Vec::new()) };
     let incarnation = Some(volume.incarnation.clone().unwrap_or_else(|| image.clone()));

@@ -32,9 +32,10 @@ impl Snapshots for Context {
         &self,
         call: &Call,
         filter: &SnapshotFilter,
+        secrets: &Secrets,
         after: &str,
         limit: usize,
     ) -> Result<Page<Snapshot>> {
-        list::list(self, call, filter, after, limit)
+        list::list(self, call, filter, secrets, after, limit)
     }
 }

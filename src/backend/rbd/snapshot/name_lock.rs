@@ -23,7 +23,7 @@ use crate::ids::encode;
 const DELETING: &str = "deleting-";
 /// After so many seconds such a removal counts as dead. Longer than any command takes.
 const DELETION: u64 = 600;
-/// How often a name is asked for that is given back just then.
+/// How often to ask for a name that is just being released.
 const ATTEMPTS: usize = 10;
 
 /// A name that is wanted for a snapshot.
@@ -78,7 +78,7 @@ pub(crate) fn claim(pool: &Pool<'_>, claim: &NameClaim<'_>) -> Result<Claimed> {
         if pool.lock(target, &request)? == Locked::Now {
             return Ok(Claimed::Now);
         }
-        // None if it is given back at this moment.
+        // None if it is released at this moment.
         let Some(holder) = pool.holders(target)?.into_iter().next() else { continue };
         if holder.cookie == claim.image {
             return same_name(claim, holder);
@@ -107,7 +107,7 @@ fn judge(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<
     Ok(ours_if(holder.description.split(' ').next() == Some(pool.tag())))
 }
 
-/// Waits for another controller's claim to be fulfilled or given back. Ok once it counts as dead; a release,
+/// Waits for another controller's claim to be fulfilled or released. Ok once it counts as dead; a release,
 /// which has a time of its own, never does.
 fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<()> {
     let timing = pool.timing();
@@ -119,7 +119,7 @@ fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Res
 
 fn being_released(claim: &NameClaim<'_>) -> Error {
     Error::unavailable(format!(
-        "the snapshot's name {:?} is being given back by another controller: try again",
+        "the snapshot's name {:?} is being released by another controller: try again",
         claim.name
     ))
 }
@@ -138,8 +138,8 @@ pub(crate) fn may_be_lost(pool: &Pool<'_>, since: Instant) -> bool {
     since.elapsed() > pool.timing().claim_grace / 3
 }
 
-/// Who has a name for this image, or left it half given back: to be asked before the snapshot is deleted, so
-/// that no claim for a new one is given back.
+/// Who has a name for this image, or left it half released: to be asked before the snapshot is deleted, so
+/// that no claim for a new one is released.
 pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOwner> {
     let holders = pool.holders(LockTarget::SnapshotName(digits))?;
     let deleting = deleting(pool);

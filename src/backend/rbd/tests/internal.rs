@@ -69,7 +69,7 @@ fn they_are_absent_to_who_looks_or_deletes() {
         assert!(rbd.volumes().find(&call(), id, &secrets).unwrap().is_none());
         assert!(rbd.volumes().inspect(&call(), id, &secrets).unwrap().is_none());
         let of = SnapshotFilter::Of(id.clone());
-        assert!(rbd.snapshots().list(&call(), &of, "", 0).unwrap().entries.is_empty());
+        assert!(rbd.snapshots().list(&call(), &of, &Secrets::default(), "", 0).unwrap().entries.is_empty());
         let deletion = Deletion { id, snapshots_may_outlive: true, secrets: &secrets };
         assert_eq!(rbd.volumes().delete(&call(), &deletion, &|| Ok(())).unwrap(), Deleted::Absent);
         assert_eq!(rbd.publisher().unpublish(&call(), id, None, &secrets).unwrap(), Unpublished::NoVolume);

@@ -97,7 +97,7 @@ pub(super) fn timing() -> Timing {
     }
 }
 
-/// Does something as the door does it: while it only waits, it is repeated from its start.
+/// Does something as the gRPC layer does it: while it only waits, it is repeated from its start.
 pub(super) fn repeated<T>(act: impl Fn(&Call) -> Result<T>) -> Result<T> {
     let call = call();
     loop {

@@ -177,10 +177,10 @@ fn a_held_image_keeps_its_snapshots_and_goes_with_the_last_one() {
     let rbd = controller(&scene.cluster, TWO);
     let found = rbd.snapshots().find(&call(), &one.id, &Secrets::default()).unwrap().unwrap();
     assert_eq!((found.source, found.created, found.size), (scene.source.clone(), one.created, GIB));
-    let listed = rbd.snapshots().list(&call(), &SnapshotFilter::All, "", 0).unwrap();
+    let listed = rbd.snapshots().list(&call(), &SnapshotFilter::All, &Secrets::default(), "", 0).unwrap();
     assert!(listed.entries.len() == 2 && listed.entries.iter().all(|it| it.source == scene.source));
     let of = SnapshotFilter::Of(scene.source.clone());
-    assert_eq!(rbd.snapshots().list(&call(), &of, "", 0).unwrap().entries.len(), 2);
+    assert_eq!(rbd.snapshots().list(&call(), &of, &Secrets::default(), "", 0).unwrap().entries.len(), 2);
     drop_it(&rbd, &one.id).unwrap();
     assert!(scene.cluster.dump().contains(&held));
     drop_it(&rbd, &two.id).unwrap();
@@ -203,7 +203,8 @@ fn a_list_is_told_in_pages_that_stay_as_they_were() {
     scene.steps();
     let (mut told, mut after) = (Vec::new(), String::new());
     loop {
-        let part = rbd.snapshots().list(&call(), &SnapshotFilter::All, &after, 2).unwrap();
+        let part =
+            rbd.snapshots().list(&call(), &SnapshotFilter::All, &Secrets::default(), &after, 2).unwrap();
         told.extend(part.entries.iter().map(|it| it.id.to_string()));
         match part.next {
             Some(next) => after = next,
@@ -213,10 +214,12 @@ fn a_list_is_told_in_pages_that_stay_as_they_were() {
     assert_eq!(told, ids);
     let looks = scene.steps().into_iter().filter(|step| step == "snapshots").count();
     assert_eq!(looks, 2, "one for each image");
-    let page = rbd.snapshots().list(&call(), &SnapshotFilter::All, "", 0).unwrap();
+    let page = rbd.snapshots().list(&call(), &SnapshotFilter::All, &Secrets::default(), "", 0).unwrap();
     assert_eq!((page.entries.len(), page.next), (6, None));
     assert_eq!(scene.steps(), ["list"]);
-    let of = |id: &VolumeId| rbd.snapshots().list(&call(), &SnapshotFilter::Of(id.clone()), "", 3).unwrap();
+    let of = |id: &VolumeId| {
+        rbd.snapshots().list(&call(), &SnapshotFilter::Of(id.clone()), &Secrets::default(), "", 3).unwrap()
+    };
     assert_eq!((of(&scene.source).entries.len(), of(&scene.other).entries.len()), (3, 1));
     assert!(of(&scene.source).next.is_some());
     let by_hand = VolumeId { incarnation: None, ..scene.source.clone() };

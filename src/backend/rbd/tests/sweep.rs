@@ -194,7 +194,7 @@ fn jobs_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
     let reached_as = |name: &str, user: &str, own: bool| {
         let credentials = Credentials { user: user.to_string(), key: None };
         let entry = Cluster { credentials: own.then(|| credentials.clone()), ..Cluster::named(name) };
-        let access = crate::backend::ceph::Access { cluster: Arc::new(entry), credentials };
+        let access = crate::backend::ceph::ClusterAccess { cluster: Arc::new(entry), credentials };
         PoolRef { access, ..cluster.at() }
     };
     for (own, user) in [(true, "csi"), (false, "tenant")] {

@@ -216,7 +216,7 @@ pub struct LockHolder {
     pub description: String,
     /// The tag under which it is shared; None if it is exclusive.
     pub shared: Option<String>,
-    /// The client that took it, which is needed to take it back.
+    /// The client that took it, which is needed to break it.
     pub client: String,
     /// The address of that client.
     pub address: String,

@@ -94,7 +94,7 @@ fn what_changes_a_locked_object_is_written_down_while_it_runs() {
         String::from_utf8(output.stdout).unwrap().trim().parse::<usize>().unwrap()
     };
     let (free, locked) = (Call::internal("test"), Call::internal("test"));
-    locked.locks(vec!["local:node-1:::a".into()]);
+    locked.set_locked_objects(vec!["local:node-1:::a".into()]);
     let counts = |call| [Class::Question, Class::Change, Class::Unbounded].map(|class| count(call, class));
     assert_eq!((counts(&free), counts(&locked)), ([0, 0, 0], [0, 1, 1]));
     let outliving = stubs.cmd(Class::Change, script).outliving();

@@ -1,4 +1,4 @@
-//! How a command's failure is classified: absent, refused by the set-up, or a failure nobody here can go on
+//! How a command's failure is classified: absent, refused by the configuration, or a failure nobody here can go on
 //! from.
 //!
 //! The tools write their words to stderr piece by piece, and librbd's log goes in between at any place. So
@@ -8,7 +8,7 @@
 use super::CommandTool;
 use super::space::free_space;
 use crate::backend::ceph::PoolRef;
-use crate::backend::ceph::{Access, Failure, Reason};
+use crate::backend::ceph::{ClusterAccess, Failure, Reason};
 use crate::backend::rbd::tool::Layout;
 use crate::call::Call;
 use crate::error::{Error, Kind};
@@ -43,13 +43,13 @@ pub(super) fn missing_data_pool<'a>(failure: &Failure, layout: &'a Layout) -> Op
 
 impl CommandTool {
     /// Runs a command.
-    pub(super) fn run(&self, call: &Call, access: &Access, cmd: Cmd) -> Result<Output, Failure> {
+    pub(super) fn run(&self, call: &Call, access: &ClusterAccess, cmd: Cmd) -> Result<Output, Failure> {
         access.run(&*self.runner, call, &cmd)
     }
 
     /// Runs a question about an image. One that is removed after it was opened fails in many words; asked
     /// again, it is absent.
-    pub(super) fn ask(&self, call: &Call, access: &Access, cmd: Cmd) -> Result<Output, Failure> {
+    pub(super) fn ask(&self, call: &Call, access: &ClusterAccess, cmd: Cmd) -> Result<Output, Failure> {
         match access.run(&*self.runner, call, &cmd) {
             Err(failure)
                 if is(&failure, libc::ENOENT)

@@ -87,7 +87,7 @@ impl LockTool for CommandTool {
         }
     }
 
-    /// `rados lock break`, which takes back what another process took.
+    /// `rados lock break`, which releases what another process took.
     fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
         let cmd = rados(at, Class::Change, &["lock", "break", &object(target), LOCK, &holder.client]);
         match self.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {

@@ -9,7 +9,7 @@ use super::answer::{is, no_pool};
 use super::output::{read, read_all};
 use super::space::free_space;
 use super::{CommandTool, rbd};
-use crate::backend::ceph::{Access, ClusterTool, FreeSpace, PoolRef};
+use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, PoolRef};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
@@ -37,7 +37,7 @@ struct Blocked {
 
 impl ClusterTool for CommandTool {
     /// `ceph osd pool ls detail`, which says for what application each pool is (`rbd pool init` does).
-    fn pools(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
+    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>> {
         let cmd = access.command(Tool::Ceph, Class::Question).args([
             "osd",
             "pool",
@@ -75,7 +75,7 @@ impl ClusterTool for CommandTool {
 
     /// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of addresses
     /// and one of ranges.
-    fn blocklist(&self, call: &Call, access: &Access) -> Result<Vec<String>> {
+    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>> {
         let ask = |list| {
             let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", list, "ls", "--format=json"]);
             self.run(call, access, cmd)

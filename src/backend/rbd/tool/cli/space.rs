@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::output::read;
-use crate::backend::ceph::{Access, FreeSpace};
+use crate::backend::ceph::{ClusterAccess, FreeSpace};
 use crate::call::Call;
 use crate::error::Result;
 use crate::exec::{Class, Runner, Tool};
@@ -48,7 +48,7 @@ impl PoolStats {
 pub(super) fn free_space(
     runner: &dyn Runner,
     call: &Call,
-    access: &Access,
+    access: &ClusterAccess,
     pool: &str,
 ) -> Result<Option<FreeSpace>> {
     let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);

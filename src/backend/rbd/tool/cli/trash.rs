@@ -93,12 +93,7 @@ impl TrashTool for CommandTool {
             Err(failure) if is(&failure, libc::EEXIST) => Ok(Renamed::Taken),
             Err(failure) => {
                 let image = path(at, ImageRef::Id(id));
-                Err(self.error(
-                    call,
-                    failure,
-                    at,
-                    &format!("take image {image} back from the trash as {name}"),
-                ))
+                Err(self.error(call, failure, at, &format!("restore image {image} from the trash as {name}")))
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::state::{Disk, Link, Place, State, path};
 use super::{FLATTENER, FakeCluster, Fault};
-use crate::backend::ceph::{Access, ClusterTool};
+use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::backend::rbd::tests::await_that;
 use crate::backend::rbd::tool::{
@@ -263,7 +263,7 @@ impl LockTool for FakeCluster {
 }
 
 impl ClusterTool for FakeCluster {
-    fn pools(&self, _: &Call, _: &Access) -> Result<Vec<String>> {
+    fn pools(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<String>> {
         self.step("pools".to_string(), |state| Ok(state.pools.keys().cloned().collect()))
     }
 
@@ -279,7 +279,7 @@ impl ClusterTool for FakeCluster {
         })
     }
 
-    fn blocklist(&self, _: &Call, _: &Access) -> Result<Vec<String>> {
+    fn blocklist(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<String>> {
         self.step("blocklist".to_string(), |state| Ok(state.blocklist.clone()))
     }
 }

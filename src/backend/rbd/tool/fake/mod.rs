@@ -22,7 +22,7 @@ pub use self::script::Fault;
 use self::script::Script;
 use self::state::{Disk, Place, Pool, State};
 use super::{ImageRef, Layout, Watcher};
-use crate::backend::ceph::Access;
+use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
@@ -55,11 +55,11 @@ impl Default for FakeCluster {
     }
 }
 
-/// Access to a cluster as if an operator had set it up; the fake does not look at it.
-fn access() -> Access {
+/// ClusterAccess to a cluster as if an operator had set it up; the fake does not look at it.
+fn access() -> ClusterAccess {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let cluster = Cluster { credentials: Some(credentials.clone()), ..Cluster::named("ceph") };
-    Access { cluster: Arc::new(cluster), credentials }
+    ClusterAccess { cluster: Arc::new(cluster), credentials }
 }
 
 /// What there is in a cluster.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CommandTool;
-use crate::backend::ceph::Access;
+use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::PoolRef;
 use crate::call::Call;
 use crate::clusters::{Cluster, Credentials};
@@ -76,10 +76,10 @@ impl Fixture {
     }
 }
 
-fn access() -> Access {
+fn access() -> ClusterAccess {
     let credentials = Credentials { user: "cephlet".into(), key: None };
     let cluster = Cluster { conf: Some("/etc/ceph/ceph.conf".into()), ..Cluster::named("main") };
-    Access { cluster: Arc::new(cluster), credentials }
+    ClusterAccess { cluster: Arc::new(cluster), credentials }
 }
 
 /// The words of a command line: `rbd …` with the arguments by which a cluster is reached between the two.
