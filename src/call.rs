@@ -80,12 +80,12 @@ impl Call {
 
     /// Waits for `what` without holding the thread: fails with [`Kind::Waiting`](crate::error::Kind::Waiting)
     /// until this call has waited for it for `at_most`, counted from the first time it said so. Afterwards it
-    /// is Ok, and the operation goes on with a verdict of its own. `what` is the step that is shown meanwhile;
-    /// name the object in it, so that waiting for another one begins anew.
+    /// is Ok, and the operation goes on with a verdict of its own. `what` is the step that is shown
+    /// meanwhile; name the object in it, so that waiting for another one begins anew.
     ///
     /// # Errors
-    /// `Waiting`: the operation gives up, and is repeated from its start after `pause`. `Timeout`: the client's
-    /// deadline has passed meanwhile.
+    /// `Waiting`: the operation gives up, and is repeated from its start after `pause`. `Timeout`: the
+    /// client's deadline has passed meanwhile.
     pub fn wait(&self, what: impl Into<String>, at_most: Duration, pause: Duration) -> Result<()> {
         let what = what.into();
         let since = *self.waits.lock().entry(what.clone()).or_insert_with(Instant::now);

@@ -54,7 +54,8 @@ impl Layout {
         self.runtime.join("map-locks")
     }
 
-    /// What runs, for the next daemon: of this state directory only, as others may share the runtime directory.
+    /// What runs, for the next daemon: of this state directory only, as others may share the runtime
+    /// directory.
     pub fn command_records(&self) -> PathBuf {
         self.runtime.join("commands").join(short_hash(&self.state.to_string_lossy()))
     }

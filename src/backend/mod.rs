@@ -81,7 +81,8 @@ pub trait Volumes {
     /// change.
     fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume>;
 
-    /// Deletes a volume that nobody uses, by its resolved ID. `write_intent` is called before the first change.
+    /// Deletes a volume that nobody uses, by its resolved ID. `write_intent` is called before the first
+    /// change.
     ///
     /// # Errors
     /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots
@@ -111,8 +112,8 @@ pub trait Volumes {
 
 /// The snapshots of a backend.
 pub trait Snapshots {
-    /// Takes the snapshot, or finds the one taken by the same request. `write_intent` is called before the first
-    /// change.
+    /// Takes the snapshot, or finds the one taken by the same request. `write_intent` is called before the
+    /// first change.
     fn create(&self, call: &Call, new: &NewSnapshot, write_intent: WriteIntent<'_>) -> Result<Snapshot>;
 
     /// Deletes a snapshot that nobody uses.

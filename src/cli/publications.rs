@@ -109,8 +109,8 @@ impl Held {
         written.map_err(|error| Error::io(format!("write {}", path.display()), &error))
     }
 
-    /// Removes the record and what was made for it, when everything has been unpublished. Never recursively: a
-    /// staging path that is not empty is a volume that is still mounted.
+    /// Removes the record and what was made for it, when everything has been unpublished. Never recursively:
+    /// a staging path that is not empty is a volume that is still mounted.
     pub fn forget(self) -> Result<()> {
         let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
         let removed = |path: &Path, outcome: io::Result<()>| match outcome {

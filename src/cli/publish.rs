@@ -39,7 +39,8 @@ struct Pair<'a> {
     secrets: Map,
 }
 
-/// Gives a volume to this node, stages it and publishes it at a path. What was done is undone if the rest fails.
+/// Gives a volume to this node, stages it and publishes it at a path. What was done is undone if the rest
+/// fails.
 pub fn publish(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let (pair, capability) = (Pair::new(session, given)?, volume::capability(given)?);
     let before = pair.held.read()?;
@@ -215,8 +216,8 @@ impl<'a> Pair<'a> {
     }
 
     /// The same without a record. Whether the node has the volume by this program or by another is not known
-    /// then: it is only unpublished from the node if the operator says so. Gives whether it was, and what else
-    /// there is to say.
+    /// then: it is only unpublished from the node if the operator says so. Gives whether it was, and what
+    /// else there is to say.
     fn release_unrecorded(self, detach: bool) -> Result<(bool, Option<String>)> {
         self.unpublish_target()?;
         self.unstage()?;

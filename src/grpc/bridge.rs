@@ -1,10 +1,11 @@
 //! From gRPC's thread to a worker and back.
 //!
 //! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands
-//! the request's bytes to the workers. A worker decodes and plans; the plan waits for its locks without holding
-//! a worker; a worker runs it. Work that has to wait (see [`Call::wait`]) gives its worker back, keeps its
-//! locks and is run again from its start after the pause. The answer goes through a one-shot to a small future on gRPC's own executor,
-//! which awaits the sending (a reply dropped unawaited cancels the call).
+//! the request's bytes to the workers. A worker decodes and plans; the plan waits for its locks without
+//! holding a worker; a worker runs it. Work that has to wait (see [`Call::wait`]) gives its worker back,
+//! keeps its locks and is run again from its start after the pause. The answer goes through a one-shot to a
+//! small future on gRPC's own executor, which awaits the sending (a reply dropped unawaited cancels the
+//! call).
 
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a call that waits pauses.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Work on a volume, named "VOLUME: WORK". It panics before or with the volume's lock, or waits until the gate
-/// is open, as the work says; else it is done at once.
+/// Work on a volume, named "VOLUME: WORK". It panics before or with the volume's lock, or waits until the
+/// gate is open, as the work says; else it is done at once.
 #[derive(Default)]
 struct Volumes {
     gate: AtomicBool,

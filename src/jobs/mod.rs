@@ -15,10 +15,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
-/// Before a job that failed is tried again.
+/// Before a job that failed is tried again; one that somebody has to do something about first waits twice as
+/// long each time.
 pub const RETRY: Duration = Duration::from_secs(60);
+/// How often that is doubled: to about an hour.
+const DOUBLINGS: u32 = 6;
 /// Bytes of a thread's stack.
 const STACK: usize = 256 << 10;
 /// So many jobs may wait in a lane. More are refused; one that is put back never is.
@@ -67,11 +70,13 @@ struct Job {
     work: Work,
     /// The call that it waits in ([`Call::wait`]), so that it knows since when.
     waits_in: Option<Call>,
+    /// How often it failed so that asking again does not help by itself.
+    refusals: u32,
 }
 
-/// Does something with each of `items`; one that fails keeps no other from being tried. Gives the first failure,
-/// but one that only waits before any other: it is to be tried again soon, and by the same call, which knows
-/// since when.
+/// Does something with each of `items`; one that fails keeps no other from being tried. Gives the first
+/// failure, but one that only waits before any other: it is to be tried again soon, and by the same call,
+/// which knows since when.
 pub fn try_each<T>(items: impl IntoIterator<Item = T>, mut work: impl FnMut(T) -> Result<()>) -> Result<()> {
     let failures: Vec<Error> = items.into_iter().filter_map(|item| work(item).err()).collect();
     let most_urgent = failures.into_iter().min_by_key(|error| error.pause().is_none());
@@ -101,8 +106,8 @@ impl JobQueue {
         self.0.changed.notify_all();
     }
 
-    /// Adds a job that is due after `pause`. If one of the same name waits in the lane already, it is due no later
-    /// than that. One that fails is tried again after [`RETRY`].
+    /// Adds a job that is due after `pause`. If one of the same name waits in the lane already, it is due no
+    /// later than that. One that fails is tried again after [`RETRY`].
     pub fn add(
         &self,
         lane: &str,
@@ -110,8 +115,8 @@ impl JobQueue {
         pause: Duration,
         work: impl FnMut(&Call) -> Result<Requeue> + Send + 'static,
     ) {
-        let job =
-            Job { due: Instant::now() + pause, name: name.into(), work: Box::new(work), waits_in: None };
+        let (due, name) = (Instant::now() + pause, name.into());
+        let job = Job { due, name, work: Box::new(work), waits_in: None, refusals: 0 };
         let mut state = self.0.state.lock();
         let jobs = &mut state.lanes.entry(lane.to_string()).or_default().jobs;
         match jobs.iter().position(|other| other.name == job.name) {
@@ -179,8 +184,11 @@ impl Shared {
             job.waits_in = Some(call);
             return Requeue::After(pause);
         }
-        log::warn!("{}: {error}; it is tried again in {} s", job.name, RETRY.as_secs());
-        Requeue::After(RETRY)
+        let is_refusal = matches!(error.kind(), Kind::Precondition | Kind::Unauthenticated);
+        job.refusals = if is_refusal { job.refusals + 1 } else { 0 };
+        let pause = RETRY * 2u32.pow(job.refusals.saturating_sub(1).min(DOUBLINGS));
+        log::warn!("{}: {error}; it is tried again in {} s", job.name, pause.as_secs());
+        Requeue::After(pause)
     }
 
     fn call(&self, job: &str) -> Call {
@@ -214,10 +222,18 @@ impl Shared {
         }
     }
 
-    /// However many there are.
-    fn put_back(&self, lane: &str, pause: Duration, job: Job) {
-        let job = Job { due: Instant::now() + pause, ..job };
-        self.state.lock().lanes.entry(lane.to_string()).or_default().jobs.push(job);
+    /// However many there are. One that was added while this one ran is this one, and due no later.
+    fn put_back(&self, lane: &str, pause: Duration, mut job: Job) {
+        job.due = Instant::now() + pause;
+        let mut state = self.state.lock();
+        let jobs = &mut state.lanes.entry(lane.to_string()).or_default().jobs;
+        match jobs.iter_mut().find(|other| other.name == job.name) {
+            Some(same) => {
+                job.due = job.due.min(same.due);
+                *same = job;
+            }
+            None => jobs.push(job),
+        }
     }
 }
 

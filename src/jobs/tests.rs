@@ -113,6 +113,31 @@ fn a_job_that_fails_is_tried_again_later() {
 }
 
 #[test]
+fn a_job_that_is_refused_is_tried_again_ever_later() {
+    let queue = JobQueue::default();
+    queue.add("a", "refused", NOW, |_| Err(Error::precondition("there is no such pool")));
+    for doublings in [0, 1, 2, 3, 4, 5, 6, 6] {
+        let pause = RETRY * 2u32.pow(doublings);
+        queue.work_off(100 * RETRY);
+        let [(_, left)] = queue.waiting()[..] else { panic!("{:?}", queue.waiting()) };
+        assert!(left > pause - RETRY / 2 && left <= pause, "{left:?} of {pause:?}");
+    }
+}
+
+#[test]
+fn a_job_that_is_added_while_it_runs_waits_once() {
+    let queue = Arc::new(JobQueue::default());
+    let adds = Arc::clone(&queue);
+    queue.add("a", "again", NOW, move |_| {
+        adds.add("a", "again", SOON, |_| Ok(Requeue::Never));
+        Ok(Requeue::After(3 * SOON))
+    });
+    queue.work_off(NOW);
+    let [(_, left)] = queue.waiting()[..] else { panic!("{:?}", queue.waiting()) };
+    assert!(left <= SOON, "{left:?}");
+}
+
+#[test]
 fn a_job_that_waits_knows_since_when() {
     let queue = JobQueue::default();
     let (done, all) = mpsc::channel();

@@ -4,11 +4,14 @@
 //!
 //! ```text
 //! file   = file header, record…
-//! file header (32)   = magic "cephletJ" | version u16 | kind u16 | number u64 | first u64 | crc32 of the 28 bytes before
-//! record header (32) = magic u32 | length u32 | sequence u64 | synced u64 | crc32 of the payload | crc32 of the 28 bytes before
+//! file header (32)   = magic "cephletJ" | version u16 | kind u16 | number u64 | first u64
+//!                      | crc32 of the 28 bytes before
+//! record header (32) = magic u32 | length u32 | sequence u64 | synced u64 | crc32 of the payload
+//!                      | crc32 of the 28 bytes before
 //! record             = record header, payload of `length` bytes
 //! payload            = change…
-//! change             = table u8 | 0 remove, 1 put: u8 | key length u16 | value length u32 | key (UTF-8) | value
+//! change             = table u8 | 0 remove, 1 put: u8 | key length u16 | value length u32
+//!                      | key (UTF-8) | value
 //! ```
 //!
 //! `first` is the sequence number of the first record in a segment; a snapshot carries that of the segment it

@@ -75,8 +75,8 @@ impl fmt::Display for KeySet {
     }
 }
 
-/// A request that can be compared with others: two are the same only if every field is equal, secrets included.
-/// Any type with `PartialEq` is one.
+/// A request that can be compared with others: two are the same only if every field is equal, secrets
+/// included. Any type with `PartialEq` is one.
 pub trait Identical: Any + Send {
     /// Whether `other` is of the same type and equal.
     fn identical(&self, other: &dyn Identical) -> bool;

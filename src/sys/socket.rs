@@ -1,5 +1,5 @@
-//! What the gRPC server needs from the kernel: whose a socket's name is, its mode from its first moment, and whether
-//! anybody listens on an old one.
+//! What the gRPC server needs from the kernel: whose a socket's name is, its mode from its first moment, and
+//! whether anybody listens on an old one.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -1,8 +1,8 @@
 //! What the controller writes down before it changes anything, so that a crash leaves a trace.
 //!
-//! The journal keeps an intent under the word of its operation and its subject: `DeleteVolume rbd:main:…`. The
-//! words are part of that format and say nothing about names in the code: what an earlier version wrote is
-//! read by them.
+//! The journal keeps an intent under the word of its operation and its subject: `DeleteVolume rbd:main:…`.
+//! The words are part of that format and say nothing about names in the code: what an earlier version wrote
+//! is read by them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -158,8 +158,8 @@ fn key(operation: Operation, subject: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What 0.1.0 wrote for an intent on the volume or name, begun at 2025-11-22T02:13:20Z: operation, subject
-    /// and time, of which the first two stand in the key as well.
+    /// What 0.1.0 wrote for an intent on the volume or name, begun at 2025-11-22T02:13:20Z: operation,
+    /// subject and time, of which the first two stand in the key as well.
     fn old_value(operation: u8, subject: &str) -> Vec<u8> {
         let mut value = vec![0x08, operation, 0x12, subject.len() as u8];
         value.extend_from_slice(subject.as_bytes());

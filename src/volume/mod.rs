@@ -66,7 +66,8 @@ impl std::fmt::Debug for Operations {
 }
 
 impl Operations {
-    /// The volume an ID means and its backend; no such volume if this configuration could not have given the ID.
+    /// The volume an ID means and its backend; no such volume if this configuration could not have given the
+    /// ID.
     pub fn volume(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
         let absent = || Error::not_found(format!("there is no volume {id:?}"));
         let parsed = VolumeId::parse(id).ok_or_else(absent)?;
@@ -101,7 +102,8 @@ impl Operations {
         }
     }
 
-    /// The snapshot an ID means and its backend; no such snapshot if this configuration could not have given the ID.
+    /// The snapshot an ID means and its backend; no such snapshot if this configuration could not have given
+    /// the ID.
     pub fn snapshot(&self, id: &str) -> Result<(SnapshotId, &Arc<dyn Backend>)> {
         let absent = || Error::not_found(format!("there is no snapshot {id:?}"));
         let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
@@ -124,8 +126,8 @@ impl Operations {
         }
     }
 
-    /// The backend of an object that was placed before, also if its place was taken out of the configuration since:
-    /// then the backend says so.
+    /// The backend of an object that was placed before, also if its place was taken out of the configuration
+    /// since: then the backend says so.
     fn backend_of(&self, place: &Place) -> Result<&Arc<dyn Backend>> {
         let unknown = || Error::internal(format!("no backend {:?} is set up", place.backend));
         self.backends.by_kind(place).ok_or_else(unknown)

@@ -50,8 +50,8 @@ impl Refusal {
     }
 }
 
-/// Does something under a lock. The call holds it from then on, so that a command that cannot be killed keeps it; a
-/// call that only waits does not, as it is repeated, and takes the lock anew.
+/// Does something under a lock. The call holds it from then on, so that a command that cannot be killed keeps
+/// it; a call that only waits does not, as it is repeated, and takes the lock anew.
 fn with_lock<T>(lock: &AcquireLock, call: &Call, key: Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let locked = lock(call, key)?;
     let done = work();
@@ -124,7 +124,8 @@ impl Operations {
     }
 
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
-    /// wait for it; what cannot be unpublished stays published to this node, and the next stage takes it over.
+    /// wait for it; what cannot be unpublished stays published to this node, and the next stage takes it
+    /// over.
     fn unpublish_from_node(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
         let outcome = with_lock(lock, call, Key::from(id.key()), || match self.node_record(id)? {

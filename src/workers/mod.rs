@@ -232,8 +232,8 @@ impl Lane {
     fn resume(&self, task: Task) {
         let mut state = self.state.lock();
         if state.stopped {
-            // The task goes with its call's lock: not before the mutex is free, as the next call comes back at
-            // once.
+            // The task goes with its call's lock: not before the mutex is free, as the next call comes back
+            // at once.
             drop(state);
             return;
         }

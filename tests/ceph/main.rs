@@ -2,7 +2,8 @@
 //!
 //!     packaging/cargo test --test ceph -- --skip node:: --skip bare::
 //!
-//! `node` and `bare` map images with the kernel's driver and run in the VM of `tests/vm/run`; elsewhere each of their tests fails.
+//! `node` and `bare` map images with the kernel's driver and run in the VM of `tests/vm/run`; elsewhere each
+//! of their tests fails.
 
 #[path = "../support/mod.rs"]
 mod support;

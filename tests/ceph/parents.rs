@@ -89,7 +89,8 @@ impl Watch {
     }
 }
 
-/// Has an image of this id listed among the clones of a snapshot, or no more: `child_attach` or `child_detach`.
+/// Has an image of this id listed among the clones of a snapshot, or no more: `child_attach` or
+/// `child_detach`.
 fn list_clone(corner: &Corner, method: &str, parent: &str, snapshot: u64, clone: &str) {
     let script = "\
 import os, rados, struct, sys
@@ -140,7 +141,8 @@ fn a_snapshot_without_clones_keeps_no_parent() {
     }
 }
 
-/// 0.1.0 had librbd keep them in the trash, where it leaves those that somebody has open when the last clone goes.
+/// 0.1.0 had librbd keep them in the trash, where it leaves those that somebody has open when the last clone
+/// goes.
 #[test]
 fn what_0_1_0_left_in_the_trash_is_purged() {
     let corner = Corner::new();

@@ -10,6 +10,8 @@ use source::{Line, files, functions, has_word, lines, product};
 
 /// The longest file and the longest function, in lines.
 const LONGEST_FILE: usize = 400;
+/// Characters of a line of comment, at most, as of code.
+const WIDEST_COMMENT: usize = 110;
 const LONGEST_FUNCTION: usize = 50;
 
 /// The places outside `rooms` (files, or directories that end in `/`) where the code has one of these words.
@@ -62,7 +64,13 @@ fn only_one_module_names_grpc_codes() {
 
 #[test]
 fn only_the_journal_and_the_local_store_sync() {
-    let rooms = ["src/sys/", "src/journal/", "src/backend/local/store.rs", "src/backend/local/image.rs"];
+    let rooms = [
+        "src/sys/",
+        "src/journal/",
+        "src/backend/local/directory.rs",
+        "src/backend/local/store.rs",
+        "src/backend/local/image.rs",
+    ];
     only(&rooms, &["fsync", "fdatasync", "sync_all", "sync_data", "syncfs"]);
 }
 
@@ -191,6 +199,25 @@ fn files_fit_into_a_head() {
         .map(|(lines, file)| format!("{file}: {lines} lines"))
         .collect();
     assert!(long.is_empty(), "longer than {LONGEST_FILE} lines:\n{}", long.join("\n"));
+}
+
+#[test]
+fn comments_fit_into_a_line() {
+    let sources = files("src").into_iter().chain(files("tests"));
+    let long: Vec<String> = sources
+        .flat_map(|(file, text)| {
+            let long = |(number, line): (usize, &str)| {
+                let is_long = line.trim_start().starts_with("//") && line.chars().count() > WIDEST_COMMENT;
+                is_long.then(|| format!("{file}:{}", number + 1))
+            };
+            text.lines().enumerate().filter_map(long).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(
+        long.is_empty(),
+        "wider than {WIDEST_COMMENT} characters, and rustfmt wraps none:\n{}",
+        long.join("\n")
+    );
 }
 
 #[test]

@@ -31,8 +31,8 @@ impl PoolRef {
         }
     }
 
-    /// The same with the credentials that its cluster has now, which may be others than when it was made. None
-    /// if the cluster is no longer set up.
+    /// The same with the credentials that its cluster has now, which may be others than when it was made.
+    /// None if the cluster is no longer set up.
     pub fn renewed(&self, clusters: &Clusters) -> Result<Option<Self>> {
         let Some(cluster) = clusters.find(&self.access.cluster.name)? else { return Ok(None) };
         if !self.access.is_own() {

@@ -154,7 +154,7 @@ impl Local {
         mount_points: &[PathBuf],
     ) -> Result<File> {
         let marker = format!("{FREEZE}{}", self.pending.random_digits()?);
-        let path = self.pending.directory().path().join(&marker);
+        let path = self.pending.directory().path.join(&marker);
         let places: Vec<_> = mount_points.iter().map(|path| path.as_os_str().as_bytes()).collect();
         crash::point("write freeze marker");
         std::fs::write(&path, places.join(&b'\n'))
@@ -171,7 +171,7 @@ impl Local {
     /// Thaws what a copy before a crash may have left frozen.
     pub(super) fn thaw_left_over(&self, call: &Call, names: &[String]) {
         for marker in names.iter().filter(|name| name.starts_with(FREEZE)) {
-            let Ok(text) = std::fs::read(self.pending.directory().path().join(marker)) else { continue };
+            let Ok(text) = std::fs::read(self.pending.directory().path.join(marker)) else { continue };
             for place in text.split(|byte| *byte == b'\n').filter(|place| !place.is_empty()) {
                 self.thaw(call, Path::new(OsStr::from_bytes(place)));
             }

@@ -6,9 +6,9 @@ use std::path::Path;
 use rustix::fs::{self, FallocateFlags, Stat};
 use rustix::io::Errno;
 
+use super::directory::Directory;
 use super::files::failed;
 use super::size::round_down;
-use super::store::Directory;
 use crate::error::{Error, Result};
 use crate::sys::crash;
 
@@ -23,8 +23,8 @@ pub(super) struct FreeSpace {
 
 impl FreeSpace {
     pub fn of(directory: &Directory) -> Result<Self> {
-        let found = fs::fstatvfs(directory.fd())
-            .map_err(|errno| failed(format_args!("ask how full {} is", directory.path().display()), errno))?;
+        let found = fs::fstatvfs(&directory.fd)
+            .map_err(|errno| failed(format_args!("ask how full {} is", directory.path.display()), errno))?;
         Ok(Self {
             free: found.f_bavail.saturating_mul(found.f_frsize),
             total: found.f_blocks.saturating_mul(found.f_frsize),

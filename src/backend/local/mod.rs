@@ -18,6 +18,7 @@
 
 mod attach;
 mod copy;
+mod directory;
 mod files;
 mod find;
 mod image;

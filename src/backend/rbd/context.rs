@@ -58,6 +58,8 @@ pub(crate) struct Memory {
     /// Volumes that were deleted, or found absent: a repeated deletion then looks before it writes.
     pub deleted: Cache<String, ()>,
     pub snapshots: SnapshotCache,
+    /// What retained images were called as volumes, by their ids: that never changes.
+    pub former_names: Cache<String, String>,
     /// How many parents an image has at most, by its id: others may have flattened one of them. Its parent
     /// never becomes another, it only goes when the image is flattened.
     pub parent_counts: Cache<String, ParentCount>,
@@ -78,7 +80,8 @@ impl Context {
         placement::locate(&self.clusters, place, secrets)
     }
 
-    /// Whether there may be volumes of ours at a place; a configuration that cannot be read says nothing against it.
+    /// Whether there may be volumes of ours at a place; a configuration that cannot be read says nothing
+    /// against it.
     pub fn serves(&self, place: &Place) -> Served {
         match self.clusters.find(&place.cluster) {
             Ok(None) => Served::Nowhere,
@@ -216,9 +219,24 @@ impl Pool<'_> {
     pub fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {
         self.tool().clone_image(self.call, clone)
     }
+}
 
+/// [`FlattenTool`](crate::backend::rbd::tool::FlattenTool), here.
+impl Pool<'_> {
     pub fn flatten(&self, image: &str) -> Result<Changed> {
         self.tool().flatten(self.call, self.at, image)
+    }
+
+    pub fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.tool().disable_features(self.call, self.at, image, features)
+    }
+
+    pub fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.tool().enable_features(self.call, self.at, image, features)
+    }
+
+    pub fn rebuild_object_map(&self, image: &str) -> Result<Changed> {
+        self.tool().rebuild_object_map(self.call, self.at, image)
     }
 }
 

@@ -12,8 +12,8 @@
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 //!
-//! [`names`] has the names, `image`, `snapshot` and `publish` the operations, `node` the devices, `jobs` what is
-//! done in the background, [`tool`] what is asked of a cluster. They share a `context`, and nothing else.
+//! [`names`] has the names, `image`, `snapshot` and `publish` the operations, `node` the devices, `jobs` what
+//! is done in the background, [`tool`] what is asked of a cluster. They share a `context`, and nothing else.
 
 mod context;
 mod image;
@@ -62,9 +62,9 @@ impl std::fmt::Debug for Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node `node`; what is done in the background is
-    /// done by `jobs`. `tag` is 8 hexadecimal digits that no other controller of these clusters has, and that
-    /// this one has again after a restart.
+    /// The volumes of `clusters`, reached through `tool`, for the node `node`; what is done in the background
+    /// is done by `jobs`. `tag` is 8 hexadecimal digits that no other controller of these clusters has, and
+    /// that this one has again after a restart.
     pub fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,

@@ -111,10 +111,25 @@ pub(crate) fn is_transient(snapshot: &str) -> bool {
     snapshot.starts_with(TRANSIENT)
 }
 
-/// The name of the copy that `tag`'s controller makes from this snapshot, if it does.
-pub(crate) fn temporary_from(transient: &str, tag: &str) -> Option<String> {
-    let maker = tag_after(transient, TRANSIENT)?;
-    (maker == tag).then(|| transient.replacen(TRANSIENT, TEMPORARY, 1))
+/// The tag of the controller that took the transient snapshot of this name.
+pub(crate) fn tag_of_transient(name: &str) -> Option<&str> {
+    tag_after(name, TRANSIENT)
+}
+
+/// The name of the copy that is made from this transient snapshot.
+pub(crate) fn temporary_from(transient: &str) -> String {
+    transient.replacen(TRANSIENT, TEMPORARY, 1)
+}
+
+/// The transient snapshot that the copy of this temporary name is made from, if it is one of a volume.
+pub(crate) fn transient_of(temporary: &str) -> String {
+    temporary.replacen(TEMPORARY, TRANSIENT, 1)
+}
+
+/// The volume that the copy of this temporary name is to be.
+pub(crate) fn volume_of_temporary(temporary: &str) -> String {
+    let volume = temporary.replacen(TEMPORARY, VOLUME, 1);
+    volume.rsplit_once('-').map_or(volume.clone(), |(volume, _)| volume.to_string())
 }
 
 /// The digits of a volume's name.
@@ -158,9 +173,10 @@ mod tests {
             )
         );
         assert_eq!(tag_of_temporary(&copy), Some(TAG));
-        assert_eq!(temporary_from(&source, TAG), Some(copy));
-        assert_eq!(temporary_from(&source, "0000aaaa"), None);
-        assert_eq!(temporary_from("csi-copy-by-hand", TAG), None);
+        assert_eq!((temporary_from(&source), transient_of(&copy)), (copy.clone(), source.clone()));
+        assert_eq!(volume_of_temporary(&copy), volume);
+        assert_eq!(tag_of_transient(&source), Some(TAG));
+        assert_eq!(tag_of_transient("csi-copy-by-hand"), None);
     }
 
     #[test]

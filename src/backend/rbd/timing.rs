@@ -13,8 +13,8 @@ pub(crate) struct Timing {
     /// An image that is older than this and has no record never gets one from whoever made it: a new one has
     /// it from birth.
     pub record_grace: Duration,
-    /// So long another controller's claim to a snapshot's name is watched before it counts as dead. Far longer
-    /// than a snapshot takes once its name is claimed.
+    /// So long another controller's claim to a snapshot's name is watched before it counts as dead. Far
+    /// longer than a snapshot takes once its name is claimed.
     pub claim_grace: Duration,
     /// A client that was killed counts as a watcher for up to 30 s.
     pub dead_client: Duration,
@@ -27,11 +27,11 @@ pub(crate) struct Timing {
     pub deletion_wait: Duration,
     /// What may pass between taking the deletion lock and asking for the removal.
     pub deletion_decision: Duration,
-    /// From the move of an image to the trash to the first look whether it is purged, or has got a snapshot: the
-    /// command that was taking one may have ended by then.
+    /// From the move of an image to the trash to the first look whether it is purged, or has got a snapshot:
+    /// the command that was taking one may have ended by then.
     pub first_look_at_trash: Duration,
-    /// From the removal of a clone to the look at its parent, which librbd may be removing if 0.1.0 left it to
-    /// that.
+    /// From the removal of a clone to the look at its parent, which librbd may be removing if 0.1.0 left it
+    /// to that.
     pub parent_check: Duration,
     /// Between two looks for deleted parents that others have left; longer no purge is followed.
     pub parents_interval: Duration,

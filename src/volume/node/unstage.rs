@@ -30,9 +30,9 @@ impl Operations {
     }
 
     /// Has `remove` undo what a failed call has begun at a path, as far as possible: the record stays where
-    /// the kernel does not follow, for an unstage or unpublish to find. What was there before the call may be in
-    /// use, however the call failed; and what was begun may still be going on after a timeout, or while the call
-    /// only waits: repeated, it finds it done.
+    /// the kernel does not follow, for an unstage or unpublish to find. What was there before the call may be
+    /// in use, however the call failed; and what was begun may still be going on after a timeout, or while
+    /// the call only waits: repeated, it finds it done.
     pub(crate) fn roll_back(
         &self,
         call: &Call,

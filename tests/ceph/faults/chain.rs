@@ -6,6 +6,8 @@ use crate::support::{Client, Corner};
 /// So many parents an image may have.
 const DEEPEST: usize = 8;
 const MIBS: i64 = 8;
+/// Many small objects: a flatten that is killed has some of them half done.
+const LAYOUT: [(&str, &str); 1] = [("objectSize", "64K")];
 
 /// A chain of clones. A copy of its end is flattened.
 pub struct Chain<'a> {
@@ -18,7 +20,7 @@ impl<'a> Chain<'a> {
     /// As long as it may be, with content.
     #[track_caller]
     pub fn grow(corner: &'a Corner, client: &Client) -> Self {
-        let root = client.create(&corner.volume("root", MIBS)).expect("create").volume_id;
+        let root = client.create(&corner.volume_with("root", MIBS, &LAYOUT)).expect("create").volume_id;
         corner.fill(&root);
         let mut chain = Self { corner, volumes: vec![root], snapshots: Vec::new() };
         chain.take_snapshot(client);
@@ -41,8 +43,8 @@ impl<'a> Chain<'a> {
     /// A copy of its end.
     #[track_caller]
     pub fn copy(&self, client: &Client, name: &str) -> String {
-        let request =
-            from_snapshot(self.corner.volume(name, MIBS), self.snapshots.last().expect("a snapshot"));
+        let volume = self.corner.volume_with(name, MIBS, &LAYOUT);
+        let request = from_snapshot(volume, self.snapshots.last().expect("a snapshot"));
         client.create(&request).expect("copy").volume_id
     }
 

@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
 use crate::backend::rbd::image::find::find_taken;
+use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::rename::{ensure_renamed, remove_copy, settle_and_find};
 use crate::backend::rbd::image::size::size_of_copy;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
-use crate::backend::rbd::jobs::{FlattenCandidate, Job};
+use crate::backend::rbd::jobs::{CopiedVolume, FlattenCandidate, Job};
 use crate::backend::rbd::names::{self, LIMIT_KEY, RECORD_KEY};
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed, Renamed};
@@ -58,7 +58,12 @@ pub(crate) fn create_copy(
     origin: &Origin,
     write_intent: WriteIntent<'_>,
 ) -> Result<ImageInfo> {
-    if let Some(info) = find_if_known(pool, spec)? {
+    // What was waited for may be another controller, which has made it by now.
+    let found = match pool.call.has_waited() {
+        true => settle_and_find(pool, &spec.new.object)?,
+        false => find_if_known(pool, spec)?,
+    };
+    if let Some(info) = found {
         return answer_from(pool, spec, info);
     }
     let refused = match copy(pool, spec, origin, write_intent) {
@@ -114,14 +119,14 @@ fn try_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, source: &CloneSource) -> Res
         Err(error) => Err(error),
     };
     if let Err(error) = &outcome {
-        clean_up(pool, &temporary, error);
+        clean_up(pool, source, &temporary, error);
     }
     outcome
 }
 
 /// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may find
 /// the volume made, and never look for what is left of an earlier attempt.
-fn clean_up(pool: &Pool<'_>, temporary: &str, error: &Error) {
+fn clean_up(pool: &Pool<'_>, source: &CloneSource, temporary: &str, error: &Error) {
     let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable | Kind::Waiting);
     let removed = if answers { remove_copy(pool, temporary) } else { Ok(Removed::Watched) };
     if matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
@@ -131,7 +136,9 @@ fn clean_up(pool: &Pool<'_>, temporary: &str, error: &Error) {
         log::warn!("image {temporary} of {} is left over for now, it is removed later", pool.at);
     }
     // When the command that had it open no longer counts as its watcher.
-    let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string() };
+    let copied = || CopiedVolume { at: source.at.clone(), image: source.id.clone() };
+    let source = source.is_transient.then(copied);
+    let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string(), source };
     pool.context.jobs.add(pool.timing().dead_client, job);
 }
 
@@ -156,25 +163,14 @@ fn clone_source(
         _ => drop(origin.remove_snapshot(ImageRef::Id(&source.id), &source.snapshot)?),
     }
     if matches!(cloned, Ok(Cloned::NoSource)) {
-        remove_retained_source(&origin, &source.id)?;
+        // One that was deleted while the copy's snapshot was on it could not go: it can now.
+        check_retained_later(&origin, &source.id);
     }
     cloned
 }
 
-/// A source that was deleted while the copy's snapshot was on it could not go: it can now. What that has to
-/// wait for the sweep waits for: the copy must not be given up for it.
-fn remove_retained_source(origin: &Pool<'_>, image: &str) -> Result<()> {
-    match remove_retained(origin, image) {
-        Err(error) if error.pause().is_some() => {
-            origin.context.jobs.add_now(Job::Sweep { cluster: origin.at.access.cluster.name.clone() });
-            Ok(())
-        }
-        outcome => outcome,
-    }
-}
-
-/// Takes the snapshot a volume is copied from. One that is there is as old as the attempt that was killed, and
-/// so are its data.
+/// Takes the snapshot a volume is copied from. One that is there is as old as the attempt that was killed,
+/// and so are its data.
 fn take_transient(origin: &Pool<'_>, source: &CloneSource) -> Result<Cloned> {
     let CloneSource { image, snapshot, .. } = source;
     for _ in 0..ATTEMPTS {
@@ -253,7 +249,6 @@ fn complete(
         remove_temporary(pool, temporary)?;
         return Ok(wrong.into());
     }
-    remove_retained_parent(pool, source, &info)?;
     let size = size_of_copy(&spec.new.size, info.size)?;
     if size > info.size {
         pool.resize(temporary, size)?;
@@ -269,14 +264,6 @@ impl From<Mismatch> for Outcome {
             Mismatch::OtherParent => Self::NoSource,
         }
     }
-}
-
-fn remove_retained_parent(pool: &Pool<'_>, source: &CloneSource, info: &ImageInfo) -> Result<()> {
-    let is_retained = |name: &str| names::id_of_retained(name).is_some();
-    if source.is_transient && info.parent.as_ref().is_some_and(|parent| is_retained(&parent.image)) {
-        remove_retained_source(&pool.other(&source.at), &source.id)?;
-    }
-    Ok(())
 }
 
 /// The last step. Whoever finds the name taken was too late.

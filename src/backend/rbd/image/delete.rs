@@ -16,14 +16,14 @@ use crate::backend::rbd::image::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::find::find_volume;
 use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
 use crate::backend::rbd::image::remove::{
-    Attempt, Terms, WithSnapshots, interrupted, remove_image, try_remove_by_name,
+    Attempt, Terms, WithSnapshots, begin_removal, interrupted, remove_image, try_remove_by_name,
 };
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash::{
     Purge, Restored, is_in_trash, is_large, restore_snapshotted, schedule_purge,
 };
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
 use crate::backend::{Deleted, Deletion, WriteIntent};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -83,6 +83,7 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent
     let with_snapshots =
         if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse };
     for _ in 0..ATTEMPTS {
+        let _working = begin_removal(pool, &image)?;
         let lock = match deletion_lock::acquire(pool, &image)? {
             Acquired::Locked(lock) => lock,
             Acquired::Published(nodes) => return refuse_published(pool, id, &image, &nodes),
@@ -187,7 +188,7 @@ fn finish_unseen(
 fn follow_other(pool: &Pool<'_>, image: &str, with_snapshots: WithSnapshots) -> Result<Deleted> {
     let held_elsewhere = || Err(deletion_lock::held_elsewhere(pool.context));
     match pool.trash()?.iter().find(|it| it.id == image) {
-        Some(trashed) if trashed.by_clones => Ok(Deleted::Absent),
+        Some(trashed) if trashed.source == TrashSource::Clones => Ok(Deleted::Absent),
         Some(_) if with_snapshots == WithSnapshots::Refuse && has_live_snapshots(pool, image)? => {
             held_elsewhere()
         }

@@ -76,7 +76,7 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
         }
         let holders = pool.holders(target)?;
         match holders.iter().find(|holder| is_own(pool, holder)) {
-            // This daemon deletes a volume once at a time, so what took it is dead.
+            // This daemon removes an image once at a time (`begin_removal`), so what took it is dead.
             Some(dead) => pool.unlock(target, dead)?,
             None if holders.iter().any(is_node) => return Ok(Acquired::Published(holders)),
             None => {

@@ -3,9 +3,10 @@
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::size::size_of_expanded;
+use crate::backend::rbd::tool::Changed;
 use crate::call::Call;
 use crate::csi::SizeRange;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
@@ -22,8 +23,9 @@ pub(crate) fn expand(
     let info = existing_volume(&pool, id)?;
     let size = size_of_expanded(range, info.size)
         .map_err(|error| error.context(format_args!("expand volume {id}")))?;
-    if size > info.size {
-        pool.resize(&id.object, size)?;
+    if size > info.size && pool.resize(&id.object, size)? == Changed::Absent {
+        existing_volume(&pool, id)?;
+        return Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")));
     }
     Ok(size)
 }

@@ -15,6 +15,7 @@ pub(crate) mod find;
 pub(crate) mod in_progress;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod object_map;
 pub(crate) mod parent;
 pub(crate) mod qos;
 pub(crate) mod record;

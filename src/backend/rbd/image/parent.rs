@@ -1,5 +1,7 @@
 //! The parents of clones that are removed.
 
+use std::time::Duration;
+
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::jobs::Job;
@@ -26,9 +28,20 @@ pub(crate) fn check_unknown_parent_later(pool: &Pool<'_>) {
     check_later(pool, Job::CheckParents { cluster: pool.at.access.cluster.name.clone() });
 }
 
-/// Has a retained image looked at that nothing needs, and that cannot be removed at this moment.
+/// Has a parent looked at that 0.1.0 left in the trash.
+pub(crate) fn check_parent_in_trash(pool: &Pool<'_>, image: &str) {
+    check_later(pool, Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: true });
+}
+
+/// Has a retained image looked at that nothing may need, or that cannot be removed at this moment.
 pub(crate) fn check_retained_later(pool: &Pool<'_>, image: &str) {
-    check_later(pool, Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: false });
+    check_retained_in(pool, image, pool.timing().parent_check);
+}
+
+/// The same after a pause.
+pub(crate) fn check_retained_in(pool: &Pool<'_>, image: &str, pause: Duration) {
+    let job = Job::CheckParent { at: pool.at.clone(), image: image.to_string(), in_trash: false };
+    pool.context.jobs.add(pause, job);
 }
 
 /// A little later, so that what many clones of an image ask for is one look.
@@ -36,8 +49,8 @@ fn check_later(pool: &Pool<'_>, job: Job) {
     pool.context.jobs.add(pool.timing().parent_check, job);
 }
 
-/// Whether it was deleted, or nothing but its clones needed the snapshot any more: then it may have been deleted
-/// since.
+/// Whether it was deleted, or nothing but its clones needed the snapshot any more: then it may have been
+/// deleted since.
 fn may_be_deleted(parent: &Parent) -> bool {
     let is_live = names::snapshot_digits(&parent.snapshot).is_some() || names::is_transient(&parent.snapshot);
     parent.in_trash || names::id_of_retained(&parent.image).is_some() || !is_live

@@ -1,9 +1,10 @@
-//! Removing an image, in the way that its snapshots and its size ask for: removed at once, moved to the trash,
-//! or retained under another name.
+//! Removing an image, in the way that its snapshots and its size ask for: removed at once, moved to the
+//! trash, or retained under another name.
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
-use crate::backend::rbd::image::parent::{check_parent_later, check_retained_later};
+use crate::backend::rbd::image::in_progress::WorkGuard;
+use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
 use crate::backend::rbd::image::retain::{
     live_snapshots, needed_by, remove_transient, remove_trashed, retain,
 };
@@ -15,6 +16,7 @@ use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
 use crate::error::{Error, Result};
+use crate::jobs::RETRY;
 
 /// How often an image is looked at again that changes meanwhile.
 const ATTEMPTS: usize = 4;
@@ -60,7 +62,8 @@ fn remove_unchanged(pool: &Pool<'_>, mut info: ImageInfo, terms: Terms) -> Resul
         if try_remove_image(pool, &info, terms)? == Attempt::Done {
             return Ok(());
         }
-        // By the name that may be removed: the id would also find it in the trash, when the name means another.
+        // By the name that may be removed: the id would also find it in the trash, when the name means
+        // another.
         info = match pool.info(ImageRef::Name(&info.name))? {
             Some(now) if now.id == info.id => now,
             _ => return Ok(()),
@@ -82,7 +85,11 @@ fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<A
         return Ok(Attempt::Changed);
     }
     if names::id_of_retained(&info.name) == Some(&info.id) {
-        return Ok(if remove_trashed(pool, &info.id)? > 0 { Attempt::Changed } else { Attempt::Done });
+        if remove_trashed(pool, &info.id)? > 0 {
+            return Ok(Attempt::Changed);
+        }
+        deletion_lock::release(pool, &info.id);
+        return Ok(Attempt::Done);
     }
     if terms.with_snapshots == WithSnapshots::Refuse && !live.is_empty() {
         return Err(needed_by(&live));
@@ -126,19 +133,13 @@ pub(crate) fn try_remove_by_name(
 
 /// Called when a retained image may have lost its last snapshot or clone: removes it if so.
 pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    let name = names::retained(image);
-    // The deletion lock does not keep out what is under way in this daemon.
-    let Some(_working) = pool.context.in_progress.try_begin(&name) else {
-        let what = format!("another look at image {name}");
-        pool.call.wait(what, pool.context.tool.longest_change(), pool.timing().poll)?;
-        return Err(Error::unavailable(format!("image {name} is still being looked at: try again")));
-    };
-    if !is_needless(pool, image, &name)? {
+    let _working = begin_removal(pool, image)?;
+    if is_referenced(pool, image, &names::retained(image))? {
         return Ok(());
     }
     // Two removals at once would leave a header behind, which the slower one locks when it is gone.
     let Acquired::Locked(lock) = deletion_lock::acquire(pool, image)? else {
-        check_retained_later(pool, image);
+        check_retained_in(pool, image, RETRY);
         return Ok(());
     };
     let removed = match pool.info(ImageRef::Id(image))? {
@@ -149,17 +150,29 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
     removed.inspect_err(|_| deletion_lock::release(pool, image))
 }
 
-/// Whether an image is retained without need: it has no clones, and no snapshots but those of killed copies and
-/// those that killed removals of clones have left in its trash. That stays so.
-fn is_needless(pool: &Pool<'_>, image: &str, name: &str) -> Result<bool> {
+/// Begins to remove an image, as one in this daemon at a time does: the deletion lock does not keep out what
+/// is under way here.
+pub(crate) fn begin_removal<'a>(pool: &Pool<'a>, image: &str) -> Result<WorkGuard<'a>> {
+    let name = names::retained(image);
+    if let Some(working) = pool.context.in_progress.try_begin(&name) {
+        return Ok(working);
+    }
+    let what = format!("another removal of image {image}");
+    pool.call.wait(what, pool.context.tool.longest_change(), pool.timing().poll)?;
+    Err(Error::unavailable(format!("image {image} is still being removed: try again")))
+}
+
+/// Whether anything needs a retained image: it has a clone, or a snapshot that neither a killed copy nor the
+/// killed removal of a clone has left. Once nothing does, that stays so.
+fn is_referenced(pool: &Pool<'_>, image: &str, name: &str) -> Result<bool> {
     let info = pool.info(ImageRef::Id(image))?;
-    let Some(info) = info.filter(|info| info.name == name) else { return Ok(false) };
+    let Some(info) = info.filter(|info| info.name == name) else { return Ok(true) };
     if info.snapshots == 0 {
-        return Ok(true);
+        return Ok(false);
     }
     let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
     let is_needed = |it: &SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
-    Ok(!snapshots.iter().any(is_needed) && !pool.has_clones(name)?)
+    Ok(snapshots.iter().any(is_needed) || pool.has_clones(name)?)
 }
 
 /// The refusal of an image whose removal was interrupted, and whose client is not forgotten yet.

@@ -1,7 +1,8 @@
 //! Deleted volumes that are retained for their snapshots and their clones. The image keeps existing under
-//! another name, `csi-held-<id>`, until the last of these is gone. The trash would not do: snapshots of an image
-//! in it cannot be used. And what librbd itself moves there for the clones, it removes with the last of them in
-//! a way that loses track of data, and leaves it there for ever where the last two go at once (Ceph 16.2).
+//! another name, `csi-held-<id>`, until the last of these is gone. The trash would not do: snapshots of an
+//! image in it cannot be used. And what librbd itself moves there for the clones, it removes with the last of
+//! them in a way that loses track of data, and leaves it there for ever where the last two go at once (Ceph
+//! 16.2).
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
@@ -59,8 +60,8 @@ pub(crate) fn has_live_snapshots(pool: &Pool<'_>, image: &str) -> Result<bool> {
     Ok(live_snapshots(pool, image)?.is_some_and(|live| !live.is_empty()))
 }
 
-/// Removes the snapshots among `live` that killed copies left, from which their clones read on. Gives how many
-/// there were.
+/// Removes the snapshots among `live` that killed copies left, from which their clones read on. Gives how
+/// many there were.
 pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) -> Result<usize> {
     let transient = || live.iter().filter(|name| names::is_transient(name));
     for name in transient() {
@@ -69,8 +70,8 @@ pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) ->
     Ok(transient().count())
 }
 
-/// Removes the snapshots in an image's trash, up to one that clones read from. Gives how many there were. librbd
-/// removes such a snapshot with its last clone, but leaves it where that removal is killed in between.
+/// Removes the snapshots in an image's trash, up to one that clones read from. Gives how many there were.
+/// librbd removes such a snapshot with its last clone, but leaves it where that removal is killed in between.
 pub(crate) fn remove_trashed(pool: &Pool<'_>, image: &str) -> Result<u64> {
     let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
     let mut removed = 0;

@@ -11,7 +11,7 @@ use crate::backend::rbd::image::deletion_lock::DeletionLock;
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Parent, Renamed};
+use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Parent, Renamed, TrashSource};
 use crate::error::{Error, Result};
 
 /// Images with more bytes are not removed while a call waits: that is 1024 objects of the usual 4 MiB.
@@ -61,7 +61,8 @@ pub(crate) fn purge_moved(pool: &Pool<'_>, info: &ImageInfo, moved: Changed) -> 
     }
 }
 
-/// Has an image in the trash, which has this name there, purged by whoever can; `parent` as far as it is known.
+/// Has an image in the trash, which has this name there, purged by whoever can; `parent` as far as it is
+/// known.
 pub(crate) fn schedule_purge(
     pool: &Pool<'_>,
     image: &str,
@@ -86,7 +87,7 @@ pub(crate) fn schedule_purge(
 
 /// Whether the trash has the image, and not for its clones.
 pub(crate) fn is_in_trash(pool: &Pool<'_>, image: &str) -> Result<bool> {
-    Ok(pool.trash()?.iter().any(|it| it.id == image && !it.by_clones))
+    Ok(pool.trash()?.iter().any(|it| it.id == image && it.source != TrashSource::Clones))
 }
 
 /// Restores an image from the trash if it has snapshots: they were taken between the last look and the move,
@@ -109,7 +110,9 @@ pub(crate) fn restore_snapshotted(pool: &Pool<'_>, info: &ImageInfo) -> Result<R
 /// Restores what was moved to the trash in place of the image `meant`.
 fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
     let trash = pool.trash()?;
-    let Some(wrong) = trash.iter().find(|it| it.name == name && it.id != meant && !it.by_clones) else {
+    let Some(wrong) =
+        trash.iter().find(|it| it.name == name && it.id != meant && it.source != TrashSource::Clones)
+    else {
         return Ok(());
     };
     let restored = match pool.restore_from_trash(&wrong.id, name)? {

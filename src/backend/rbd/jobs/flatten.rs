@@ -1,12 +1,13 @@
-//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one from
-//! its own: each link costs time, and the kernel follows sixteen. A copy with more than [`MAX_PARENTS`] is
-//! given all its data, one at a time in a cluster, in the background, and only while nobody has a right to it
-//! or has it open: its writer would stall. What is killed in the middle is as it was.
+//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one
+//! from its own: each link costs time, and the kernel follows sixteen. A copy with more than [`MAX_PARENTS`]
+//! is given all its data, one at a time in a cluster, in the background, and only while nobody has a right to
+//! it or has it open: its writer would stall. What is killed in the middle is as it was.
 
 use std::time::{Duration, Instant};
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, ParentCount, Pool};
+use crate::backend::rbd::image::object_map;
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::jobs::FlattenCandidate;
 use crate::backend::rbd::jobs::flatten_registry::FlattenGuard;
@@ -35,7 +36,8 @@ pub(crate) fn flatten_if_deep(
 ) -> Result<Requeue> {
     let mut guard = context.flattens.begin(&candidate.id, context.timing.dead_client);
     let call = guard.call(job);
-    let flattened = try_flatten(&context.pool(&call, &candidate.at), candidate, &mut guard);
+    let at = candidate.at.clone();
+    let flattened = try_flatten(&context.pool(&call, &at), candidate, &mut guard);
     match flattened {
         Ok(Flattened::Settled) => Ok(Requeue::Never),
         Ok(Flattened::InUse) => Ok(Requeue::After(next_pause(context, candidate))),
@@ -56,7 +58,7 @@ fn next_pause(context: &Context, candidate: &mut FlattenCandidate) -> Duration {
 
 fn try_flatten(
     pool: &Pool<'_>,
-    candidate: &FlattenCandidate,
+    candidate: &mut FlattenCandidate,
     guard: &mut FlattenGuard<'_>,
 ) -> Result<Flattened> {
     let parents = match known_parents(pool, candidate) {
@@ -77,11 +79,16 @@ fn try_flatten(
         Some(_) => {}
     }
     log::info!("image {} of {} has {parents} parents: it is flattened", info.name, pool.at);
+    let map_features = candidate.map_features.get_or_insert_with(|| object_map::features(&info));
+    object_map::invalidate(pool, &info, map_features)?;
     guard.closed = false;
     pool.flatten(&info.name)?;
-    guard.closed = true;
     log::info!("image {} of {} has no parents any more", info.name, pool.at);
     check_parent_later(pool, info.parent.as_ref());
+    match object_map::rebuild(pool, &info.name, map_features) {
+        Ok(()) => guard.closed = true,
+        Err(error) => log::warn!("{error}; it is not relied on until `rbd object-map rebuild`"),
+    }
     let flat = ParentCount { most: 0, counted: Instant::now() };
     pool.memory().parent_counts.remember(candidate.id.clone(), flat);
     Ok(Flattened::Settled)

@@ -1,8 +1,8 @@
-//! What is done in the background: purging the trash, removing what a crash left, flattening. Each cluster has
-//! a lane of the queue.
+//! What is done in the background: purging the trash, removing what a crash left, flattening. Each cluster
+//! has a lane of the queue, and another one for what may take hours.
 //!
-//! The queue is in memory only. After a restart the sweep finds in the clusters what was on it, but for images
-//! to be flattened.
+//! The queue is in memory only. After a restart the sweep finds in the clusters with credentials of their own
+//! what was on it, but for images to be flattened.
 //!
 //! Here is only what there is to do. [`run`] does it, with all the operations below it.
 
@@ -39,10 +39,18 @@ pub(crate) enum Job {
     CheckParents { cluster: String },
     /// Look at an image that the cluster's manager deletes until it is gone, after twice the pause each time.
     FollowPurge { at: PoolRef, image: String, name: String, parent: Option<Parent>, pause: Duration },
-    /// Remove a copy that was not finished.
-    RemoveTemporary { at: PoolRef, temporary: String },
+    /// Remove a copy that was not finished, and the snapshot that it was made from, if that was taken for it.
+    RemoveTemporary { at: PoolRef, temporary: String, source: Option<CopiedVolume> },
     /// Flatten a copy that has too many parents.
     Flatten(FlattenCandidate),
+}
+
+/// A volume that a copy is made of, by a transient snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct CopiedVolume {
+    pub at: PoolRef,
+    /// The id of its image.
+    pub image: String,
 }
 
 /// A copy that may have to be flattened.
@@ -53,6 +61,8 @@ pub(crate) struct FlattenCandidate {
     pub parent: Parent,
     /// How often it was found in use.
     pub found_in_use: u32,
+    /// The features of its object map, as they were before the first attempt.
+    pub map_features: Option<Vec<&'static str>>,
 }
 
 impl FlattenCandidate {
@@ -61,7 +71,8 @@ impl FlattenCandidate {
     pub fn of(at: &PoolRef, info: &ImageInfo) -> Option<Self> {
         let parent = info.parent.clone()?;
         let access = ClusterAccess::new(Arc::clone(&at.access.cluster), &Secrets::default()).ok()?;
-        Some(Self { at: PoolRef { access, ..at.clone() }, id: info.id.clone(), parent, found_in_use: 0 })
+        let at = PoolRef { access, ..at.clone() };
+        Some(Self { at, id: info.id.clone(), parent, found_in_use: 0, map_features: None })
     }
 }
 
@@ -88,7 +99,7 @@ impl Jobs {
     /// Adds a job that is due after `pause`; one that waits already is due no later than that.
     pub fn add(&self, pause: Duration, mut job: Job) {
         let Some(runner) = self.runner.get().map(Arc::clone) else { return };
-        let (lane, name) = (job.cluster().to_string(), job.to_string());
+        let (lane, name) = (job.lane(), job.to_string());
         self.queue.add(&lane, name, pause, move |call| runner(call, &mut job));
     }
 
@@ -111,6 +122,13 @@ impl Job {
         }
     }
 
+    fn lane(&self) -> String {
+        match self {
+            Self::Purge { .. } | Self::Flatten(_) => format!("long work in {}", self.cluster()),
+            _ => self.cluster().to_string(),
+        }
+    }
+
     fn cluster(&self) -> &str {
         match self {
             Self::Sweep { cluster } | Self::CheckParents { cluster } => cluster,
@@ -127,7 +145,7 @@ impl std::fmt::Display for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sweep { cluster } => write!(f, "sweep cluster {cluster:?}"),
-            Self::RemoveTemporary { at, temporary } => write!(f, "remove image {temporary} of {at}"),
+            Self::RemoveTemporary { at, temporary, .. } => write!(f, "remove image {temporary} of {at}"),
             Self::Flatten(candidate) => write!(f, "flatten image {} of {}", candidate.id, candidate.at),
             Self::Purge { at, image, .. } => write!(f, "purge image {image} from the trash of {at}"),
             Self::CheckParent { at, image, .. } => {

@@ -1,25 +1,23 @@
 //! Deleted volumes that only clones need.
 //!
-//! Such an image is [retained](crate::backend::rbd::image::retain), and its snapshot goes with the last of its
-//! clones. Whoever has removed a clone looks after its parent a little later, and a job looks from time to time
-//! for what a daemon has left that died before.
+//! Such an image is [retained](crate::backend::rbd::image::retain), and its snapshot goes with the last of
+//! its clones. Whoever has removed a clone looks after its parent a little later, and a job looks from time
+//! to time for what a daemon has left that died before.
 //!
-//! 0.1.0 had librbd keep them in the trash (`rbd rm --rbd-move-parent-to-trash-on-remove`). librbd removes such
-//! an image with the last of its clones, but where the last two are removed at once, each of them may find the
-//! other's client on the parent ("image has watchers - not removing"), and then it stays, with all its data and
-//! without a snapshot. It is this daemon's work to purge it also where it is large: the cluster's manager fails
-//! on an entry that librbd has put into the trash (status 22, Ceph 16.2).
+//! 0.1.0 had librbd keep them in the trash (`rbd rm --rbd-move-parent-to-trash-on-remove`). librbd removes
+//! such an image with the last of its clones, but where the last two are removed at once, each of them may
+//! find the other's client on the parent ("image has watchers - not removing"), and then it stays, with all
+//! its data and without a snapshot. It is this daemon's work to purge it also where it is large: the
+//! cluster's manager fails on an entry that librbd has put into the trash (status 22, Ceph 16.2).
 //!
 //! Nobody can be about to clone from either: without a snapshot there is nothing to clone, and a clone that
 //! exists keeps one, with which an image is neither removed nor purged.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::retain::remove_trashed;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::error::Result;
-use crate::jobs::try_each;
 
 /// What became of a parent in the trash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +43,4 @@ pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked
         Removed::Absent | Removed::HasSnapshots => Ok(Checked::Settled),
         Removed::Watched => Ok(Checked::Watched),
     }
-}
-
-/// Looks at everything in a pool that is kept for clones; one that fails keeps no other from being looked at.
-pub(crate) fn remove_childless(pool: &Pool<'_>) -> Result<()> {
-    let names = pool.names()?;
-    let retained = names.iter().filter_map(|name| names::id_of_retained(name));
-    let removed = try_each(retained, |image| remove_retained(pool, image));
-    let trash = pool.trash()?;
-    let trashed = trash.iter().filter(|it| it.by_clones && names::is_ours(&it.name));
-    let purged = try_each(trashed, |parent| purge_if_childless(pool, &parent.id).map(drop));
-    try_each([removed, purged], |outcome| outcome)
 }

@@ -33,8 +33,8 @@ pub(crate) fn purge(pool: &Pool<'_>, image: &str, name: &str) -> Result<Outcome>
     }
 }
 
-/// Looks at an image in the trash that the cluster's manager is to purge. Its parent, as far as it is known, is
-/// looked at when it is gone.
+/// Looks at an image in the trash that the cluster's manager is to purge. Its parent, as far as it is known,
+/// is looked at when it is gone.
 pub(crate) fn follow_purge(
     pool: &Pool<'_>,
     image: &str,

@@ -6,9 +6,11 @@ use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::flatten::flatten_if_deep;
-use crate::backend::rbd::jobs::parents::{Checked, purge_if_childless, remove_childless};
+use crate::backend::rbd::jobs::parents::{Checked, purge_if_childless};
 use crate::backend::rbd::jobs::purge::{Outcome, follow_purge, purge};
-use crate::backend::rbd::jobs::sweep::{Swept, in_every_pool, remove_unfinished, sweep_cluster};
+use crate::backend::rbd::jobs::sweep::{
+    Swept, in_every_pool, remove_leftovers, remove_unfinished, sweep_cluster,
+};
 use crate::call::Call;
 use crate::error::Result;
 use crate::jobs::{RETRY, Requeue};
@@ -32,8 +34,8 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
     }
     match job {
         Job::Sweep { cluster } => sweep_cluster(context, call, cluster).map(|()| Requeue::Never),
-        Job::RemoveTemporary { at, temporary } => {
-            Ok(match remove_unfinished(&context.pool(call, at), temporary)? {
+        Job::RemoveTemporary { at, temporary, source } => {
+            Ok(match remove_unfinished(&context.pool(call, at), temporary, source.as_ref())? {
                 Swept::Done => Requeue::Never,
                 Swept::BeingMade => Requeue::After(RETRY),
             })
@@ -62,11 +64,13 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
     }
 }
 
-/// Looks for parents that others have left, as long as the cluster is set up.
+/// Looks for what others have left, as long as the cluster is configured here.
 fn check_parents(context: &Context, call: &Call, cluster: &str) -> Result<Requeue> {
     let Some(known) = context.clusters.find(cluster)? else { return Ok(Requeue::Never) };
-    if known.credentials.is_some() {
-        in_every_pool(context, call, cluster, remove_childless)?;
+    if known.credentials.is_some()
+        && let Err(error) = in_every_pool(context, call, cluster, remove_leftovers)
+    {
+        log::warn!("{error}; the next look is in {} s", context.timing.parents_interval.as_secs());
     }
     Ok(Requeue::After(context.timing.parents_interval))
 }

@@ -4,22 +4,23 @@
 use std::time::SystemTime;
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::parent::check_unknown_parent_later;
+use crate::backend::rbd::image::parent::{
+    check_parent_in_trash, check_retained_later, check_unknown_parent_later,
+};
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::rename::remove_copy;
 use crate::backend::rbd::image::trash::schedule_purge;
-use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::jobs::parents::purge_if_childless;
+use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, Trashed};
+use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, TrashSource, Trashed};
 use crate::call::Call;
-use crate::error::{Error, Result};
-use crate::jobs::try_each;
+use crate::error::{Error, Kind, Result};
+use crate::jobs::{RETRY, try_each};
 
 /// What became of something that a copy left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
-    /// It is gone, or none of ours.
+    /// It is gone.
     Done,
     /// The copy is being made now.
     BeingMade,
@@ -51,31 +52,61 @@ pub(crate) fn in_every_pool(
     let Some(cluster) = cluster else { return Ok(()) };
     let pools = context.memory.locations.of_cluster(&context.question(call), &cluster)?;
     try_each(pools, |at| {
-        work(&context.pool(call, &at))
-            .map_err(|error| error.context(format_args!("sweep pool {:?}", at.pool)))
+        let pool = context.pool(call, &at);
+        work(&pool).map_err(|error| {
+            pool.memory().locations.forget(&pool.place(), is_gone(&error));
+            error.context(format_args!("sweep pool {:?}", at.pool))
+        })
     })
+}
+
+/// Looks through one pool for what others have left since the last look. What cannot be removed at once is a
+/// job of its own.
+pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
+    for name in pool.names()? {
+        if let Some(image) = names::id_of_retained(&name) {
+            remove_retained_or_later(pool, image);
+        } else if names::tag_of_temporary(&name).is_some_and(|tag| tag != pool.tag())
+            && is_abandoned(pool, &name)?
+        {
+            remove_unfinished_or_later(pool, &name);
+        }
+    }
+    for parent in
+        pool.trash()?.iter().filter(|it| it.source == TrashSource::Clones && names::is_ours(&it.name))
+    {
+        check_parent_in_trash(pool, &parent.id);
+    }
+    Ok(())
 }
 
 /// Goes through one pool; what fails keeps nothing else from being swept.
 pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
     let images = pool.list()?;
     let swept = try_each(&images, |image| sweep_image(pool, image));
-    // What was killed while it was made or removed is in no list but this, and only its name leads to the rest
-    // of it.
+    // What was killed while it was made or removed is in no list but this, and only its name leads to the
+    // rest of it.
     let names = pool.names()?;
     let is_ours = |name: &&String| names::tag_of_temporary(name) == Some(pool.tag());
     let unlisted =
         names.iter().filter(is_ours).filter(|name| !images.iter().any(|image| image.name == **name));
-    let removed = try_each(unlisted, |name| remove_unfinished(pool, name).map(drop));
+    unlisted.for_each(|name| remove_unfinished_or_later(pool, name));
     let trash = pool.trash()?;
     let deleted = trash.iter().filter(|it| names::is_ours(&it.name));
     let purged = try_each(deleted, |image| sweep_trashed(pool, image));
-    try_each([swept, removed, purged], |outcome| outcome)
+    try_each([swept, purged], |outcome| outcome)
 }
 
+/// What is to be kept until some time, or was moved there by a mirror, is somebody else's to remove.
 fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
-    if image.by_clones {
-        return purge_if_childless(pool, &image.id).map(drop);
+    match image.source {
+        TrashSource::Clones => {
+            check_parent_in_trash(pool, &image.id);
+            return Ok(());
+        }
+        TrashSource::Other => return Ok(()),
+        TrashSource::User if image.is_deferred => return Ok(()),
+        TrashSource::User => {}
     }
     log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
     let parent = pool.info(ImageRef::Id(&image.id))?.and_then(|info| info.parent);
@@ -85,40 +116,94 @@ fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
 fn sweep_image(pool: &Pool<'_>, image: &ListedImage) -> Result<()> {
     let mut kept = image.snapshots.len();
     for (snapshot, _) in &image.snapshots {
-        if let Some(temporary) = names::temporary_from(snapshot, pool.tag()) {
-            let swept = remove_transient(pool, &image.id, snapshot, &temporary)?;
-            kept -= usize::from(swept == Swept::Done);
-        }
+        let Some(tag) = names::tag_of_transient(snapshot) else { continue };
+        let swept = match tag == pool.tag() {
+            true => remove_own_transient(pool, &image.id, snapshot)?,
+            false => remove_abandoned_transient(pool, &image.id, snapshot)?,
+        };
+        kept -= usize::from(swept == Swept::Done);
     }
     if let Some(id) = names::id_of_retained(&image.name) {
-        return if kept == 0 { remove_retained(pool, id) } else { Ok(()) };
+        if kept == 0 {
+            remove_retained_or_later(pool, id);
+        }
+        return Ok(());
     }
     match names::tag_of_temporary(&image.name) {
         Some(tag) if tag == pool.tag() || is_abandoned(pool, &image.name)? => {
-            remove_unfinished(pool, &image.name).map(drop)
+            remove_unfinished_or_later(pool, &image.name);
         }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(())
 }
 
 /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
-fn remove_transient(pool: &Pool<'_>, image: &str, snapshot: &str, temporary: &str) -> Result<Swept> {
-    let Some(_working) = pool.context.in_progress.try_begin(temporary) else { return Ok(Swept::BeingMade) };
+fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<Swept> {
+    let temporary = names::temporary_from(snapshot);
+    let Some(_working) = pool.context.in_progress.try_begin(&temporary) else { return Ok(Swept::BeingMade) };
     pool.remove_snapshot(ImageRef::Id(image), snapshot)?;
     Ok(Swept::Done)
 }
 
+/// Removes the snapshot that another controller made a copy from, if that is too long ago for it to go on.
+fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<Swept> {
+    let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
+    let taken = snapshots.iter().find(|it| it.name == snapshot && !it.trashed).map(|it| it.created);
+    if !taken.is_some_and(|taken| is_too_old_for_a_copy(pool, taken)) {
+        return Ok(Swept::BeingMade);
+    }
+    pool.remove_snapshot(ImageRef::Id(image), snapshot)?;
+    Ok(Swept::Done)
+}
+
+fn remove_retained_or_later(pool: &Pool<'_>, image: &str) {
+    if let Err(error) = remove_retained(pool, image) {
+        say_unless_it_waits(&error);
+        check_retained_later(pool, image);
+    }
+}
+
+fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
+    if let Err(error) = remove_unfinished(pool, name, None) {
+        say_unless_it_waits(&error);
+        let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: name.to_string(), source: None };
+        pool.context.jobs.add(RETRY, job);
+    }
+}
+
+fn say_unless_it_waits(error: &Error) {
+    if error.pause().is_none() {
+        log::warn!("{error}; it is tried again later");
+    }
+}
+
+/// Whether an error says that the pool or namespace it is about does not exist.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound)
+}
+
 /// Whether a copy of another controller is too old to be in the making.
 fn is_abandoned(pool: &Pool<'_>, name: &str) -> Result<bool> {
-    let info = pool.info(ImageRef::Name(name))?;
-    let age = info.and_then(|info| SystemTime::now().duration_since(info.created).ok());
-    Ok(age.is_some_and(|age| age > pool.timing().abandoned_copy))
+    Ok(pool.info(ImageRef::Name(name))?.is_some_and(|info| is_too_old_for_a_copy(pool, info.created)))
+}
+
+fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
+    SystemTime::now().duration_since(made).is_ok_and(|age| age > pool.timing().abandoned_copy)
 }
 
 /// Removes what is left of a copy that nobody is making. Each removal that was killed may have left an image
 /// that goes by this name in the trash, unseen, and a removal takes away one of them.
-pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str) -> Result<Swept> {
+pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&CopiedVolume>) -> Result<Swept> {
     let Some(_working) = pool.context.in_progress.try_begin(name) else { return Ok(Swept::BeingMade) };
+    // What outlives this daemon keeps its successor from making the copy again.
+    pool.call.set_locked_objects(vec![pool.place().key(&names::volume_of_temporary(name))]);
+    if let Some(CopiedVolume { at, image }) = source {
+        let there = pool.other(at);
+        there.remove_snapshot(ImageRef::Id(image), &names::transient_of(name))?;
+        // It may be retained by now, for this snapshot only.
+        check_retained_later(&there, image);
+    }
     loop {
         match remove_copy(pool, name)? {
             Removed::Gone => log::info!("{}: removed {name}, a copy that was never finished", pool.at),

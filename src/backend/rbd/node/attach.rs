@@ -79,7 +79,8 @@ impl Node {
     }
 
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
-        // One that was taken out of the configuration, or cannot be read any more, has left its images mapped.
+        // One that was taken out of the configuration, or cannot be read any more, has left its images
+        // mapped.
         let known = self.context.clusters.find(&id.place.cluster).ok().flatten();
         let others = known.is_none().then(|| self.context.clusters.all());
         let cluster = known.unwrap_or_else(|| Arc::new(Cluster::named(&id.place.cluster)));

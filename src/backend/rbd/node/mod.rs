@@ -164,8 +164,8 @@ impl Mapper {
     /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by
     /// another mounter, keeps them; one that is mapped for writing is found also by who only reads.
     ///
-    /// The kernel reports the id of what it has mapped. rbd-nbd maps by name and reports nothing, so the name is
-    /// looked up once more afterwards. Another image than the one meant is unmapped again.
+    /// The kernel reports the id of what it has mapped. rbd-nbd maps by name and reports nothing, so the name
+    /// is looked up once more afterwards. Another image than the one meant is unmapped again.
     ///
     /// # Errors
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot

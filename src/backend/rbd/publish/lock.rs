@@ -5,7 +5,7 @@
 //! |---|---|
 //! | node | cookie |
 //! | stage, mode, read-only, block device or file system, published by whom | description |
-//! | what others must say as well to hold it too | tag: the mode, or for one node alone the node and everything else |
+//! | what others must say as well to hold it too | tag: the mode; for a single node everything |
 //!
 //! The cluster lets in only who says the same tag. So a volume for one node alone is held by one node and in
 //! one way, but by every controller that is asked for just that; and what is asked for twice needs no luck to
@@ -22,7 +22,7 @@ use crate::ids;
 
 /// So long a lock lasts that is held only while its publication is checked, in seconds: longer than the
 /// questions that are asked meanwhile take, and no longer than others can wait for one who died.
-const WHILE_ASKING: u64 = 60;
+pub(crate) const WHILE_ASKING: u64 = 60;
 
 /// The word of a mode.
 fn mode_word(mode: Mode) -> &'static str {

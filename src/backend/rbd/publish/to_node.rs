@@ -1,16 +1,18 @@
-//! Publishing a volume to a node. That is written on the volume itself, as a lock on its image's header, where
-//! every controller sees it and the cluster decides who was first.
+//! Publishing a volume to a node. That is written on the volume itself, as a lock on its image's header,
+//! where every controller sees it and the cluster decides who was first.
 //!
 //! A single writer must be alone, also among clients that know nothing of such locks. So it holds the volume
-//! in stage `asking` while it looks who has the image open, and in stage `given` when it found nobody: after a
-//! crash in between nothing is published, and soon nothing locked.
+//! in stage `asking` while it looks who has the image open, and in stage `given` when it found nobody: after
+//! a crash in between nothing is published, and soon nothing locked.
+
+use std::time::{Duration, Instant};
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{addresses, staying_watchers};
 use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
+use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
@@ -71,7 +73,8 @@ fn publish_as(
     PublishContext::new(with_record(&pool, &id.key(), info)?, wanted.read_only)
 }
 
-/// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is held.
+/// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is
+/// held.
 fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
     match &id.incarnation {
         Some(image) if pool.memory().records.get(&id.key(), image).is_some() => Ok(image.clone()),
@@ -98,8 +101,13 @@ impl Attempt<'_> {
             self.lock(Stage::Given)?;
             return self.verified(Stage::Given);
         }
+        let since = Instant::now();
         let info = self.check_alone(others.iter().filter(is_given).count() == 0)?;
         self.lock(Stage::Given)?;
+        if since.elapsed() > Duration::from_secs(WHILE_ASKING) {
+            // The volume was not kept for us all the time: it may have been deleted.
+            self.verified(Stage::Given)?;
+        }
         // One who was kept waiting for longer than it could keep others away finds them here.
         self.refuse_second_writer(Stage::Given)?;
         Ok(info)

@@ -37,8 +37,23 @@ pub(crate) fn find(
 
 /// The volume that an image is, or was before it was deleted.
 pub(crate) fn volume_of(pool: &Pool<'_>, image: &str, id: &str) -> Result<VolumeId> {
-    let is_retained = names::id_of_retained(image).is_some();
-    let former = if is_retained { pool.metadata(image, OBJECT_KEY)? } else { None };
+    let former = match names::id_of_retained(image) {
+        Some(_) => former_name(pool, image, id)?,
+        None => None,
+    };
     let object = former.unwrap_or_else(|| image.to_string());
     Ok(VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) })
+}
+
+/// What a retained image was called as a volume.
+fn former_name(pool: &Pool<'_>, image: &str, id: &str) -> Result<Option<String>> {
+    let cache = &pool.memory().former_names;
+    if let Some(name) = cache.get(&id.to_string()) {
+        return Ok(Some(name));
+    }
+    let name = pool.metadata(image, OBJECT_KEY)?;
+    if let Some(name) = &name {
+        cache.remember(id.to_string(), name.clone());
+    }
+    Ok(name)
 }

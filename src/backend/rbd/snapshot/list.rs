@@ -97,7 +97,8 @@ fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
     Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: known.created }))
 }
 
-/// The snapshots of one volume, deleted or not: found by its incarnation, by its name only where there is none.
+/// The snapshots of one volume, deleted or not: found by its incarnation, by its name only where there is
+/// none.
 fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets) -> Result<Vec<Snapshot>> {
     let is_unknown = matches!(context.clusters.find(&volume.place.cluster), Ok(None));
     if volume.place.backend != NAME || is_unknown || names::is_internal(&volume.object) {

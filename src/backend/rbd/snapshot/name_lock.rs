@@ -1,12 +1,12 @@
 //! Names of snapshots. A snapshot's name is unique in its image only, but a request's name is to be unique
-//! everywhere: whoever takes the lock that the name stands for has the name. Its cookie is the id of the image
-//! the snapshot is of.
+//! everywhere: whoever takes the lock that the name stands for has the name. Its cookie is the id of the
+//! image the snapshot is of.
 //!
 //! The name is claimed before the snapshot is taken, so a request that may not have the name leaves no
 //! snapshot behind. A claim without its snapshot is left over from an attempt that died, or belongs to one
 //! under way: whose attempt it may be is in the description, and another controller's is watched for
-//! `claim_grace` before it counts as dead. A controller so slow that its own claim may have been taken for dead
-//! looks, after its snapshot is taken, whether it still has the name.
+//! `claim_grace` before it counts as dead. A controller so slow that its own claim may have been taken for
+//! dead looks, after its snapshot is taken, whether it still has the name.
 //!
 //! The object of a name goes with its snapshot, and is removed under a lock of its own, so that it is never
 //! another controller's claim that goes.

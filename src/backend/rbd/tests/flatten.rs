@@ -63,7 +63,8 @@ fn a_chain_is_counted_once_for_all_copies_of_its_end() {
     do_jobs(&rbd);
     let steps: Vec<String> =
         cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
-    assert_eq!(steps, ["holders", "info", "watchers", "flatten"].repeat(2));
+    let one = "holders info watchers disable_features enable_features flatten rebuild_object_map";
+    assert_eq!(steps.join(" "), [one, one].join(" "));
 }
 
 #[test]
@@ -97,6 +98,38 @@ fn what_fails_is_tried_again_every_minute_for_ever() {
     // What has lost a clone is looked at.
     do_jobs_due_within(&rbd, timing().parent_check);
     assert!(rbd.context.jobs.queue.waiting().is_empty());
+}
+
+/// A flatten relies on the object map, which is wrong after a kill.
+#[test]
+fn whatever_is_killed_the_data_stay() {
+    for fault in [Fault::Before, Fault::HalfMade, Fault::After] {
+        for step in 1..=7 {
+            let (cluster, rbd, ninth) = with_deep();
+            for _ in 0..2 {
+                cluster.fail_at(step, fault);
+                do_jobs_due_within(&rbd, LONG);
+                cluster.restart();
+            }
+            for _ in 0..4 {
+                do_jobs_due_within(&rbd, LONG);
+            }
+            let info = cluster.info(&call(), &cluster.at(), ImageRef::Name(&ninth.object)).unwrap().unwrap();
+            assert!(info.parent.is_none(), "{fault:?} at step {step}");
+            assert_eq!(cluster.content(&cluster.at(), &ninth.object), "data", "{fault:?} at step {step}");
+            assert!(info.features.contains("object-map"), "{fault:?} at step {step}: {info:?}");
+        }
+    }
+}
+
+#[test]
+fn an_image_without_an_object_map_is_just_flattened() {
+    let (cluster, rbd, ninth) = with_deep();
+    cluster.disable_features(&call(), &cluster.at(), &ninth.object, &["object-map", "fast-diff"]).unwrap();
+    cluster.forget_steps();
+    do_jobs(&rbd);
+    assert!(is_flat(&cluster, &ninth));
+    assert!(!cluster.steps().iter().any(|step| step.contains("feature")), "{:?}", cluster.steps());
 }
 
 #[test]

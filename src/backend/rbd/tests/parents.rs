@@ -1,5 +1,5 @@
-//! Deleted volumes that only clones need: retained, and removed with the last of them. Those of 0.1.0 are in the
-//! trash, where librbd leaves some.
+//! Deleted volumes that only clones need: retained, and removed with the last of them. Those of 0.1.0 are in
+//! the trash, where librbd leaves some.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn retained(cluster: &FakeCluster) -> Vec<String> {
 /// What the trash keeps for clones.
 fn parents_in_trash(cluster: &FakeCluster) -> Vec<Trashed> {
     let trash = cluster.trash(&call(), &cluster.at()).unwrap();
-    trash.into_iter().filter(|it| it.by_clones).collect()
+    trash.into_iter().filter(|it| it.source == TrashSource::Clones).collect()
 }
 
 /// Does what is due soon after a deletion.
@@ -101,6 +101,7 @@ fn what_others_have_left_is_found_at_the_start_and_later() {
                 rbd.recover().unwrap();
             }
             do_jobs_due_within(&rbd, if later { timing().parents_interval } else { Duration::ZERO });
+            do_jobs_soon(&rbd);
             assert_eq!(cluster.dump(), "", "later: {later}");
         }
     }

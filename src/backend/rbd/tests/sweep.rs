@@ -9,7 +9,7 @@ use crate::backend::rbd::jobs::run::run;
 use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
-use crate::jobs::Requeue;
+use crate::jobs::{RETRY, Requeue};
 
 use super::delete::{delete, with_volume};
 use super::*;
@@ -83,7 +83,11 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
         cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
     }
     let working = rbd.context.in_progress.try_begin(&name);
-    rbd.context.jobs.add_now(Job::RemoveTemporary { at: cluster.at(), temporary: name.clone() });
+    rbd.context.jobs.add_now(Job::RemoveTemporary {
+        at: cluster.at(),
+        temporary: name.clone(),
+        source: None,
+    });
     let soon = Duration::from_secs(100);
     do_jobs_due_within(&rbd, soon);
     drop(working);
@@ -103,16 +107,17 @@ fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
     image(&cluster, &other);
     cluster.watch(&cluster.at(), &open, "10.0.0.7:0/1");
     let rbd = controller(&cluster, ONE);
-    assert!(sweep(&cluster, &rbd).is_err());
+    sweep(&cluster, &rbd).unwrap();
     assert_eq!(cluster.dump(), format!("image rbd/{open} {GIB}"));
     cluster.unwatch("10.0.0.7:0/1");
-    sweep(&cluster, &rbd).unwrap();
+    do_jobs_due_within(&rbd, RETRY);
     assert_eq!(cluster.dump(), "");
 }
 
 #[test]
 fn snapshots_that_killed_copies_were_made_from_go() {
     let (cluster, rbd, id) = with_volume(1);
+    cluster.set_now(SystemTime::now());
     for tag in [ONE, TWO] {
         cluster
             .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{DIGITS}-{tag}"))
@@ -121,6 +126,70 @@ fn snapshots_that_killed_copies_were_made_from_go() {
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
     assert!(!left.contains(ONE) && left.contains(TWO), "{left}");
+}
+
+#[test]
+fn snapshots_that_another_controller_made_a_copy_from_go_after_a_day() {
+    let (cluster, rbd, id) = with_volume(1);
+    let snapshots = [format!("csi-copy-{DIGITS}-{TWO}"), "csi-copy-by-hand".to_string()];
+    cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
+    for snapshot in &snapshots {
+        cluster.create_snapshot(&call(), &cluster.at(), &id.object, snapshot).unwrap();
+    }
+    sweep(&cluster, &rbd).unwrap();
+    let left = cluster.dump();
+    assert!(!left.contains(TWO) && left.contains("by-hand"), "{left}");
+}
+
+#[test]
+fn copies_of_a_controller_that_never_comes_back_are_found_by_the_others() {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    rbd.recover().unwrap();
+    do_jobs(&rbd);
+    cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
+    image(&cluster, &format!("csi-tmp-{DIGITS}-{TWO}"));
+    do_jobs_due_within(&rbd, timing().parents_interval);
+    assert_eq!(cluster.dump(), "");
+}
+
+/// The snapshot stays where the command that clones from it does not end in time.
+#[test]
+fn what_a_copy_was_made_from_goes_with_what_is_left_of_it() {
+    for step in 1..=12 {
+        let (cluster, rbd, source) = with_volume(1);
+        cluster.fail_at(step, Fault::Before);
+        let _ = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone()))));
+        cluster.restart();
+        do_jobs_due_within(&rbd, timing().dead_client);
+        let left = cluster.dump();
+        assert!(!left.contains("csi-copy-") || left.contains("trash"), "step {step}: {left}");
+        assert!(!left.contains("csi-tmp-"), "step {step}: {left}");
+    }
+}
+
+#[test]
+fn what_an_operator_put_aside_stays() {
+    let (cluster, rbd, id) = with_volume(1);
+    cluster.put_aside(&cluster.at(), &id.object);
+    let is = cluster.dump();
+    sweep(&cluster, &rbd).unwrap();
+    do_jobs(&rbd);
+    assert_eq!(cluster.dump(), is);
+}
+
+/// A look that fails goes on an hour later, not each minute.
+#[test]
+fn a_look_that_fails_waits_for_the_next() {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    let mut job = Job::CheckParents { cluster: "ceph".into() };
+    for step in 1..=4 {
+        cluster.fail_at(step, Fault::Before);
+        let next = run(&rbd.context, &call(), &mut job).unwrap();
+        assert_eq!(next, Requeue::After(timing().parents_interval), "step {step}");
+        cluster.restart();
+    }
 }
 
 #[test]
@@ -201,7 +270,11 @@ fn jobs_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
         let at = reached_as("ceph", "tenant", own).renewed(&rbd.context.clusters).unwrap().unwrap();
         assert_eq!(at.access.credentials.user, user);
     }
-    let mut job = Job::RemoveTemporary { at: reached_as("taken-away", "csi", true), temporary: "x".into() };
+    let mut job = Job::RemoveTemporary {
+        at: reached_as("taken-away", "csi", true),
+        temporary: "x".into(),
+        source: None,
+    };
     assert_eq!(run(&rbd.context, &call(), &mut job).unwrap(), Requeue::Never);
     assert_eq!(cluster.steps().len(), 0);
 }

@@ -20,8 +20,8 @@ use crate::error::Result;
 
 pub use self::types::{
     Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, LockHolder, LockRequest, LockTarget, Locked,
-    Made, ManagerTask, NewClone, NewImage, Parent, Removed, Renamed, SnapshotInfo, Trashed, TrashedSnapshot,
-    Watcher,
+    Made, ManagerTask, NewClone, NewImage, Parent, Removed, Renamed, SnapshotInfo, TrashSource, Trashed,
+    TrashedSnapshot, Watcher,
 };
 
 /// Images, by name or by id.
@@ -57,8 +57,8 @@ pub trait ImageTool: Send + Sync {
     /// [`list`](Self::list) shows.
     fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
 
-    /// Removes an image without snapshots. A parent that librbd keeps in the trash for its clones goes with the
-    /// last of them.
+    /// Removes an image without snapshots. A parent that librbd keeps in the trash for its clones goes with
+    /// the last of them.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
 
     /// Gives an image another name.
@@ -93,7 +93,8 @@ pub trait SnapshotTool: Send + Sync {
         snapshot: &str,
     ) -> Result<Removed>;
 
-    /// Whether clones read from the snapshots of an image, those in its trash included; not where it is absent.
+    /// Whether clones read from the snapshots of an image, those in its trash included; not where it is
+    /// absent.
     fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool>;
 
     /// Deletes a snapshot that is in the trash of an image, both by their ids, unless clones read from it.
@@ -107,10 +108,24 @@ pub trait SnapshotTool: Send + Sync {
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
+}
 
+/// Flattening, and the object maps that it relies on.
+pub trait FlattenTool: Send + Sync {
     /// Copies into a clone what it still reads from its parent. Takes as long as it takes; broken off when
     /// the call's deadline has passed, and when the daemon ends. Repeated it goes on where it was.
     fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
+
+    /// Takes features from an image that has all of them.
+    fn disable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
+
+    /// Gives features to an image that has none of them. An object map begins as one that is not to be relied
+    /// on.
+    fn enable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
+
+    /// Writes down in the object map of an image which of its objects there are. Broken off like a flatten;
+    /// then it is not to be relied on, as before.
+    fn rebuild_object_map(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
 }
 
 /// The trash of a pool.
@@ -157,7 +172,7 @@ pub trait LockTool: Send + Sync {
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
 /// trace of a key.
-pub trait RbdTool: ImageTool + SnapshotTool + TrashTool + LockTool + ClusterTool {
+pub trait RbdTool: ImageTool + SnapshotTool + FlattenTool + TrashTool + LockTool + ClusterTool {
     /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
     fn usable(&self) -> Result<()>;
 

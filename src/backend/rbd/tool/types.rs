@@ -112,6 +112,8 @@ pub struct ImageInfo {
     pub snapshots: u64,
     /// Features by rbd's names.
     pub features: BTreeSet<String>,
+    /// Flags by rbd's names; lists do not tell them.
+    pub flags: BTreeSet<String>,
     /// When it was made; 1970 where the cluster does not know.
     pub created: SystemTime,
     /// What it is a clone of.
@@ -190,8 +192,21 @@ pub struct Trashed {
     pub name: String,
     /// Its id.
     pub id: String,
-    /// Moved there by librbd for its clones, as 0.1.0 asked it to. It removes the image with the last of them.
-    pub by_clones: bool,
+    /// Who moved it there.
+    pub source: TrashSource,
+    /// It is to be kept until a moment that has not come yet.
+    pub is_deferred: bool,
+}
+
+/// Who moved an image to the trash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrashSource {
+    /// Somebody who moves images there, as cephlet does.
+    User,
+    /// librbd for its clones, as 0.1.0 asked it to. It removes the image with the last of them.
+    Clones,
+    /// A mirror, a migration.
+    Other,
 }
 
 /// A lock of ours on an object: kept by the cluster, no process needs to live for it.

@@ -1,5 +1,5 @@
-//! How a command's failure is classified: absent, refused by the configuration, or a failure nobody here can go on
-//! from.
+//! How a command's failure is classified: absent, refused by the configuration, or a failure nobody here can
+//! go on from.
 //!
 //! The tools write their words to stderr piece by piece, and librbd's log goes in between at any place. So
 //! only a piece that is written at once can be relied on: "rename error: " is one, "(2) No such file or

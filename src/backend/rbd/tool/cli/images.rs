@@ -48,10 +48,10 @@ fn verify_absent(cli: &CommandTool, call: &Call, at: &PoolRef, image: &str) -> R
 }
 
 impl ImageTool for CommandTool {
-    /// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one for
-    /// each value. The image first gets the size of the file that is read, so that file looks as large: one whose
-    /// making is killed has the right size or does not exist. From a pipe it would first be as large as an
-    /// object.
+    /// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one
+    /// for each value. The image first gets the size of the file that is read, so that file looks as large:
+    /// one whose making is killed has the right size or does not exist. From a pipe it would first be as
+    /// large as an object.
     fn create(&self, call: &Call, at: &PoolRef, image: &NewImage<'_>) -> Result<Made> {
         let words = ["import", "--no-progress", "--export-format=2", "--path=/proc/self/fd/0"];
         let cmd = osd_command(at, Tool::Rbd, Class::Change).args(words);
@@ -142,13 +142,13 @@ impl ImageTool for CommandTool {
         Ok(Changed::Done)
     }
 
-    /// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and ends
-    /// with 0.
+    /// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and
+    /// ends with 0.
     fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>> {
         match self.run(call, &at.access, rbd(at, Class::Question, &["ls", "--long", "--format=json"])) {
             Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
-            // One or more could not be opened: half made or half removed, or just going. The others are listed all
-            // the same.
+            // One or more could not be opened: half made or half removed, or just going. The others are
+            // listed all the same.
             Err(failure)
                 if absent(&failure, &["listing images failed: "]) && !failure.stdout().is_empty() =>
             {

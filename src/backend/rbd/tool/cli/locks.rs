@@ -99,8 +99,8 @@ impl LockTool for CommandTool {
         }
     }
 
-    /// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is an
-    /// image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
+    /// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is
+    /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
     fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
         let doing = || format!("remove {}", path(at, object(target)));
         if let LockTarget::Header(_) = target {

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent, SnapshotInfo, Trashed, Watcher};
+use crate::backend::rbd::tool::{
+    ImageInfo, ListedImage, Parent, SnapshotInfo, TrashSource, Trashed, Watcher,
+};
 use crate::error::{Error, Result};
 
 /// Reads what `command` printed.
@@ -35,6 +37,8 @@ pub(super) struct InfoOutput {
     #[serde(default)]
     features: Vec<String>,
     #[serde(default)]
+    flags: Vec<String>,
+    #[serde(default)]
     create_timestamp: String,
     parent: Option<ParentOutput>,
 }
@@ -47,6 +51,7 @@ impl From<InfoOutput> for ImageInfo {
             size: output.size,
             snapshots: output.snapshot_count,
             features: output.features.into_iter().collect(),
+            flags: output.flags.into_iter().collect(),
             created: time(&output.create_timestamp),
             parent: output.parent.map(Parent::from),
         }
@@ -139,12 +144,13 @@ struct SnapNamespace {
 }
 
 impl SnapOutput {
-    /// The snapshot; None for those that mirrors and groups make for themselves.
+    /// The snapshot; None for those that mirrors make for themselves.
     pub(super) fn snap(self) -> Option<SnapshotInfo> {
         let trashed = match self.namespace.kind.as_str() {
-            "user" | "" => false,
             "trash" => true,
-            _ => return None,
+            "mirror" => return None,
+            // An operator's, also one of a group.
+            _ => false,
         };
         let name = self.namespace.original_name.unwrap_or(self.name);
         Some(SnapshotInfo { id: self.id, name, size: self.size, created: time(&self.timestamp), trashed })
@@ -156,13 +162,22 @@ impl SnapOutput {
 pub(super) struct TrashOutput {
     id: String,
     name: String,
+    /// In long lists only.
     #[serde(default)]
     source: String,
+    #[serde(default)]
+    status: String,
 }
 
 impl From<TrashOutput> for Trashed {
     fn from(output: TrashOutput) -> Self {
-        Self { name: output.name, id: output.id, by_clones: output.source == "USER_PARENT" }
+        let source = match output.source.as_str() {
+            "USER" | "" => TrashSource::User,
+            "USER_PARENT" => TrashSource::Clones,
+            _ => TrashSource::Other,
+        };
+        let is_deferred = output.status.starts_with("protected until");
+        Self { name: output.name, id: output.id, source, is_deferred }
     }
 }
 

@@ -73,8 +73,8 @@ impl ClusterTool for CommandTool {
         space.ok_or_else(|| Error::precondition(no_pool(pool)))
     }
 
-    /// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of addresses
-    /// and one of ranges.
+    /// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of
+    /// addresses and one of ranges.
     fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>> {
         let ask = |list| {
             let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", list, "ls", "--format=json"]);

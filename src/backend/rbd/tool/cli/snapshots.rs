@@ -8,7 +8,7 @@ use super::output::{SnapOutput, read};
 use super::{CommandTool, destination, path, rbd_image};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool, TrashedSnapshot,
+    ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool, TrashedSnapshot,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -128,7 +128,8 @@ impl SnapshotTool for CommandTool {
             }
             Err(failure) => {
                 let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
-                // rbd quotes the pool or namespace that it misses: the new image's, if it is not the source's.
+                // rbd quotes the pool or namespace that it misses: the new image's, if it is not the
+                // source's.
                 let theirs =
                     [&at.pool, &at.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
                 Err(if theirs {
@@ -137,19 +138,6 @@ impl SnapshotTool for CommandTool {
                     self.not_made(call, failure, to, how, &doing)
                 })
             }
-        }
-    }
-
-    /// `rbd flatten`
-    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        let cmd = rbd_image(at, Class::Breakable, &["flatten", "--no-progress"], ImageRef::Name(image))?;
-        match self.run(call, &at.access, cmd) {
-            Ok(_) => Ok(Changed::Done),
-            Err(failure) if is(&failure, libc::EINVAL) && failure.says("image has no parent") => {
-                Ok(Changed::Done)
-            }
-            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
-            Err(failure) => Err(self.error(call, failure, at, &format!("flatten image {}", path(at, image)))),
         }
     }
 }

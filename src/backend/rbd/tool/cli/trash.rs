@@ -72,8 +72,8 @@ impl TrashTool for CommandTool {
     }
 
     /// `rbd trash ls`. It opens every image to tell where it came from, and fails as a whole where one is not
-    /// there: one that is purged just now, or one whose purge was killed after the image and before its entry.
-    /// Such an entry stays until it is purged again.
+    /// there: one that is purged just now, or one whose purge was killed after the image and before its
+    /// entry. Such an entry stays until it is purged again.
     fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
         for _ in 1..LISTINGS {
             match rows(self, call, at, &["--long"]) {

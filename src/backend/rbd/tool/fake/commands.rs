@@ -5,7 +5,7 @@ use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
     Changed, ImageRef, Layout, ListedImage, Made, ManagerTask, NewImage, Parent, Removed, Renamed,
-    SnapshotInfo, Trashed, TrashedSnapshot,
+    SnapshotInfo, TrashSource, Trashed, TrashedSnapshot,
 };
 use crate::error::{Error, Result};
 
@@ -221,8 +221,18 @@ impl State {
             .parent
             .take()
             .ok_or_else(|| Error::internal(format!("image {image:?} has no parent to flatten from")))?;
+        if disk.is_map_wrong && disk.features.contains("object-map") && !disk.is_map_invalid {
+            disk.content = format!("a part of {:?}", disk.content);
+        }
         self.let_go(&link);
         Ok(Changed::Done)
+    }
+
+    /// A map may say of objects that they exist which were about to be written.
+    pub(super) fn flatten_half(&mut self, at: &PoolRef, image: &str) {
+        if let Some(disk) = self.find_mut(at, ImageRef::Name(image)) {
+            disk.is_map_wrong = true;
+        }
     }
 
     pub(super) fn in_trash(&self, at: &PoolRef) -> Vec<Trashed> {
@@ -231,7 +241,8 @@ impl State {
         let trashed = |disk: &Disk| Trashed {
             name: disk.name.clone(),
             id: disk.id.clone(),
-            by_clones: disk.place == Place::TrashForClones,
+            source: if disk.place == Place::TrashForClones { TrashSource::Clones } else { TrashSource::User },
+            is_deferred: disk.is_deferred,
         };
         seen.map(trashed).collect()
     }

@@ -10,7 +10,7 @@
 //! second name rbd/f of rbd/g                                  ("of nothing" where the image is gone)
 //! snapshot rbd/b@s 1024                                       ("trashed" if in the image's trash)
 //! task rbd/e
-//! trash rbd/e 1024                                            ("for clones"; "unseen", "not yet" after a removal broken off)
+//! trash rbd/e 1024               ("for clones"; "unseen", "not yet" if broken off)
 //! ```
 
 use super::object::Object;

@@ -166,7 +166,13 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.place = Place::TrashForClones);
     }
 
-    /// From now on such an image stays in the trash when its last clone goes, as where the last two go at once.
+    /// Moves an image to the trash as an operator does who wants it kept there for a while.
+    pub fn put_aside(&self, at: &PoolRef, image: &str) {
+        self.disk(at, image, |disk| (disk.place, disk.is_deferred) = (Place::Trash, true));
+    }
+
+    /// From now on such an image stays in the trash when its last clone goes, as where the last two go at
+    /// once.
     pub fn leave_parents(&self) {
         self.0.lock().state.leaves_parents = true;
     }

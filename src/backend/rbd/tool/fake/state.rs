@@ -62,11 +62,17 @@ pub(super) struct Disk {
     pub(super) size: u64,
     pub(super) layout: Layout,
     pub(super) features: BTreeSet<String>,
+    /// The object map is marked as one that is not to be relied on.
+    pub(super) is_map_invalid: bool,
+    /// The object map says of objects that they exist which do not.
+    pub(super) is_map_wrong: bool,
     pub(super) created: SystemTime,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) parent: Option<Link>,
     pub(super) snapshots: Vec<Shot>,
     pub(super) place: Place,
+    /// In the trash it is to be kept.
+    pub(super) is_deferred: bool,
     pub(super) watchers: Vec<Watcher>,
     pub(super) content: String,
 }
@@ -222,11 +228,14 @@ impl State {
             size,
             layout: layout.clone(),
             features,
+            is_map_invalid: false,
+            is_map_wrong: false,
             created: self.time(),
             metadata: BTreeMap::new(),
             parent: None,
             snapshots: Vec::new(),
             place: Place::Directory,
+            is_deferred: false,
             watchers: Vec::new(),
             content: String::new(),
         };
@@ -331,6 +340,7 @@ impl State {
             size: disk.size,
             snapshots: disk.snapshots.len() as u64,
             features,
+            flags: disk.is_map_invalid.then(|| "object map invalid".to_string()).into_iter().collect(),
             created: disk.created,
             parent: self.told_parent(disk),
         }

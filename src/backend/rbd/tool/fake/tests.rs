@@ -86,7 +86,7 @@ fn clones_keep_snapshots_and_images_until_the_last_one_goes() {
          trash rbd/a 1073741824 for clones"
     );
     let trash = cluster.trash(&call(), &at).unwrap();
-    assert!(trash[0].by_clones);
+    assert_eq!(trash[0].source, TrashSource::Clones);
     assert_eq!(cluster.purge(&call(), &at, &trash[0].id).unwrap(), Removed::HasSnapshots);
     assert_eq!(cluster.flatten(&call(), &at, "b").unwrap(), Changed::Done);
     assert_eq!(cluster.remove(&call(), &at, "c").unwrap(), Removed::Gone);

@@ -12,7 +12,7 @@ const RESIZE: &str = "rbd ~ resize --no-progress --pool=vms --image=web --size=2
 
 const WEB: &str = r#"{"name":"web","id":"11a3a0064e19","size":2000000,"objects":33,"order":16,"object_size":65536,
     "snapshot_count":2,"data_pool":"second","block_name_prefix":"rbd_data.1.11a3a0064e19","format":2,
-    "features":["layering","striping","exclusive-lock","data-pool","operations"],"op_features":["clone-child"],"flags":[],
+    "features":["layering","striping","exclusive-lock","data-pool","operations"],"op_features":["clone-child"],"flags":["object map invalid"],
     "create_timestamp":"Sat Nov 21 08:29:17 2026","access_timestamp":"Sat Nov 21 08:29:17 2026",
     "modify_timestamp":"Sat Nov 21 08:29:17 2026","parent":{"pool":"rbd","pool_namespace":"team","image":"t-full",
     "id":"10d95d6456b2","snapshot":"s1","trash":true,"overlap":2000000},"stripe_unit":8192,"stripe_count":3}"#;
@@ -164,6 +164,7 @@ fn an_image_tells_of_itself() {
         features: ["layering", "striping", "exclusive-lock", "data-pool", "operations"]
             .map(String::from)
             .into(),
+        flags: ["object map invalid".into()].into(),
         created: UNIX_EPOCH + Duration::from_secs(1_795_249_757),
         parent: Some(parent),
     };

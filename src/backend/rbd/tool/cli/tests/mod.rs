@@ -1,6 +1,7 @@
 //! Exact command lines, recorded answers, and what each exit status and text means.
 #![allow(clippy::unwrap_used)]
 
+mod flatten;
 mod images;
 mod locks;
 mod pools;

@@ -27,12 +27,20 @@ fn snapshots_in_the_trash_go_by_the_name_they_had() {
     let printed = r#"[{"id":6,"name":"5ffa168e-d509-4eee-8f00-554507e17677","size":2000000,"protected":"false",
         "timestamp":"Sat Nov 21 08:29:16 2026","namespace":{"type":"trash","original_name":"s1"}},
         {"id":7,"name":"s2","size":1000,"protected":"false","timestamp":"Sat Nov 21 08:29:17 2026","namespace":{"type":"user"}},
-        {"id":8,"name":".mirror.primary","size":1000,"timestamp":"","namespace":{"type":"mirror","state":"primary"}}]"#;
+        {"id":8,"name":".mirror.primary","size":1000,"timestamp":"","namespace":{"type":"mirror","state":"primary"}},
+        {"id":9,"name":".group.1_101b_1023","size":1000,"timestamp":"","namespace":{"type":"group","pool":"rbd","group":"g","group snap":"s"}}]"#;
     it.prints("rbd snap ls --all --format=json --pool=vms --image-id=10d95d6456b2", printed);
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
     let expected = vec![
         SnapshotInfo { id: 6, name: "s1".into(), size: 2_000_000, created: at(1_795_249_756), trashed: true },
         SnapshotInfo { id: 7, name: "s2".into(), size: 1_000, created: at(1_795_249_757), trashed: false },
+        SnapshotInfo {
+            id: 9,
+            name: ".group.1_101b_1023".into(),
+            size: 1_000,
+            created: at(0),
+            trashed: false,
+        },
     ];
     assert_eq!(it.snapshots(&it.call, &it.at, ImageRef::Id("10d95d6456b2")).unwrap(), Some(expected));
     it.fails("rbd snap ls --all --format=json --pool=vms --image=web", 2, NO_IMAGE);
@@ -129,22 +137,4 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
                 error: (2) No such …\n";
     it.fails(&format!("{CLONE} --data-pool=ec"), 2, said);
     assert_error(go(&layout), Kind::InvalidArgument, &["no pool \"ec\""]);
-}
-
-#[test]
-fn flatten_can_be_broken_off() {
-    let it = Fixture::new();
-    let flatten = "rbd ~ flatten --no-progress --pool=vms --image=web";
-    let go = || it.flatten(&it.call, &it.at, "web");
-    it.prints(flatten, "");
-    assert_eq!(go().unwrap(), Changed::Done);
-    assert!(it.was(Class::Breakable));
-    it.fails(
-        flatten,
-        22,
-        "librbd::Operations: image has no parent\n\nrbd: flatten error: (22) Invalid argument\n",
-    );
-    assert_eq!(go().unwrap(), Changed::Done, "a repeat");
-    it.fails(flatten, 2, NO_IMAGE);
-    assert_eq!(go().unwrap(), Changed::Absent);
 }

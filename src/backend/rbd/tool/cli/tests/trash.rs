@@ -31,13 +31,23 @@ fn an_image_is_moved_to_the_trash_and_taken_back() {
 }
 
 #[test]
-fn the_trash_says_what_librbd_moved_there() {
+fn the_trash_says_who_moved_an_image_there_and_whether_it_is_to_be_kept() {
     let it = Fixture::new();
     let printed = r#"[{"id":"10d95d6456b2","name":"t-full","source":"USER_PARENT","deleted_at":"Sat Nov 21 08:29:19 2026",
-        "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER"}]"#;
+        "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER",
+        "status":"protected until Thu Dec 31 23:59:59 2026"},{"id":"11ab","name":"m","source":"MIRRORING"}]"#;
     it.prints("rbd trash ls --all --format=json --long --pool=vms", printed);
-    let item = |name: &str, id: &str, by_clones| Trashed { name: name.into(), id: id.into(), by_clones };
-    let expected = [item("t-full", "10d95d6456b2", true), item("t-c1", ID, false)];
+    let item = |name: &str, id: &str, source, is_deferred| Trashed {
+        name: name.into(),
+        id: id.into(),
+        source,
+        is_deferred,
+    };
+    let expected = [
+        item("t-full", "10d95d6456b2", TrashSource::Clones, false),
+        item("t-c1", ID, TrashSource::User, true),
+        item("m", "11ab", TrashSource::Other, false),
+    ];
     assert_eq!(it.trash(&it.call, &it.at).unwrap(), expected);
 }
 
