@@ -39,6 +39,8 @@ pub(crate) struct Timing {
     pub abandoned_copy: Duration,
     /// The longest pause between two looks at an image that cannot be flattened now.
     pub longest_flatten_pause: Duration,
+    /// Between two looks of a flatten whether another controller needs the image.
+    pub flatten_look: Duration,
     /// So long a count of parents is believed that says that an image has too many: whoever flattens one of
     /// them does it for all its clones.
     pub parent_count_valid: Duration,
@@ -62,6 +64,7 @@ impl Default for Timing {
             parents_interval: seconds(60 * 60),
             abandoned_copy: seconds(24 * 60 * 60),
             longest_flatten_pause: seconds(60 * 60),
+            flatten_look: seconds(10),
             parent_count_valid: seconds(10 * 60),
         }
     }

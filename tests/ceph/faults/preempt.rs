@@ -30,7 +30,9 @@ fn start(corner: &Corner) -> Daemon {
     setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", directory.display())).start()
 }
 
-fn await_flattening(corner: &Corner, id: &str) {
+/// Waits until a copy is flattened, the `number`-th of this daemon: commands that prepare that have it open, too.
+fn await_flattening(daemon: &Daemon, number: usize, corner: &Corner, id: &str) {
+    daemon.log.await_lines(" feature enable ", number);
     await_that("it is flattened", || match corner.status(id)["watchers"].as_array() {
         Some(watchers) if !watchers.is_empty() => Ok(()),
         watchers => Err(format!("{watchers:?}")),
@@ -44,15 +46,23 @@ fn a_flattening_is_preempted_by_a_single_writer_and_dies_with_the_daemon() {
     let client = daemon.client();
     let chain = Chain::grow(&corner, &client);
     let published = chain.copy(&client, "published");
-    await_flattening(&corner, &published);
+    await_flattening(&daemon, 1, &corner, &published);
     let begun = Instant::now();
     client
         .controller_publish_volume(&publish_to(&published, "node-1"))
         .expect("its client is dead, and waited for");
     assert!(begun.elapsed() > Duration::from_secs(20), "forgotten after {:?}", begun.elapsed());
 
+    let elsewhere = chain.copy(&client, "elsewhere");
+    await_flattening(&daemon, 2, &corner, &elsewhere);
+    let other = corner.setup_of(2).start();
+    other
+        .client()
+        .controller_publish_volume(&publish_to(&elsewhere, "node-2"))
+        .expect("the first controller sees that another one needs it");
+
     let flattened = chain.copy(&client, "flattened");
-    await_flattening(&corner, &flattened);
+    await_flattening(&daemon, 3, &corner, &flattened);
     daemon.kill9();
     daemon.await_leftovers();
 }

@@ -93,7 +93,7 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent
             Ok(Outcome::Over(deleted)) => return Ok(deleted),
             Ok(Outcome::Other(meant)) => image = meant,
             Err(error) => {
-                deletion_lock::release(pool, &image);
+                deletion_lock::release_after(pool, &image, &error);
                 return Err(error);
             }
         }

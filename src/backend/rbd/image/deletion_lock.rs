@@ -97,6 +97,13 @@ pub(crate) fn release(pool: &Pool<'_>, image: &str) {
     }
 }
 
+/// The same after a failure, unless the call only waits: whoever is waited for sees by the lock that it is.
+pub(crate) fn release_after(pool: &Pool<'_>, image: &str, error: &Error) {
+    if error.pause().is_none() {
+        release(pool, image);
+    }
+}
+
 fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
     let holders = pool.holders(target)?;
     holders.iter().filter(|holder| is_own(pool, holder)).try_for_each(|own| pool.unlock(target, own))

@@ -35,6 +35,11 @@ pub(crate) fn invalidate(pool: &Pool<'_>, info: &ImageInfo, former: &[&str]) -> 
     pool.enable_features(&info.name, former).map(drop)
 }
 
+/// Whether somebody may be flattening the image: its map is invalid meanwhile.
+pub(crate) fn may_be_flattened(info: &ImageInfo) -> bool {
+    info.parent.is_some() && info.flags.contains(INVALID)
+}
+
 /// Makes the object map of an image without a parent right again. One that stays invalid is only slower.
 pub(crate) fn rebuild(pool: &Pool<'_>, image: &str, former: &[&str]) -> Result<()> {
     if former.is_empty() { Ok(()) } else { pool.rebuild_object_map(image).map(drop) }

@@ -48,7 +48,7 @@ pub(crate) enum Attempt {
 
 /// Removes an image. The caller holds its deletion lock.
 pub(crate) fn remove_image(pool: &Pool<'_>, info: ImageInfo, terms: Terms) -> Result<()> {
-    preempt_flatten(pool, &info.id, &info.name)?;
+    preempt_flatten(pool, &info)?;
     let parent = info.parent.clone();
     let removed = remove_unchanged(pool, info, terms);
     // Also of one that failed: it may be killed between the parent and the rest.
@@ -147,7 +147,7 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
         // Taking the lock has made an object where no image is.
         None => pool.remove_lockable(LockTarget::Header(image)),
     };
-    removed.inspect_err(|_| deletion_lock::release(pool, image))
+    removed.inspect_err(|error| deletion_lock::release_after(pool, image, error))
 }
 
 /// Begins to remove an image, as one in this daemon at a time does: the deletion lock does not keep out what

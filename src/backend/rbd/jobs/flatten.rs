@@ -3,6 +3,8 @@
 //! is given all its data, one at a time in a cluster, in the background, and only while nobody has a right to
 //! it or has it open: its writer would stall. What is killed in the middle is as it was.
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::backend::ceph::PoolRef;
@@ -13,8 +15,11 @@ use crate::backend::rbd::jobs::FlattenCandidate;
 use crate::backend::rbd::jobs::flatten_registry::FlattenGuard;
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Parent};
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
+
+/// Bytes of a thread's stack.
+const STACK: usize = 256 << 10;
 
 /// So many parents an image may have, one behind the other.
 const MAX_PARENTS: usize = 8;
@@ -82,7 +87,7 @@ fn try_flatten(
     let map_features = candidate.map_features.get_or_insert_with(|| object_map::features(&info));
     object_map::invalidate(pool, &info, map_features)?;
     guard.closed = false;
-    pool.flatten(&info.name)?;
+    while_unlocked(pool, &candidate.id, guard, || pool.flatten(&info.name))?;
     log::info!("image {} of {} has no parents any more", info.name, pool.at);
     check_parent_later(pool, info.parent.as_ref());
     match object_map::rebuild(pool, &info.name, map_features) {
@@ -92,6 +97,30 @@ fn try_flatten(
     let flat = ParentCount { most: 0, counted: Instant::now() };
     pool.memory().parent_counts.remember(candidate.id.clone(), flat);
     Ok(Flattened::Settled)
+}
+
+/// Does something that ends when somebody takes a lock on the image, as whoever publishes or deletes it does first.
+fn while_unlocked<T>(
+    pool: &Pool<'_>,
+    image: &str,
+    guard: &FlattenGuard<'_>,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let (running, ended) = mpsc::channel::<()>();
+    let look = move || {
+        while ended.recv_timeout(pool.timing().flatten_look) == Err(RecvTimeoutError::Timeout) {
+            if pool.holders(LockTarget::Header(image)).is_ok_and(|holders| !holders.is_empty()) {
+                return guard.preempt();
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let looks = thread::Builder::new().name("flatten".into()).stack_size(STACK).spawn_scoped(scope, look);
+        looks.map_err(|error| Error::io("start the thread that looks who needs an image", &error))?;
+        let outcome = work();
+        drop(running);
+        outcome
+    })
 }
 
 /// How many parents a copy has, if that is known of its parent.

@@ -73,6 +73,11 @@ impl FlattenGuard<'_> {
         Call::new("flatten", move || stop.load(Ordering::Relaxed) || job.expired())
     }
 
+    /// Ends it, for another controller.
+    pub fn preempt(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Whether it was preempted.
     pub fn is_preempted(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -101,6 +101,10 @@ impl Attempt<'_> {
             self.lock(Stage::Given)?;
             return self.verified(Stage::Given);
         }
+        if self.pool.call.has_waited() {
+            // Taken anew, it lasts for as long as the rest may take.
+            self.release(Stage::Asking)?;
+        }
         let since = Instant::now();
         let info = self.check_alone(others.iter().filter(is_given).count() == 0)?;
         self.lock(Stage::Given)?;
@@ -120,7 +124,7 @@ impl Attempt<'_> {
         let info = self.verified(Stage::Asking)?;
         self.refuse_second_writer(Stage::Asking)?;
         if first {
-            self.refuse_watchers().or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+            self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         }
         Ok(info)
     }
@@ -191,15 +195,17 @@ impl Attempt<'_> {
         }
     }
 
-    fn refuse_watchers(&self) -> Result<()> {
-        preempt_flatten(self.pool, self.image, &self.id.object)?;
+    fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
+        preempt_flatten(self.pool, info)?;
         let watchers = staying_watchers(self.pool, &self.id.object)?;
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }
 
-    /// Lets the lock go again.
+    /// Lets the lock go again, unless the attempt only waits: whoever is waited for sees by the lock that it is.
     fn release_and<T>(&self, stage: Stage, refusal: Error) -> Result<T> {
-        self.release(stage)?;
+        if refusal.pause().is_none() {
+            self.release(stage)?;
+        }
         Err(refusal)
     }
 

@@ -93,6 +93,7 @@ pub(super) fn timing() -> Timing {
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
+        flatten_look: short,
         ..Timing::default()
     }
 }

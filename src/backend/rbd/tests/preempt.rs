@@ -11,18 +11,37 @@ use crate::backend::rbd::tool::fake::FLATTENER;
 /// forgotten some time after it is dead.
 fn while_it_is_flattened(act: impl FnOnce(&Rbd, &VolumeId)) -> (FakeCluster, Rbd, VolumeId) {
     let (cluster, rbd, id) = with_deep();
+    while_it_is_flattened_by(&cluster, &rbd, &id, || act(&rbd, &id));
+    (cluster, rbd, id)
+}
+
+fn while_it_is_flattened_by(cluster: &FakeCluster, rbd: &Rbd, id: &VolumeId, act: impl FnOnce()) {
     cluster.set_endless_flattenings(true);
     std::thread::scope(|scope| {
-        let flattening = scope.spawn(|| do_jobs(&rbd));
+        let flattening = scope.spawn(|| do_jobs(rbd));
         await_that(|| cluster.is_watched(&cluster.at(), &id.object));
         scope.spawn(|| {
             flattening.join().unwrap();
             cluster.unwatch(FLATTENER);
         });
-        act(&rbd, &id);
+        act();
     });
     cluster.set_endless_flattenings(false);
-    (cluster, rbd, id)
+}
+
+#[test]
+fn another_controller_publishes_and_deletes_what_is_flattened() {
+    for mode in [Mode::SingleNodeWriter, Mode::MultiNodeMultiWriter] {
+        let (cluster, one, id) = with_deep();
+        let two = controller(&cluster, TWO);
+        while_it_is_flattened_by(&cluster, &one, &id, || drop(publish(&two, &id, "n", mode, false).unwrap()));
+        assert!(!is_flat(&cluster, &id), "{mode:?}");
+        unpublish(&two, &id, Some("n")).unwrap();
+    }
+    let (cluster, one, id) = with_deep();
+    let two = controller(&cluster, TWO);
+    while_it_is_flattened_by(&cluster, &one, &id, || assert_eq!(delete(&two, &id).unwrap(), Deleted::Gone));
+    assert!(!cluster.dump().contains(&id.object), "{}", cluster.dump());
 }
 
 #[test]
