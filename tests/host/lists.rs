@@ -164,6 +164,8 @@ fn snapshots_are_listed_by_source_and_by_id() {
     };
     assert_eq!(one(&of_second, ""), std::slice::from_ref(&of_second));
     assert_eq!(one(&of_second, &volumes[1]), std::slice::from_ref(&of_second));
+    let (by_hand, _) = volumes[1].rsplit_once(':').expect("the ID says which volume of that name");
+    assert_eq!(one(&of_second, by_hand), std::slice::from_ref(&of_second));
     assert!(one(&of_second, &volumes[0]).is_empty() && one("x", "").is_empty() && one("", "x").is_empty());
 }
 

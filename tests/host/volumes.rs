@@ -290,6 +290,12 @@ fn capabilities_of_a_volume_are_confirmed_or_explained() {
         let confirmed = verdict(good.clone()).confirmed;
         assert_eq!(confirmed.volume_capabilities, [good]);
     }
+    let with_parameters = wire::ValidateVolumeCapabilitiesRequest {
+        parameters: map(&[("nobody", "looks")]),
+        ..validate(&made.id, mount("ext4"))
+    };
+    let verdict_of_all = made.client.validate_volume_capabilities(&with_parameters).expect("validate");
+    assert!(verdict_of_all.confirmed.parameters.is_empty(), "{verdict_of_all:?}");
     for bad in [
         mount("vfat"),
         mount_as("ext4", Mode::MULTI_NODE_MULTI_WRITER, &[]),

@@ -30,7 +30,8 @@ fn start(corner: &Corner) -> Daemon {
     setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", directory.display())).start()
 }
 
-/// Waits until a copy is flattened, the `number`-th of this daemon: commands that prepare that have it open, too.
+/// Waits until a copy is flattened, the `number`-th of this daemon: commands that prepare that have it open,
+/// too.
 fn await_flattening(daemon: &Daemon, number: usize, corner: &Corner, id: &str) {
     daemon.log.await_lines(" feature enable ", number);
     await_that("it is flattened", || match corner.status(id)["watchers"].as_array() {

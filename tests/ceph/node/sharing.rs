@@ -44,8 +44,8 @@ fn what_is_published_read_only_cannot_be_written() {
     scene.assert_clean();
 }
 
-/// Fills the volume, takes it from the node and gives it back, only to be read by many.
-fn published_to_readers(scene: &Scene, fs_type: &str, mib: i64) -> Volume {
+/// Fills the volume, takes it from the node and gives it back, only to be read.
+fn published_to_readers(scene: &Scene, fs_type: &str, mib: i64, mode: Mode) -> Volume {
     let volume = scene.use_volume("one", mib, mount(fs_type), &[]);
     fs::write(scene.path("target/file"), "content").expect("write");
     scene.unpublish(&volume, "target").expect("unpublish");
@@ -54,15 +54,16 @@ fn published_to_readers(scene: &Scene, fs_type: &str, mib: i64) -> Volume {
     controller
         .controller_unpublish_volume(&unpublish_from(&volume.id, "node-1"))
         .expect("take it from the node");
-    let capability = mount_as(fs_type, Mode::MULTI_NODE_READER_ONLY, &[]);
+    let capability = mount_as(fs_type, mode, &[]);
     scene.publish_to_node(Volume { capability, ..volume }, true)
 }
 
 #[test]
 fn a_volume_for_readers_is_mapped_and_mounted_read_only() {
-    for (fs_type, mib) in [("ext4", 32), ("xfs", 320)] {
+    let [many, one] = [Mode::MULTI_NODE_READER_ONLY, Mode::SINGLE_NODE_READER_ONLY];
+    for (fs_type, mib, mode) in [("ext4", 32, many), ("ext4", 32, one), ("xfs", 320, many)] {
         let scene = Scene::without_tools();
-        let volume = published_to_readers(&scene, fs_type, mib);
+        let volume = published_to_readers(&scene, fs_type, mib, mode);
         scene.stage(&volume, "stage").expect("stage");
         scene.publish(&volume, "stage", "target").expect("publish");
         assert_eq!(run("blockdev", &["--getro", text(&device(&volume))]), "1");
@@ -70,6 +71,8 @@ fn a_volume_for_readers_is_mapped_and_mounted_read_only() {
         assert!(
             mount_at(&scene.path("target")).expect("mounted").options.split(',').any(|option| option == "ro")
         );
+        let stats = scene.stats(&volume, "target").expect("stats");
+        assert!(!stats.volume_condition.abnormal, "read-only as it was asked for: {stats:?}");
         scene.retire(&volume, &["target"], &["stage"]);
         scene.assert_clean();
     }

@@ -99,7 +99,8 @@ fn try_flatten(
     Ok(Flattened::Settled)
 }
 
-/// Does something that ends when somebody takes a lock on the image, as whoever publishes or deletes it does first.
+/// Does something that ends when somebody takes a lock on the image, as whoever publishes or deletes it does
+/// first.
 fn while_unlocked<T>(
     pool: &Pool<'_>,
     image: &str,

@@ -9,8 +9,9 @@ use crate::backend::rbd::jobs::flatten_registry::Preempted;
 use crate::backend::rbd::tool::ImageInfo;
 use crate::error::Result;
 
-/// Ends the flatten of an image, and waits until the cluster has forgotten its client, which counts as a watcher
-/// for up to 30 s after its death. Other clients of the image are left to the caller, who holds a lock on the image.
+/// Ends the flatten of an image, and waits until the cluster has forgotten its client, which counts as a
+/// watcher for up to 30 s after its death. Other clients of the image are left to the caller, who holds a
+/// lock on the image.
 pub(crate) fn preempt_flatten(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     let (timing, name) = (pool.timing(), &info.name);
     match pool.context.flattens.preempt(&info.id) {

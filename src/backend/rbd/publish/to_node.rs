@@ -201,7 +201,8 @@ impl Attempt<'_> {
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }
 
-    /// Lets the lock go again, unless the attempt only waits: whoever is waited for sees by the lock that it is.
+    /// Lets the lock go again, unless the attempt only waits: whoever is waited for sees by the lock that it
+    /// is.
     fn release_and<T>(&self, stage: Stage, refusal: Error) -> Result<T> {
         if refusal.pause().is_none() {
             self.release(stage)?;
