@@ -12,7 +12,7 @@ use crate::backend::ceph::placement::PoolRef;
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
 use crate::secrets::Secrets;
 
@@ -52,11 +52,10 @@ impl Locations {
         self.used.lock().insert(used(place));
     }
 
-    /// The place could not be listed: the next list asks anew what there is. `gone` says that it is not
-    /// there.
-    pub fn forget(&self, place: &Place, gone: bool) {
+    /// The place could not be listed, it may be gone: the next list asks anew what there is.
+    pub fn forget_unlisted(&self, place: &Place, error: &Error) {
         self.reported.forget(&place.cluster);
-        if gone {
+        if matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound) {
             self.used.lock().remove(&used(place));
         }
     }

@@ -53,9 +53,7 @@ fn volumes_after(pool: &Pool<'_>, after: &str) -> Result<Vec<Volume>> {
 fn images(pool: &Pool<'_>) -> Result<Vec<ListedImage>> {
     pool.list().map_err(|error| {
         let place = pool.place();
-        // A pool that is gone may have been remembered.
-        let is_gone = matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound);
-        pool.memory().locations.forget(&place, is_gone);
+        pool.memory().locations.forget_unlisted(&place, &error);
         let is_invalid = error.kind() == Kind::InvalidArgument;
         let error = if is_invalid { error.with_kind(Kind::Precondition) } else { error };
         not_listed(error, &place)

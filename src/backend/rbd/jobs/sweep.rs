@@ -14,7 +14,7 @@ use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, TrashSource, Trashed};
 use crate::call::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::jobs::{RETRY, try_each};
 
 /// What became of something that a copy left.
@@ -52,18 +52,17 @@ pub(crate) fn in_every_pool(
     let Some(cluster) = cluster else { return Ok(()) };
     let pools = context.memory.locations.of_cluster(&context.question(call), &cluster)?;
     try_each(pools, |at| {
-        let pool = context.pool(call, &at);
-        work(&pool).map_err(|error| {
-            pool.memory().locations.forget(&pool.place(), is_gone(&error));
-            error.context(format_args!("sweep pool {:?}", at.pool))
-        })
+        work(&context.pool(call, &at))
+            .map_err(|error| error.context(format_args!("sweep pool {:?}", at.pool)))
     })
 }
 
 /// Looks through one pool for what others have left since the last look. What cannot be removed at once is a
 /// job of its own.
 pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
-    for name in pool.names()? {
+    let place = pool.place();
+    let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
+    for name in names {
         if let Some(image) = names::id_of_retained(&name) {
             remove_retained_or_later(pool, image);
         } else if names::tag_of_temporary(&name).is_some_and(|tag| tag != pool.tag())
@@ -82,7 +81,8 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
 
 /// Goes through one pool; what fails keeps nothing else from being swept.
 pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
-    let images = pool.list()?;
+    let place = pool.place();
+    let images = pool.list().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     let swept = try_each(&images, |image| sweep_image(pool, image));
     // What was killed while it was made or removed is in no list but this, and only its name leads to the
     // rest of it.
@@ -176,11 +176,6 @@ fn say_unless_it_waits(error: &Error) {
     if error.pause().is_none() {
         log::warn!("{error}; it is tried again later");
     }
-}
-
-/// Whether an error says that the pool or namespace it is about does not exist.
-fn is_gone(error: &Error) -> bool {
-    matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound)
 }
 
 /// Whether a copy of another controller is too old to be in the making.
