@@ -130,7 +130,7 @@ fn an_entry_that_is_wrong_disables_that_cluster_only() {
     client.create(&volume_in("well", "main")).expect("create");
     refused(
         client.create(&volume_in("x", "wrong")),
-        Code::FAILED_PRECONDITION,
+        Code::UNAVAILABLE,
         &["\"wrong\"", "/nonexistent/key"],
     );
     assert!(client.is_ready());
