@@ -128,11 +128,7 @@ fn an_entry_that_is_wrong_disables_that_cluster_only() {
     let daemon = start(&[&entry("main", cluster(), "cephlet"), wrong].concat());
     let client = daemon.client();
     client.create(&volume_in("well", "main")).expect("create");
-    refused(
-        client.create(&volume_in("x", "wrong")),
-        Code::UNAVAILABLE,
-        &["\"wrong\"", "/nonexistent/key"],
-    );
+    refused(client.create(&volume_in("x", "wrong")), Code::UNAVAILABLE, &["\"wrong\"", "/nonexistent/key"]);
     assert!(client.is_ready());
 }
 

@@ -75,11 +75,8 @@ fn an_unknown_user_is_refused() {
 #[test]
 fn a_key_that_is_none_disables_the_cluster() {
     let daemon = with_key("cephlet", "AQDQ8UNl-cut-short");
-    let said = refused(
-        daemon.client().create(&volume_at("x", &[])),
-        Code::UNAVAILABLE,
-        &["\"ceph\"", "base64"],
-    );
+    let said =
+        refused(daemon.client().create(&volume_at("x", &[])), Code::UNAVAILABLE, &["\"ceph\"", "base64"]);
     assert!(said.contains(&daemon.text("keyring")) && !said.contains("cut-short"), "{said}");
     let probe = daemon.client().probe(&wire::ProbeRequest::default());
     assert!(!daemon.log.text().contains("cut-short"), "{probe:?}");
