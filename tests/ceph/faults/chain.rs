@@ -1,7 +1,7 @@
 //! Chains of clones that are as long as they may be.
 
 use crate::support::requests::*;
-use crate::support::{Client, Corner};
+use crate::support::{Client, Corner, MIB};
 
 /// So many parents an image may have.
 const DEEPEST: usize = 8;
@@ -21,7 +21,9 @@ impl<'a> Chain<'a> {
     #[track_caller]
     pub fn grow(corner: &'a Corner, client: &Client) -> Self {
         let root = client.create(&corner.volume_with("root", MIBS, &LAYOUT)).expect("create").volume_id;
-        corner.fill(&root);
+        // Every object has data: one that a flatten loses is missed.
+        let content: Vec<u8> = (0..MIBS * MIB).map(|at| (at >> 8) as u8 | 1).collect();
+        corner.poke(&root, 0, &content);
         let mut chain = Self { corner, volumes: vec![root], snapshots: Vec::new() };
         chain.take_snapshot(client);
         for link in 1..=DEEPEST {

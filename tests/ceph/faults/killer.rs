@@ -74,12 +74,16 @@ impl Killer {
         self.daemon.client()
     }
 
-    /// Has the next `count` commands killed.
+    /// Has the next `count` commands killed, within the time of a short one.
     pub fn arm(&self, count: usize) {
+        self.arm_within(LONGEST.max(self.time_of_a_command()), count);
+    }
+
+    /// The same for commands that take so many microseconds.
+    pub fn arm_within(&self, longest: u64, count: usize) {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
         eprintln!("{}: {count} kills, seed {seed:#x}", self.corner.namespace);
         let mut state = seed;
-        let longest = LONGEST.max(self.time_of_a_command());
         for number in 0..count {
             // xorshift64: the same numbers from the same seed.
             state ^= state << 13;

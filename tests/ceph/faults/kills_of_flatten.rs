@@ -9,6 +9,8 @@ use crate::support::requests::*;
 
 /// What failed is tried again after a minute, and may fail again.
 const SETTLED: Duration = Duration::from_secs(480);
+/// What a flatten takes, in microseconds: half of it goes by before it copies anything.
+const FLATTEN: u64 = 120_000;
 /// What a daemon logs of an image that has no parents any more.
 const FLAT: &str = " has no parents any more";
 
@@ -18,7 +20,7 @@ fn a_flattening_that_is_killed_is_done_later() {
     let client = killer.client();
     let chain = Chain::grow(&killer.corner, &client);
     let sum = killer.corner.checksum(&chain.volumes[0]);
-    killer.arm(kills());
+    killer.arm_within(FLATTEN, kills());
     let numbers: Vec<usize> = (0..kills()).collect();
     let leaves = killer.each(&numbers, |client, number| chain.copy(client, &format!("leaf-{number}")));
     killer.daemon.log.await_lines_within(SETTLED, FLAT, leaves.len());
