@@ -165,7 +165,7 @@ impl std::fmt::Debug for Bridge {
 }
 
 impl Bridge {
-    /// A bridge to this workers and this lock table.
+    /// A bridge to these workers and this lock table.
     pub fn new(workers: Arc<Workers>, locks: Arc<Locks<Answer>>, running: Arc<ActiveCalls>) -> Self {
         Self { workers, locks, running }
     }

@@ -33,7 +33,7 @@ pub struct ClusterAccess {
 }
 
 impl ClusterAccess {
-    /// ClusterAccess to `cluster` with a request's secrets, else with the cluster's own credentials.
+    /// Access to `cluster` with a request's secrets, else with the cluster's own credentials.
     ///
     /// # Errors
     /// As [`Cluster::credentials`].

@@ -6,7 +6,7 @@ use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::in_progress::WorkGuard;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
 use crate::backend::rbd::image::retain::{
-    live_snapshots, needed_by, remove_transient, remove_trashed, retain,
+    names_of_live, needed_by, remove_transient, remove_trashed, retain,
 };
 use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
@@ -80,12 +80,13 @@ fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<A
             try_remove_by_name(pool, &info.name, &info.id, terms.lock)
         };
     }
-    let Some(live) = live_snapshots(pool, &info.id)? else { return Ok(Attempt::Done) };
+    let Some(snapshots) = pool.snapshots(ImageRef::Id(&info.id))? else { return Ok(Attempt::Done) };
+    let live = names_of_live(&snapshots);
     if remove_transient(pool, &info.id, &live)? > 0 {
         return Ok(Attempt::Changed);
     }
     if names::id_of_retained(&info.name) == Some(&info.id) {
-        if remove_trashed(pool, &info.id)? > 0 {
+        if remove_trashed(pool, &info.id, &snapshots)? > 0 {
             return Ok(Attempt::Changed);
         }
         deletion_lock::release(pool, &info.id);

@@ -50,9 +50,12 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
 
 /// The names of an image's snapshots, without those that only clones keep; None where the image is absent.
 pub(crate) fn live_snapshots(pool: &Pool<'_>, image: &str) -> Result<Option<Vec<String>>> {
-    let snapshots = pool.snapshots(ImageRef::Id(image))?;
-    let live = |all: Vec<SnapshotInfo>| all.into_iter().filter(|it| !it.trashed).map(|it| it.name).collect();
-    Ok(snapshots.map(live))
+    Ok(pool.snapshots(ImageRef::Id(image))?.as_deref().map(names_of_live))
+}
+
+/// The names of snapshots, without those in the trash.
+pub(crate) fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<String> {
+    snapshots.iter().filter(|it| !it.trashed).map(|it| it.name.clone()).collect()
 }
 
 /// Whether an image is there and has such snapshots.
@@ -70,10 +73,10 @@ pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) ->
     Ok(transient().count())
 }
 
-/// Removes the snapshots in an image's trash, up to one that clones read from. Gives how many there were.
-/// librbd removes such a snapshot with its last clone, but leaves it where that removal is killed in between.
-pub(crate) fn remove_trashed(pool: &Pool<'_>, image: &str) -> Result<u64> {
-    let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
+/// Removes those of an image's snapshots that are in its trash, up to one that clones read from. Gives how
+/// many there were. librbd removes such a snapshot with its last clone, but leaves it where that removal is
+/// killed in between.
+pub(crate) fn remove_trashed(pool: &Pool<'_>, image: &str, snapshots: &[SnapshotInfo]) -> Result<u64> {
     let mut removed = 0;
     for snapshot in snapshots.iter().filter(|snapshot| snapshot.trashed) {
         match pool.remove_trashed_snapshot(image, snapshot.id)? {

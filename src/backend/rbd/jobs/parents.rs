@@ -32,8 +32,11 @@ pub(crate) enum Checked {
 pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     let info = pool.info(ImageRef::Id(image))?;
     let Some(info) = info.filter(|info| names::is_ours(&info.name)) else { return Ok(Checked::Settled) };
-    if info.snapshots > 0 && remove_trashed(pool, image)? < info.snapshots {
-        return Ok(Checked::Settled);
+    if info.snapshots > 0 {
+        let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
+        if remove_trashed(pool, image, &snapshots)? < info.snapshots {
+            return Ok(Checked::Settled);
+        }
     }
     match pool.purge(image)? {
         Removed::Gone => {

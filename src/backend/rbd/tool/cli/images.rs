@@ -126,7 +126,7 @@ impl ImageTool for CommandTool {
     ) -> Result<Changed> {
         let cmd = rbd_image(at, Class::Change, &["image-meta", "set"], ImageRef::Name(image))?
             .args(["--", key, value]);
-        change(self, call, at, image, cmd, key)
+        change(self, call, at, image, cmd, &format!("set {key}"))
     }
 
     /// `rbd config image set` or `remove`, one process for each limit: the tool takes no more at once.
@@ -135,7 +135,7 @@ impl ImageTool for CommandTool {
             let words = ["config", "image", if *value == 0 { "remove" } else { "set" }];
             let cmd = rbd_image(at, Class::Change, &words, ImageRef::Name(image))?.arg(*key);
             let cmd = if *value == 0 { cmd } else { cmd.arg(value.to_string()) };
-            if change(self, call, at, image, cmd, key)? == Changed::Absent {
+            if change(self, call, at, image, cmd, &format!("set {key}"))? == Changed::Absent {
                 return Ok(Changed::Absent);
             }
         }
@@ -237,12 +237,20 @@ impl ImageTool for CommandTool {
     }
 }
 
-fn change(cli: &CommandTool, call: &Call, at: &PoolRef, image: &str, cmd: Cmd, key: &str) -> Result<Changed> {
+/// Runs a command that changes something of an image, which may be absent.
+pub(super) fn change(
+    cli: &CommandTool,
+    call: &Call,
+    at: &PoolRef,
+    image: &str,
+    cmd: Cmd,
+    doing: &str,
+) -> Result<Changed> {
     match cli.run(call, &at.access, cmd) {
         Ok(_) => Ok(Changed::Done),
         Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
         // A limit that was not set, and is to be none.
         Err(failure) if absent(&failure, &["failed to remove "]) => Ok(Changed::Done),
-        Err(failure) => Err(cli.error(call, failure, at, &format!("set {key} of image {}", path(at, image)))),
+        Err(failure) => Err(cli.error(call, failure, at, &format!("{doing} of image {}", path(at, image)))),
     }
 }

@@ -55,7 +55,7 @@ impl Default for FakeCluster {
     }
 }
 
-/// ClusterAccess to a cluster as if an operator had set it up; the fake does not look at it.
+/// Access to a cluster as if an operator had set it up; the fake does not look at it.
 fn access() -> ClusterAccess {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let cluster = Cluster { credentials: Some(credentials.clone()), ..Cluster::named("ceph") };
