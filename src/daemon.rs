@@ -42,11 +42,11 @@ const DRAIN: Duration = Duration::from_secs(20);
 const KILL: Duration = Duration::from_secs(5);
 
 /// How long the calls whose processes are gone get to say so, to write down what they did and to be answered.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// How long a daemon that died may still hold the state directory: a process that it had forked at that
 /// moment does until its exec.
-const DYING: Duration = Duration::from_secs(1);
+const DYING: Duration = Duration::from_secs(10);
 
 /// How often to check whether it is free.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -19,6 +19,7 @@ const PREPARE: &str = "PREPARE";
 const OUT: &str = "/out";
 
 #[test]
+#[ignore = "a VM of its own: tests/run --full"]
 fn a_node_with_the_kernel_alone_has_volumes() {
     match std::env::var(PREPARE) {
         Ok(out) => prepare(Path::new(&out)),

@@ -5,9 +5,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::machine::text;
-use crate::support::{Cluster, PATIENCE, cluster};
+use crate::support::{Cluster, LONG_PATIENCE, await_that, cluster};
 
 #[test]
+#[ignore = "of what the tests stand on: tests/run --full"]
 fn a_cluster_is_as_its_script_describes_it() {
     let own = Cluster::start();
     has_pools_and_a_manager_that_takes_tasks(&own);
@@ -25,12 +26,16 @@ fn has_pools_and_a_manager_that_takes_tasks(cluster: &Cluster) {
         assert_eq!(cluster.rbd(&["ls", pool]), "made");
     }
     assert!(cluster.ceph(&["rbd", "task", "add", "remove", "rbd/team/made"]).contains("Removing image"));
-    assert_eq!(cluster.ceph(&["health"]), "HEALTH_OK");
+    await_that("all is well", || match cluster.ceph(&["health"]).as_str() {
+        "HEALTH_OK" => Ok(()),
+        other => Err(other.to_string()),
+    });
     assert!(!cluster.attempt("rbd", &["info", "second/none"]).status.success());
     assert!(cluster.rados(&["--pool", "second", "ls"]).contains("rbd_id.made"));
 }
 
 #[test]
+#[ignore = "of what the tests stand on: tests/run --full"]
 fn users_may_do_what_they_need_and_no_more() {
     let cluster = cluster();
     let allowed = |user: &str, arguments: &[&str]| {
@@ -65,6 +70,7 @@ fn keeps_everyone_waiting_while_paused(cluster: &Cluster) {
 }
 
 #[test]
+#[ignore = "of what the tests stand on: tests/run --full"]
 fn a_cluster_ends_with_its_owner() {
     let parent = tempfile::tempdir().expect("a directory");
     let dir = parent.path().join("ceph");
@@ -74,7 +80,7 @@ fn a_cluster_ends_with_its_owner() {
         .output();
     let daemons = String::from_utf8(owner.expect("bash").stderr).expect("process IDs");
     assert_eq!(daemons.lines().count(), 4, "{daemons}");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LONG_PATIENCE;
     while dir.exists() || daemons.lines().any(|pid| Path::new("/proc").join(pid).join("exe").exists()) {
         assert!(Instant::now() < deadline, "still there: {daemons}");
         std::thread::sleep(Duration::from_millis(5));

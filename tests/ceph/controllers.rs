@@ -4,12 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cephlet::proto::csi_v1 as wire;
 
-use crate::support::client::Answer;
+use crate::support::client::{Answer, Failure};
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, object_of};
+use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, is_full, object_of};
+
+/// How often a test has its race: `all` times, or a few. Who wins is chance, which shows only in many.
+fn rounds(all: usize) -> usize {
+    if is_full() { all } else { 2 }
+}
 
 /// Two controllers, and a client for each.
 struct Two {
@@ -44,22 +50,25 @@ impl Two {
             [one.join().expect("a client"), two.join().expect("a client")]
         })
     }
+}
 
-    /// Repeats a call until its answer is no other controller's doing.
-    fn settle<T: std::fmt::Debug>(&self, mut call: impl FnMut() -> Answer<T>) -> T {
-        for _ in 0..20 {
-            match call() {
-                Ok(answer) => return answer,
-                Err(error) => assert!(is_passing(&error.code), "{error:?}"),
-            }
+/// Repeats a call until its answer is no other controller's doing.
+#[track_caller]
+fn settle<T>(mut call: impl FnMut() -> Answer<T>) -> T {
+    let until = Instant::now() + LONG_PATIENCE;
+    loop {
+        match call() {
+            Ok(answer) => return answer,
+            Err(failure) => assert!(is_passing(&failure) && Instant::now() < until, "{failure:?}"),
         }
-        panic!("never settled")
+        thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// "Try again": allowed while another controller is at it.
-fn is_passing(code: &Code) -> bool {
-    matches!(*code, Code::UNAVAILABLE | Code::ABORTED)
+/// "Try again": allowed while another controller is at it. One that is held up in the middle of it looks like
+/// a client of the image, of which is said what to do if it died, in 30 s.
+fn is_passing(failure: &Failure) -> bool {
+    matches!(failure.code, Code::UNAVAILABLE | Code::ABORTED) || failure.message.contains(" 30 s")
 }
 
 #[test]
@@ -68,7 +77,7 @@ fn the_same_fifty_names_are_fifty_images() {
     let names: Vec<String> = (0..50).map(|number| format!("fifty-{number}")).collect();
     let create_all = |_: usize, client: &Client| -> Vec<wire::Volume> {
         let create = |part: &[String]| -> Vec<wire::Volume> {
-            part.iter().map(|name| client.create(&two.corner.volume(name, 8)).expect("create")).collect()
+            part.iter().map(|name| settle(|| client.create(&two.corner.volume(name, 8)))).collect()
         };
         thread::scope(|scope| {
             let parts: Vec<_> = names.chunks(13).map(|part| scope.spawn(move || create(part))).collect();
@@ -86,7 +95,7 @@ fn the_same_fifty_names_are_fifty_images() {
 fn one_single_writer_at_most() {
     let two = Two::start();
     let mut published = 0;
-    for round in 0..10 {
+    for round in 0..rounds(10) {
         let id = two.clients()[0]
             .create(&two.corner.volume(&format!("writer-{round}"), 8))
             .expect("create")
@@ -98,28 +107,24 @@ fn one_single_writer_at_most() {
         let winners = answers.iter().filter(|answer| answer.is_ok()).count();
         assert!(winners <= 1, "{answers:?}");
         for failure in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            assert!(failure.code == Code::FAILED_PRECONDITION || is_passing(&failure.code), "{failure:?}");
+            assert!(failure.code == Code::FAILED_PRECONDITION || is_passing(failure), "{failure:?}");
         }
         let status = two.clients()[1].controller_get_volume(&get(&id)).expect("get").status;
-        assert_eq!(status.published_node_ids.len(), winners, "{answers:?}");
+        assert!((winners..=1).contains(&status.published_node_ids.len()), "{status:?} {answers:?}");
         published += winners;
     }
-    assert!(published > 5, "only {published} of 10 volumes were published");
+    assert!(published > 5 || !is_full(), "only {published} of 10 volumes were published");
 }
 
 #[test]
 fn the_same_publication_through_both_is_one() {
     let two = Two::start();
-    for round in 0..5 {
+    for round in 0..rounds(5) {
         let id = two.clients()[0]
             .create(&two.corner.volume(&format!("same-{round}"), 8))
             .expect("create")
             .volume_id;
-        let publish =
-            |_: usize, client: &Client| client.controller_publish_volume(&publish_to(&id, "node-1"));
-        for answer in two.race(publish) {
-            answer.unwrap_or_else(|error| panic!("{error:?}"));
-        }
+        two.race(|_, client| settle(|| client.controller_publish_volume(&publish_to(&id, "node-1"))));
         for client in two.clients() {
             client.controller_publish_volume(&publish_to(&id, "node-1")).expect("again");
             client.controller_unpublish_volume(&unpublish_from(&id, "node-1")).expect("unpublish");
@@ -131,15 +136,15 @@ fn the_same_publication_through_both_is_one() {
 fn creation_and_deletion_lose_no_image() {
     let two = Two::start();
     let request = two.corner.volume("disputed", 8);
-    for round in 0..12 {
-        let id = two.settle(|| two.clients()[round % 2].create(&request)).volume_id;
+    for round in 0..rounds(12) {
+        let id = settle(|| two.clients()[round % 2].create(&request)).volume_id;
         let act = |number: usize, client: &Client| match number == round % 2 {
             true => client.delete_volume(&delete(&id)).map(|_| None),
             false => client.create(&request).map(Some),
         };
         let answers = two.race(act);
         for failure in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            assert!(is_passing(&failure.code), "{failure:?}");
+            assert!(is_passing(failure), "{failure:?}");
         }
         let made = answers.iter().flatten().flatten().next();
         // An acknowledged volume of another incarnation than the deleted one is there.
@@ -149,23 +154,21 @@ fn creation_and_deletion_lose_no_image() {
                 .expect("an acknowledged volume is there");
         }
     }
-    let last = two.settle(|| two.clients()[0].create(&request)).volume_id;
+    let last = settle(|| two.clients()[0].create(&request)).volume_id;
     assert_eq!(two.corner.images(), [object_of(&last)]);
-    two.settle(|| two.clients()[1].delete_volume(&delete(&last)));
+    settle(|| two.clients()[1].delete_volume(&delete(&last)));
     two.corner.await_empty();
 }
 
 #[test]
 fn both_may_delete() {
     let two = Two::start();
-    for round in 0..6 {
+    for round in 0..rounds(6) {
         let id = two.clients()[0]
             .create(&two.corner.volume(&format!("both-{round}"), 8))
             .expect("create")
             .volume_id;
-        for answer in two.race(|_, client| client.delete_volume(&delete(&id))) {
-            answer.unwrap_or_else(|error| panic!("{error:?}"));
-        }
+        two.race(|_, client| settle(|| client.delete_volume(&delete(&id))));
     }
     two.corner.await_empty();
 }
@@ -174,7 +177,7 @@ fn both_may_delete() {
 fn a_volume_is_published_or_deleted() {
     let two = Two::start();
     let mut decided = 0;
-    for round in 0..8 {
+    for round in 0..rounds(8) {
         let id = two.clients()[0]
             .create(&two.corner.volume(&format!("either-{round}"), 8))
             .expect("create")
@@ -187,11 +190,12 @@ fn a_volume_is_published_or_deleted() {
         assert!(deleted.is_err() || published.is_err(), "published and deleted");
         decided += usize::from(deleted.is_ok() || published.is_ok());
         let there = two.clients()[0].controller_get_volume(&get(&id));
-        assert_eq!(there.is_ok(), deleted.is_err(), "{deleted:?} {published:?} {there:?}");
+        assert!(deleted.is_err() || there.is_err(), "{deleted:?} {there:?}");
+        assert!(published.is_err() || there.is_ok(), "{published:?} {there:?}");
         two.clients()[1].controller_unpublish_volume(&unpublish_from(&id, "")).expect("unpublish");
-        two.settle(|| two.clients()[0].delete_volume(&delete(&id)));
+        settle(|| two.clients()[0].delete_volume(&delete(&id)));
     }
-    assert!(decided > 4, "only in {decided} of 8 rounds one of both was done");
+    assert!(decided > 4 || !is_full(), "only in {decided} of 8 rounds one of both was done");
     two.corner.await_empty();
 }
 
@@ -201,28 +205,27 @@ fn a_name_of_a_snapshot_has_one_owner() {
     let ids = ["one", "other"]
         .map(|name| two.clients()[0].create(&two.corner.volume(name, 8)).expect("create").volume_id);
     let mut owned = 0;
-    for round in 0..5 {
+    for round in 0..rounds(5) {
         let name = format!("contested-{round}");
-        let answers = two.race(|number, client| client.create_snapshot(&snapshot(&name, &ids[number])));
-        let taken: Vec<_> =
-            answers.iter().flatten().map(|reply| reply.snapshot.snapshot_id.clone()).collect();
-        assert!(taken.len() <= 1, "{answers:?}");
+        let take = |client: &Client, id: &String| match client.create_snapshot(&snapshot(&name, id)) {
+            Ok(reply) => Ok(Some(reply.snapshot.snapshot_id.clone())),
+            Err(failure) if failure.code == Code::ALREADY_EXISTS => Ok(None),
+            Err(failure) => Err(failure),
+        };
+        let taken = two.race(|number, client| settle(|| take(client, &ids[number])));
+        let taken: Vec<String> = taken.into_iter().flatten().collect();
+        assert!(taken.len() <= 1, "{taken:?}");
         owned += taken.len();
-        for failure in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-            assert!(failure.code == Code::ALREADY_EXISTS || is_passing(&failure.code), "{failure:?}");
-        }
-        let same =
-            two.race(|_, client| client.create_snapshot(&snapshot(&format!("shared-{round}"), &ids[0])));
-        let same = same.map(|answer| answer.expect("snapshot").snapshot.into_option().expect("a snapshot"));
+        let shared = snapshot(&format!("shared-{round}"), &ids[0]);
+        let same = two.race(|_, client| settle(|| client.create_snapshot(&shared)));
+        let same = same.map(|reply| reply.snapshot.into_option().expect("a snapshot"));
         assert_eq!(same[0], same[1]);
         for id in taken.iter().chain([&same[0].snapshot_id]) {
-            for answer in two.race(|_, client| client.delete_snapshot(&delete_snapshot(id))) {
-                answer.unwrap_or_else(|error| panic!("{error:?}"));
-            }
+            two.race(|_, client| settle(|| client.delete_snapshot(&delete_snapshot(id))));
         }
     }
-    assert!(owned > 2, "only {owned} of 5 names got an owner");
-    ids.iter().for_each(|id| drop(two.clients()[1].delete_volume(&delete(id)).expect("delete")));
+    assert!(owned > 2 || !is_full(), "only {owned} of 5 names got an owner");
+    ids.iter().for_each(|id| drop(settle(|| two.clients()[1].delete_volume(&delete(id)))));
     two.corner.await_empty();
 }
 
@@ -232,13 +235,13 @@ fn the_same_copy_through_both_is_one() {
     let id = two.clients()[0].create(&two.corner.volume("source", 8)).expect("create").volume_id;
     two.corner.poke(&id, 0, b"content");
     let sum = two.corner.checksum(&id);
-    for round in 0..4 {
+    for round in 0..rounds(4) {
         let request = from_volume(two.corner.volume(&format!("copy-{round}"), 8), &id);
-        let [one, other] = two.race(|_, client| client.create(&request)).map(|answer| answer.expect("copy"));
+        let [one, other] = two.race(|_, client| settle(|| client.create(&request)));
         assert_eq!(one, other);
         assert_eq!(two.corner.checksum(&one.volume_id), sum);
-        two.clients()[0].delete_volume(&delete(&one.volume_id)).expect("delete");
+        settle(|| two.clients()[0].delete_volume(&delete(&one.volume_id)));
     }
-    two.clients()[0].delete_volume(&delete(&id)).expect("delete");
+    settle(|| two.clients()[0].delete_volume(&delete(&id)));
     two.corner.await_empty();
 }

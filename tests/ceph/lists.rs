@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use cephlet::proto::csi_v1 as wire;
 use cephlet::proto::csi_v1::controller_service_capability::rpc::Type;
 
+use super::shared::setup;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, MIB, Setup, await_that, cluster, refused};
+use crate::support::{Client, Code, Corner, Daemon, MIB, await_that, cluster, refused};
 
 fn create(corner: &Corner, client: &Client, names: std::ops::Range<usize>) -> BTreeSet<String> {
     names
@@ -142,17 +143,21 @@ fn a_volume_that_is_gone_is_not_found_and_a_well_one_is_well() {
     refused(client.controller_get_volume(&get(&id)), Code::NOT_FOUND, &[&id]);
 }
 
-/// A pool of its own with a quota of this many bytes, and a volume in it.
-fn with_quota(daemon: &Daemon, pool: &str, bytes: &str) -> String {
+/// A pool of its own, and a volume in it.
+fn in_own_pool(daemon: &Daemon, pool: &str) -> String {
     let cluster = cluster();
     cluster.ceph(&["osd", "pool", "create", pool]);
     cluster.rbd(&["pool", "init", pool]);
-    cluster.ceph(&["osd", "pool", "set-quota", pool, "max_bytes", bytes]);
     let request = wire::CreateVolumeRequest {
         parameters: map(&[("pool", pool)]),
         ..volume_as(pool, 64 * MIB, block())
     };
     daemon.client().create(&request).expect("create").volume_id
+}
+
+/// How many bytes a pool may have; 0 is any number of them.
+fn set_quota(pool: &str, bytes: &str) {
+    cluster().ceph(&["osd", "pool", "set-quota", pool, "max_bytes", bytes]);
 }
 
 fn room(client: &Client, pool: &str) -> i64 {
@@ -164,12 +169,17 @@ fn room(client: &Client, pool: &str) -> i64 {
 fn a_quota_counts_and_a_full_pool_shows() {
     // The user for controllers may use three pools only; one made by a test is for the admin.
     let cluster = cluster();
-    let daemon = Setup::new().on(cluster, "admin").start();
+    let daemon = setup("admin", &["rbd", "small", "absent"], &[""]).start();
     let client = daemon.client();
-    let id = with_quota(&daemon, "small", "16777216");
-    let before = room(&client, "small");
-    assert!((15 * MIB..=16 * MIB).contains(&before), "{before}");
+    let id = in_own_pool(&daemon, "small");
+    set_quota("small", "16777216");
+    await_that("the quota counts", || match room(&client, "small") {
+        room if (15 * MIB..=16 * MIB).contains(&room) => Ok(()),
+        room => Err(room.to_string()),
+    });
     assert!(room(&client, "rbd") > 1 << 30);
+    // A full pool would stop whoever writes.
+    set_quota("small", "0");
     let object = id.split(':').nth(4).expect("the object");
     cluster.rbd(&[
         "bench",
@@ -181,6 +191,7 @@ fn a_quota_counts_and_a_full_pool_shows() {
         "20M",
         &format!("small/{object}"),
     ]);
+    set_quota("small", "16777216");
     let said = await_that("the full pool shows", || {
         trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into())
     });
@@ -189,12 +200,13 @@ fn a_quota_counts_and_a_full_pool_shows() {
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
     refused(client.get_capacity(&absent), Code::FAILED_PRECONDITION, &["absent", "ceph osd pool create"]);
     full_pool_refuses(&client, &id);
-    cluster.ceph(&["osd", "pool", "set-quota", "small", "max_bytes", "0"]);
+    set_quota("small", "0");
     await_that("there is room again", || match room(&client, "small") {
         0 => Err("none".to_string()),
         _ => Ok(()),
     });
-    client.delete_volume(&delete(&id)).expect("delete");
+    // The pool is no longer full a moment after it has room.
+    await_that("it is deleted", || client.delete_volume(&delete(&id)).map_err(|refused| refused.message));
 }
 
 /// Changes in a full pool wait; they are ended and told as what they are, each within the client's patience.

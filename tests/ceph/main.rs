@@ -22,6 +22,7 @@ mod publish;
 mod readme;
 mod refusals;
 mod secrecy;
+mod shared;
 mod survivors;
 mod unreachable;
 mod upgrade;

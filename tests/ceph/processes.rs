@@ -1,39 +1,21 @@
 //! How many programs each call starts: a process costs 26 ms and 35 MB.
 
-use std::fs;
-use std::path::PathBuf;
-
 use crate::support::requests::*;
-use crate::support::stub::{BEHIND, install};
 use crate::support::{Client, Corner, Daemon, MIB};
 
 /// A daemon whose tools are counted.
 struct Counted {
     daemon: Daemon,
     client: Client,
-    log: PathBuf,
 }
 
 impl Counted {
     fn start(corner: &Corner) -> Self {
-        let setup = corner.setup();
-        let (directory, log) = (setup.scratch.dir("tools"), setup.scratch.path("tools.log"));
-        for tool in ["rbd", "rados", "ceph"] {
-            let script = format!(
-                "#!/bin/sh\necho {tool} \"$@\" >> {}\nPATH={BEHIND} exec {tool} \"$@\"\n",
-                log.display()
-            );
-            install(&directory.join(tool), &script);
-        }
-        fs::write(&log, "").expect("an empty log");
-        let daemon = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", directory.display())).start();
-        // The sweep at the start is nobody's call.
-        crate::support::await_that("the sweep is over", || {
-            let text = fs::read_to_string(&log).expect("the log");
-            if text.contains("trash") { Ok(()) } else { Err(text) }
-        });
+        let daemon = corner.start();
+        // What the sweep at the start learns no call has to ask for.
+        daemon.log.await_lines(" trash ls ", 1);
         let client = daemon.client();
-        Self { daemon, client, log }
+        Self { daemon, client }
     }
 
     /// Runs a call; it may start no fewer and no more programs.
@@ -44,11 +26,15 @@ impl Counted {
         what: &str,
         call: impl FnOnce(&Client) -> T,
     ) -> T {
-        fs::write(&self.log, "").expect("an empty log");
+        let earlier = self.daemon.log.lines_with(" /csi.v1.").len();
         let answer = call(&self.client);
-        let text = fs::read_to_string(&self.log).expect("the log");
-        let count = text.lines().count();
-        assert!(range.contains(&count), "{what} takes {count}, not {range:?}:\n{text}");
+        // Its line in the log has its number, and so have those of its programs, which are told from those of
+        // the background by that.
+        let lines = self.daemon.log.await_lines(" /csi.v1.", earlier + 1);
+        let number = lines[earlier].split_whitespace().nth(2).expect("the call's number");
+        let started = self.daemon.log.lines_with(&format!("call {number}: `"));
+        let count = started.iter().filter(|line| line.contains("` took ")).count();
+        assert!(range.contains(&count), "{what} takes {count}, not {range:?}:\n{}", started.join("\n"));
         answer
     }
 }

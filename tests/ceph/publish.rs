@@ -3,9 +3,10 @@
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
+use super::shared::setup;
 use crate::support::client::Answer;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, MIB, Setup, await_that, cluster, refused};
+use crate::support::{Client, Code, Corner, Daemon, MIB, await_that, cluster, refused};
 
 use AccessModeOf as Mode;
 
@@ -149,8 +150,10 @@ fn a_client_without_a_publication_is_in_the_way() {
     drop(open);
     await_that("the dead client is forgotten", || match wanted.publish("node-1", block()) {
         Ok(_) => Ok(()),
-        Err(error) if error.code == Code::FAILED_PRECONDITION => Err(error.message),
-        Err(error) => panic!("{error:?}"),
+        Err(error) => match error.code {
+            Code::FAILED_PRECONDITION | Code::UNAVAILABLE => Err(error.message),
+            _ => panic!("{error:?}"),
+        },
     });
 }
 
@@ -227,7 +230,7 @@ fn a_lock_of_rbd_itself_is_none_of_ours() {
     // As `rbd bench` takes it while it writes: librbd's exclusive lock lies on the same object under another
     // name.
     let cluster = cluster();
-    let daemon = Setup::new().on(cluster, "cephlet").start();
+    let daemon = setup("cephlet", &["rbd"], &[""]).start();
     let client = daemon.client();
     cluster.rbd(&["create", "--size", "8M", "rbd/locked"]);
     cluster.rbd(&["lock", "add", "rbd/locked", "somebody"]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cephlet::proto::csi_v1 as wire;
 
+use super::shared::setup;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
@@ -111,7 +112,7 @@ fn wrong_secrets_are_refused_and_right_ones_help() {
 #[test]
 fn a_read_only_user_is_refused_with_what_it_lacks() {
     let id = image("read-only");
-    let daemon = Setup::new().on(cluster(), "reader").start();
+    let daemon = setup("reader", &["rbd"], &[""]).start();
     let client = daemon.client();
     for (what, answer) in every_call(&client, &id) {
         match (what, answer) {
@@ -130,7 +131,7 @@ fn a_read_only_user_is_refused_with_what_it_lacks() {
 
 #[test]
 fn a_pool_that_is_not_there_is_named() {
-    let daemon = Setup::new().on(cluster(), "admin").start();
+    let daemon = setup("admin", &["rbd", "absent"], &[""]).start();
     let client = daemon.client();
     let parts = ["\"absent\"", "ceph osd pool create absent"];
     refused(client.create(&volume_at("x", &[("pool", "absent")])), Code::INVALID_ARGUMENT, &parts);
@@ -148,7 +149,7 @@ fn a_pool_the_user_may_not_use_is_no_pool_that_is_not_there() {
     let cluster = cluster();
     cluster.ceph(&["osd", "pool", "create", "forbidden"]);
     cluster.rbd(&["pool", "init", "forbidden"]);
-    let daemon = Setup::new().on(cluster, "cephlet").start();
+    let daemon = setup("cephlet", &["rbd", "forbidden"], &[""]).start();
     let parts = ["client.cephlet", "ceph auth caps"];
     let request = volume_at("x", &[("pool", "forbidden")]);
     refused(daemon.client().create(&request), Code::FAILED_PRECONDITION, &parts);
@@ -158,7 +159,7 @@ fn a_pool_the_user_may_not_use_is_no_pool_that_is_not_there() {
 
 #[test]
 fn a_namespace_that_is_not_there_is_named() {
-    let daemon = Setup::new().on(cluster(), "cephlet").start();
+    let daemon = setup("cephlet", &["rbd"], &["", "absent"]).start();
     let client = daemon.client();
     let parts = ["\"absent\"", "rbd namespace create --pool rbd --namespace absent"];
     refused(client.create(&volume_at("x", &[("namespace", "absent")])), Code::INVALID_ARGUMENT, &parts);

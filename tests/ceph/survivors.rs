@@ -32,7 +32,7 @@ fn a_formatting_that_goes_on_holds_up_its_volume_alone() {
     let scratch = Arc::new(Scratch::new());
     let stub = Hanging::new(&scratch, "mkfs.ext4");
     let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path());
-    let mut daemon = setup.set("CEPHLET_LOCK_WAIT", "1s").set("CEPHLET_TOOL_TIMEOUT", "1s").start();
+    let mut daemon = setup.set("CEPHLET_LOCK_WAIT", "1s").start();
     let id = daemon.client().create(&volume("one")).expect("create").volume_id;
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));
     let same = request.clone();
@@ -65,7 +65,7 @@ fn with_a_hanging_removal(corner: &Corner, tool_timeout: &str) -> (Daemon, Hangi
 #[test]
 fn nothing_is_made_that_a_removal_of_an_earlier_daemon_would_remove() {
     let corner = Corner::new();
-    let (daemon, stub) = with_a_hanging_removal(&corner, "60s");
+    let (daemon, stub) = with_a_hanging_removal(&corner, "1h");
     let client = daemon.client();
     refused(client.create(&corner.volume("one", 8)), Code::ABORTED, &[" rm ", "of an earlier daemon"]);
     client.create(&corner.volume("other", 8)).expect("another volume is not held up");
@@ -78,7 +78,8 @@ fn nothing_is_made_that_a_removal_of_an_earlier_daemon_would_remove() {
 #[test]
 fn what_outlives_its_deadline_is_ended() {
     let corner = Corner::new();
-    let (daemon, _stub) = with_a_hanging_removal(&corner, "1s");
+    // Every other command of both daemons has that time, too, and must not need it.
+    let (daemon, _stub) = with_a_hanging_removal(&corner, "30s");
     let made = await_that("it was killed", || told(daemon.client().create(&corner.volume("one", 8))));
     assert_eq!(corner.info(&made.volume_id)["size"], 8 << 20);
     daemon.log.await_lines("of an earlier daemon (process", 2);

@@ -3,8 +3,9 @@
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
+use super::shared::setup;
 use crate::support::requests::*;
-use crate::support::{Code, Corner, MIB, Setup, cluster, object_of, refused};
+use crate::support::{Code, Corner, MIB, cluster, object_of, refused};
 
 #[test]
 fn a_volume_is_made_once() {
@@ -304,7 +305,7 @@ fn capabilities_of_a_volume_are_confirmed_or_explained() {
 #[test]
 fn an_image_that_was_there_is_taken_in() {
     let cluster = cluster();
-    let daemon = Setup::new().on(cluster, "cephlet").start();
+    let daemon = setup("cephlet", &["rbd"], &[""]).start();
     let client = daemon.client();
     cluster.rbd(&["create", "--size", "16M", "rbd/web-disk"]);
     let id = "rbd:ceph:rbd::web-disk";

@@ -85,6 +85,7 @@ fn assert_one_volume(scene: &mut Scene) {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_is_created() {
     let ask = |scene: &mut Scene| {
         let request = scene.corner.volume("new", 8);
@@ -116,28 +117,33 @@ fn an_image_is_cloned_from_a_volume() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_snapshot_of_an_image_is_taken() {
     Trial { stock: |scene| scene.have("old"), have: NOTHING, ask: take_snapshot, check: NOTHING }.run();
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_is_deleted() {
     let stock = |scene: &mut Scene| scene.have("other");
     Trial { stock, have: |scene| scene.have("old"), ask: delete_last, check: NOTHING }.run();
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_with_a_snapshot_is_deleted() {
     Trial { stock: NOTHING, have: have_snapshot, ask: delete_first, check: NOTHING }.run();
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_is_deleted_strictly() {
     Trial { stock: NOTHING, have: |scene| scene.have("old"), ask: delete_first_strictly, check: NOTHING }
         .run();
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_large_image_is_deleted_strictly() {
     Trial {
         stock: NOTHING,
@@ -149,6 +155,7 @@ fn a_large_image_is_deleted_strictly() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_with_a_snapshot_is_not_deleted_strictly() {
     Trial { stock: NOTHING, have: have_snapshot, ask: delete_first_strictly, check: assert_one_volume }.run();
 }
@@ -162,6 +169,7 @@ fn an_image_with_a_clone_is_deleted() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_large_image_is_deleted() {
     Trial {
         stock: NOTHING,
@@ -173,6 +181,7 @@ fn a_large_image_is_deleted() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_snapshot_of_an_image_is_deleted() {
     Trial {
         stock: |scene| scene.have("old"),
@@ -193,6 +202,7 @@ fn the_last_snapshot_of_a_deleted_image_is_deleted() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_is_expanded() {
     let ask = |scene: &mut Scene| {
         scene
@@ -237,6 +247,7 @@ fn an_image_is_published_to_its_node() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_image_is_unpublished_from_its_node() {
     let have = |scene: &mut Scene| drop(publish_to_node(scene).expect("publish"));
     let check = |scene: &mut Scene| assert!(published(scene).is_empty());

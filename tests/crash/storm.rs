@@ -254,6 +254,7 @@ fn assert_as_acknowledged(scene: &Scene, told: &BTreeMap<String, Known>) {
 }
 
 #[test]
+#[ignore = "random: tests/run --full"]
 fn what_was_acknowledged_stays_so() {
     let storm = Storm {
         scene: Mutex::new(Scene::new()),

@@ -1,8 +1,12 @@
 //! A request, killed at every crash point, and asked again.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::scene::Scene;
 use crate::support::client::Answer;
-use crate::support::{Code, is_full};
+use crate::support::log::Log;
+use crate::support::{Code, LONG_PATIENCE, PATIENCE, is_full};
 
 /// What a request was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +69,54 @@ impl Leftovers {
 pub struct Points {
     /// How many were passed before it was ready.
     pub before: usize,
-    /// Those that followed.
+    /// Those that followed, up to the answer: what comes later is the background's.
     pub during: Vec<String>,
+}
+
+/// Whether a line of the log says that a call was answered.
+pub fn is_answer(line: &str) -> bool {
+    line.split_whitespace().nth(3).is_some_and(|method| method.starts_with("/csi."))
+        && !line.contains(" still running ")
+}
+
+/// What is in the log behind the first `from` lines, once it says that a call was answered.
+#[track_caller]
+pub fn await_answer(log: &Log, from: usize) -> Vec<String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let lines = log.after(from);
+        if lines.iter().any(|line| is_answer(line)) {
+            return lines;
+        }
+        assert!(Instant::now() < until, "no call was answered:\n{}", lines.join("\n"));
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The crash points in these lines of a log.
+pub fn points_in(lines: &[String]) -> Vec<String> {
+    lines.iter().filter_map(|line| line.strip_prefix("crash point: ")).map(String::from).collect()
+}
+
+/// Asks until the request succeeds or the daemon is dead, which is to die at its `point`-th point. Until then
+/// the request may be refused for now.
+pub fn ask_until_death<T>(
+    log: &Log,
+    from: usize,
+    point: usize,
+    mut ask: impl FnMut() -> Answer<T>,
+) -> Answer<T> {
+    let until = Instant::now() + LONG_PATIENCE;
+    loop {
+        let answer = ask();
+        let for_now = answer.as_ref().is_err_and(|failure| {
+            matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION)
+        });
+        if !for_now || points_in(&log.after(from)).len() >= point || Instant::now() > until {
+            return answer;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 impl Points {
@@ -77,14 +127,16 @@ impl Points {
 
     /// Those in these lines of its log.
     pub fn heard_in(lines: &[String]) -> Self {
-        let (mut before, mut during) = (0, Vec::new());
+        let (mut before, mut during, mut answered) = (0, Vec::new(), 0);
         for line in lines {
             match line.strip_prefix("crash point: ") {
                 Some(point) => during.push(point.to_string()),
                 None if line.contains(" serves at ") => before += std::mem::take(&mut during).len(),
+                None if is_answer(line) => answered = during.len(),
                 None => {}
             }
         }
+        during.truncate(answered);
         Self { before, during }
     }
 }

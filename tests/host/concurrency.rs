@@ -12,7 +12,7 @@ use crate::support::client::{Answer, Client, Failure};
 use crate::support::machine::images;
 use crate::support::requests::*;
 use crate::support::stub::Hanging;
-use crate::support::{Code, Daemon, MIB, Scratch, Setup, raw, refused};
+use crate::support::{Code, Daemon, MIB, PATIENCE, Scratch, Setup, is_full, raw, refused};
 
 #[test]
 fn identical_creations_make_one_volume() {
@@ -61,7 +61,7 @@ fn a_storm_on_few_volumes_ends_in_order() {
     thread::scope(|scope| {
         for seed in 0..8 {
             let daemon = &daemon;
-            scope.spawn(move || Storm::new(daemon, seed).blow(60));
+            scope.spawn(move || Storm::new(daemon, seed).blow(if is_full() { 60 } else { 20 }));
         }
     });
     let client = daemon.client();
@@ -148,9 +148,9 @@ impl Stuck {
     fn start(setting: (&str, &str)) -> Self {
         let scratch = Arc::new(Scratch::new());
         let stub = Hanging::new(&scratch, "mkfs.ext4");
-        let setup =
-            Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path()).set(setting.0, setting.1);
-        let daemon = setup.start();
+        let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path());
+        // Nobody who waits for the volume gives up before the test is done, unless it says so.
+        let daemon = setup.set("CEPHLET_LOCK_WAIT", "300s").set(setting.0, setting.1).start();
         let client = daemon.client();
         let id = client.create(&volume("stuck")).expect("create").volume_id;
         let request = stage(&id, &daemon.text("stage"), mount("ext4"));
@@ -193,7 +193,8 @@ fn a_stuck_volume_blocks_no_other() {
     }
     assert!(answers.try_recv().is_err(), "the volume is stuck still");
     stuck.release();
-    let answers: Vec<Answer<()>> = (0..100).map(|_| answers.recv().expect("an answer")).collect();
+    let answers: Vec<Answer<()>> =
+        (0..100).map(|_| answers.recv_timeout(PATIENCE).expect("an answer")).collect();
     let failed: Vec<_> = answers.iter().flat_map(|answer| answer.as_ref().err()).collect();
     assert!(failed.is_empty(), "{failed:?}");
     stuck.daemon.assert_well();
@@ -217,16 +218,13 @@ fn a_call_that_waits_too_long_names_the_call_it_waits_for() {
 
 #[test]
 fn a_repeated_request_joins_the_one_in_progress() {
-    let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "60s"));
+    let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "300s"));
     let client = stuck.daemon.client();
     let request = stage(&stuck.id, &stuck.daemon.text("stage"), mount("ext4"));
     let bytes = request.write_to_bytes().expect("encodes");
     let repeat = |_| raw::begin(&client.channel, "/csi.v1.Node/NodeStageVolume", bytes.clone());
     let repeats: Vec<_> = (0..5).map(repeat).collect();
-    // Asked after them on the same connection: when these are answered, the repeats wait for the volume.
-    for number in 0..4 {
-        client.create(&volume(&format!("later-{number}"))).expect("others are made");
-    }
+    stuck.daemon.log.await_lines("waits behind another", 5);
     // Only the first formatting fails: a repeat that ran by itself would succeed.
     let failure = stuck.fail();
     for mut repeat in repeats {
@@ -247,13 +245,13 @@ fn a_full_queue_refuses_at_once() {
     }
     // The queue holds four; as many as there are workers may be on their way into it.
     for _ in 0..28 {
-        let answer = answers.recv_timeout(crate::support::PATIENCE).expect("refused at once");
+        let answer = answers.recv_timeout(PATIENCE).expect("refused at once");
         refused(answer, Code::UNAVAILABLE, &["4"]);
     }
     assert!(client.is_ready(), "a health check needs no queue");
     stuck.release();
     for _ in 28..40 {
-        if let Err(error) = answers.recv_timeout(crate::support::PATIENCE).expect("an answer") {
+        if let Err(error) = answers.recv_timeout(PATIENCE).expect("an answer") {
             assert_eq!(error.code, Code::UNAVAILABLE, "{}", error.message);
         }
     }
@@ -262,16 +260,16 @@ fn a_full_queue_refuses_at_once() {
 
 #[test]
 fn a_call_whose_client_gave_up_is_not_run() {
-    let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "60s"));
-    let channel = stuck.daemon.client().channel;
+    let mut stuck = Stuck::start(("CEPHLET_LOCK_WAIT", "300s"));
+    let client = stuck.daemon.client();
+    assert!(client.is_ready(), "it is connected");
+    let method = "/csi.v1.Controller/ControllerExpandVolume";
     let bytes = expand(&stuck.id, 999 * MIB).write_to_bytes().expect("encodes");
-    let answer = raw::call_within(
-        &channel,
-        "/csi.v1.Controller/ControllerExpandVolume",
-        bytes,
-        Duration::from_millis(300),
-    );
+    let answer = raw::call_within(&client.channel, method, bytes, Duration::from_secs(5));
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
+    // The daemon's clock for the call began when it heard of it: later than the client's.
+    let ended = stuck.daemon.log.await_lines(method, 1).remove(0);
+    assert!(ended.contains("DEADLINE_EXCEEDED"), "{ended}");
     stuck.release();
     let found = stuck.daemon.client().controller_get_volume(&get(&stuck.id)).expect("get");
     assert_eq!(found.volume.capacity_bytes, 32 * MIB);

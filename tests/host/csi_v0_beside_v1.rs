@@ -7,7 +7,7 @@ use crate::support::machine::images;
 use crate::support::requests;
 use crate::support::stub::Hanging;
 use crate::support::v0::{self, mount};
-use crate::support::{Code, Daemon, MIB, Scratch, Setup, refused};
+use crate::support::{Code, Daemon, MIB, Scratch, Setup, is_full, refused};
 
 /// A volume as both protocols tell it: ID, size, attributes.
 type Seen = (String, i64, Vec<(String, String)>);
@@ -213,7 +213,7 @@ fn a_storm_through_both_ends_in_order() {
             let (new, old, state) =
                 (daemon.client(), v0::Client::of(&daemon), seed.wrapping_mul(2_654_435_769));
             let mut storm = Storm { daemon: &daemon, new, old, state };
-            scope.spawn(move || storm.blow(60));
+            scope.spawn(move || storm.blow(if is_full() { 60 } else { 20 }));
         }
     });
     let (new, old) = (daemon.client(), v0::Client::of(&daemon));

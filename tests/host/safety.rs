@@ -226,8 +226,13 @@ fn a_formatting_that_outlasts_its_call_goes_on_and_is_found_done() {
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     let node = wire::NodeClient::new(daemon.client().channel);
     let request = stage(&volume.id, &daemon.text("stage"), mount("ext4"));
-    let soon = grpcio::CallOption::default().timeout(std::time::Duration::from_millis(500));
-    node.node_stage_volume(&request, soon).expect_err("it gives up");
+    // Long enough to come to the formatting, which hangs for as long as it takes.
+    let soon = grpcio::CallOption::default().timeout(std::time::Duration::from_secs(15));
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| node.node_stage_volume(&request, soon));
+        hanging.await_start();
+        call.join().expect("the client").expect_err("it gives up");
+    });
     let ended = daemon.log.await_lines("NodeStageVolume", 1).remove(0);
     assert!(ended.contains("DEADLINE_EXCEEDED") && ended.contains("mkfs.ext4"), "{ended}");
     hanging.release();

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
 
 use cephlet::proto::csi_v1 as wire;
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode};
@@ -148,26 +147,4 @@ impl Client {
         self.probe(&wire::ProbeRequest::default())
             .is_ok_and(|reply| reply.ready.as_ref().is_some_and(|ready| ready.value))
     }
-}
-
-/// How long a daemon, which must be ready, takes to say so.
-#[track_caller]
-pub fn probe(client: &Client) -> Duration {
-    let begun = Instant::now();
-    assert!(client.is_ready());
-    begun.elapsed()
-}
-
-/// Asserts that probes were answered within 100 ms, whatever the cluster did. A machine that has too much to
-/// do delays some of them.
-#[track_caller]
-pub fn assert_quick(mut probes: Vec<Duration>) {
-    probes.sort();
-    let (median, slowest) = (probes[probes.len() / 2], probes[probes.len() - 1]);
-    eprintln!("{} probes took {median:?}, the slowest {slowest:?}", probes.len());
-    assert!(
-        median < Duration::from_millis(100),
-        "half of {} probes took longer than {median:?}",
-        probes.len()
-    );
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use super::Setup;
-use super::machine::{run, text};
+use super::machine::{limited, run, run_within, text};
+use super::{LONG_PATIENCE, PATIENCE, Setup};
 
 /// Where `tests/run` and `tests/vm/run` name the directory of the shared cluster, and `tests/vm/run` who
 /// stops and continues the daemons of it.
@@ -50,7 +50,10 @@ impl Cluster {
     fn start_with(options: &[&str]) -> Self {
         // What keeps watch over the cluster removes the directory.
         let dir = tempfile::Builder::new().prefix("cl-ceph-").tempdir().expect("a directory").keep();
-        run(script(), &[&["up", text(&dir)], options].concat());
+        // One cluster starts at a time, and there may be others before this one.
+        let owner = std::process::id().to_string();
+        let up = ["up", text(&dir), "--owner", &owner];
+        run_within(LONG_PATIENCE, script(), &[&up, options].concat());
         Self { dir, own: true }
     }
 
@@ -145,7 +148,7 @@ impl Cluster {
         String::from_utf8_lossy(&stdout).trim().to_string()
     }
 
-    /// Runs a tool of Ceph as admin, which may fail. One that hangs is killed after a minute.
+    /// Runs a tool of Ceph as admin, which may fail. One that hangs is killed.
     pub fn attempt(&self, tool: &str, arguments: &[&str]) -> Output {
         self.command(tool).args(arguments).output().expect(tool)
     }
@@ -163,11 +166,8 @@ impl Cluster {
 
     /// A tool of Ceph, to be run as admin.
     pub fn command(&self, tool: &str) -> Command {
-        let mut command = Command::new("timeout");
-        command
-            .args(["--signal=KILL", "60", tool])
-            .env("CEPH_CONF", self.path("admin.conf"))
-            .env_remove("CEPH_ARGS");
+        let mut command = limited(PATIENCE, tool);
+        command.env("CEPH_CONF", self.path("admin.conf")).env_remove("CEPH_ARGS");
         command
     }
 
@@ -192,6 +192,7 @@ impl Cluster {
             return;
         };
         let mut control = TcpStream::connect(control).expect("the one that started the VM");
+        control.set_read_timeout(Some(PATIENCE)).expect("set a timeout");
         writeln!(control, "{signal} {daemon}").expect("ask it");
         let mut answer = String::new();
         BufReader::new(control).read_line(&mut answer).expect("its answer");
@@ -202,7 +203,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.own {
-            let _ = Command::new(script()).arg("down").arg(&self.dir).status();
+            let _ = limited(PATIENCE, script()).arg("down").arg(&self.dir).status();
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::machine::text;
 use super::requests::{block, map, volume_as};
-use super::{Cluster, Daemon, MIB, PATIENCE, Scratch, Setup, cluster};
+use super::{Cluster, Daemon, LONG_PATIENCE, MIB, Scratch, Setup, cluster};
 
 /// What RBD itself keeps in every pool and namespace.
 const USUAL: [&str; 5] = ["rbd_directory", "rbd_info", "rbd_children", "rbd_trash", "rbd_task"];
@@ -168,7 +168,7 @@ pub fn object_of(id: &str) -> &str {
 /// Waits for what happens beside the calls.
 #[track_caller]
 pub fn await_that<T>(what: &str, mut happens: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LONG_PATIENCE;
     loop {
         match happens() {
             Ok(found) => return found,

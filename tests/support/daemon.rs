@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::client::{Answer, Client};
@@ -97,7 +98,7 @@ impl Setup {
         let log = Log::default();
         let reader = log.follow(child.stderr.take().expect("stderr is piped"));
         let status = wait(&mut child, &log);
-        reader.join().expect("the log is read");
+        await_reader(reader, &log);
         let code = status.code().unwrap_or_else(|| panic!("ended by a signal: {status}\n{}", log.text()));
         assert_ne!(code, 0, "should have refused to start:\n{}", log.text());
         (code, log.text())
@@ -226,7 +227,7 @@ impl Daemon {
         let mut child = self.child.take().expect("the daemon runs");
         let status = wait(&mut child, &self.log);
         if let Some(reader) = self.reader.take() {
-            reader.join().expect("the log is read");
+            await_reader(reader, &self.log);
         }
         status
     }
@@ -327,8 +328,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+            end(&mut child);
         }
         if thread::panicking() {
             eprintln!("--- log of the daemon ---\n{}", self.log.text());
@@ -339,15 +339,35 @@ impl Drop for Daemon {
 /// Waits for a process, on a thread, so that one that hangs fails the test.
 #[track_caller]
 fn wait(child: &mut Child, log: &Log) -> ExitStatus {
-    let ended = pidfd(child);
-    let mut ended = [PollFd::new(&ended, PollFlags::IN)];
-    let count = poll(&mut ended, Some(&timeout())).expect("poll the process");
-    if count == 0 {
-        let _ = child.kill();
-        let _ = child.wait();
+    if !ends_within(child, &timeout()) {
+        end(child);
         panic!("process {} did not end:\n{}", child.id(), log.text());
     }
     child.wait().expect("wait for the process")
+}
+
+/// Waits until a log is read to its end. What a daemon leaves behind might keep it open.
+#[track_caller]
+fn await_reader(reader: thread::JoinHandle<()>, log: &Log) {
+    let end = Instant::now() + PATIENCE;
+    while !reader.is_finished() {
+        assert!(Instant::now() < end, "somebody has the log open still:\n{}", log.text());
+        thread::sleep(Duration::from_millis(1));
+    }
+    reader.join().expect("the log is read");
+}
+
+fn ends_within(child: &Child, time: &Timespec) -> bool {
+    let ended = pidfd(child);
+    poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(time)).expect("poll the process") == 1
+}
+
+/// Kills a process. One that hangs in the kernel is left there.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    if ends_within(child, &Timespec { tv_sec: 10, tv_nsec: 0 }) {
+        let _ = child.wait();
+    }
 }
 
 /// Whether something exists at a path, links not followed.

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
+
+use super::PATIENCE;
 
 /// A line of /proc/self/mountinfo.
 #[derive(Clone, Debug)]
@@ -66,9 +69,24 @@ pub fn rbd_devices(image: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+/// A tool that is killed when it hangs. Its parent is `timeout`, not this process.
+pub fn limited(time: Duration, program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &time.as_secs().to_string(), program]);
+    command
+}
+
 /// Runs a tool that must succeed; gives its output.
+#[track_caller]
 pub fn run(program: &str, arguments: &[&str]) -> String {
-    let Output { status, stdout, stderr } = Command::new(program).args(arguments).output().expect(program);
+    run_within(PATIENCE, program, arguments)
+}
+
+/// The same for what takes its time.
+#[track_caller]
+pub fn run_within(time: Duration, program: &str, arguments: &[&str]) -> String {
+    let output = limited(time, program).args(arguments).output();
+    let Output { status, stdout, stderr } = output.expect("timeout");
     assert!(status.success(), "{program} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).trim().to_string()
 }

@@ -4,6 +4,8 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of this")]
 
+use std::time::Duration;
+
 pub mod client;
 pub mod cluster;
 pub mod corner;
@@ -37,5 +39,8 @@ pub fn is_full() -> bool {
     std::env::var("TESTS").is_ok_and(|which| which == "full")
 }
 
-/// A deadline that only a hang reaches.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+/// The deadline of a call, which only a hang reaches: machines differ, and have other things to do.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The same for what goes on beside the calls, where one that failed may be tried again a minute later.
+pub const LONG_PATIENCE: Duration = Duration::from_secs(600);

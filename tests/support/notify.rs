@@ -1,5 +1,6 @@
 //! The service manager's end of sd_notify(3): a datagram socket.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,13 @@ impl Manager {
     /// The next message, within `PATIENCE`.
     pub fn next(&self) -> Option<String> {
         let mut buffer = [0; 4096];
-        let length = self.socket.recv(&mut buffer).ok()?;
+        let length = loop {
+            match self.socket.recv(&mut buffer) {
+                // This process was stopped and goes on (signal(7), on sockets with a timeout).
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other.ok()?,
+            }
+        };
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-use super::MIB;
-use super::machine::{loops_below, mounts_below, run, text};
+use super::machine::{limited, loops_below, mounts_below, run, text};
+use super::{MIB, PATIENCE};
 
 /// A scratch directory that cleans up after a daemon that was killed.
 pub struct Scratch(TempDir);
@@ -72,7 +72,7 @@ impl Drop for Scratch {
         // A loop device in use is detached by the kernel as soon as its last user is gone.
         let loops = loops_below(self.0.path());
         for (device, _) in &loops {
-            let _ = std::process::Command::new("losetup").arg("-d").arg(device).output();
+            let _ = limited(PATIENCE, "losetup").arg("-d").arg(device).output();
         }
         for mount in mounts_below(self.0.path()).iter().rev() {
             let _ = unmount(&mount.point, UnmountFlags::DETACH);

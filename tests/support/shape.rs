@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::LONG_PATIENCE;
 use super::corner::{Corner, object_of};
-
-/// A client that was killed is forgotten after 30 s, and what failed for that is tried again a minute later.
-const CALM: Duration = Duration::from_secs(180);
 
 impl Corner {
     /// What `rbd ls -l` says of each image, by name.
@@ -93,7 +91,7 @@ impl Corner {
 
     #[track_caller]
     fn await_lines(&self, wanted: &[String], look: impl Fn() -> Vec<String>) {
-        let until = Instant::now() + CALM;
+        let until = Instant::now() + LONG_PATIENCE;
         loop {
             let is = look();
             if is == wanted {

@@ -30,11 +30,13 @@ fn is_grown_at_stage(fs_type: &str, mib: i64) {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_larger_copy_is_grown_at_stage_with_ext4() {
     is_grown_at_stage("ext4", 32);
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_larger_copy_is_grown_at_stage_with_xfs() {
     is_grown_at_stage("xfs", 320);
 }

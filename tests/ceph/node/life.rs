@@ -9,6 +9,7 @@ use crate::support::machine::{checksum, is_mounted, mount_at, run, text};
 use crate::support::requests::*;
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn one_daemon_as_one_user_does_it_all() {
     let scene = Scene::new();
     let volume = scene.use_volume("one", 32, mount("ext4"), &[]);
@@ -65,6 +66,7 @@ fn ext4_carries_data() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn xfs_carries_data() {
     carries_data("xfs", 320);
 }

@@ -8,6 +8,7 @@ use crate::support::requests::*;
 use crate::support::{Code, MIB, refused};
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn the_tool_maps() {
     let scene = Scene::new();
     scene.tools.started();
@@ -27,6 +28,7 @@ fn the_tool_maps() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_process_maps_and_outlives_the_daemon() {
     let mut scene = Scene::alone();
     // A feature that the kernel does not have.
@@ -55,6 +57,7 @@ fn a_process_maps_and_outlives_the_daemon() {
 
 /// Somebody puts another image in the place of the volume when the node has looked already.
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_process_that_maps_another_image_is_ended() {
     let scene = Scene::alone();
     let volume = scene.give("one", 32, mount("ext4"), &[("mounter", "rbd-nbd")]);
@@ -71,6 +74,7 @@ fn a_process_that_maps_another_image_is_ended() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_process_that_died_is_reported_and_replaced() {
     let scene = Scene::alone();
     let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", "rbd-nbd")]);

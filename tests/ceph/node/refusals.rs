@@ -9,6 +9,7 @@ use crate::support::requests::*;
 use crate::support::{Code, refused};
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn features_that_the_kernel_lacks_are_named_with_both_ways_out() {
     let scene = Scene::without_tools();
     let mut volume =
@@ -33,6 +34,7 @@ fn features_that_the_kernel_lacks_are_named_with_both_ways_out() {
 const OWN_DEV: &str = "mount -t tmpfs dev /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9 && exec \"$@\"";
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_map_that_fails_half_way_leaves_no_device() {
     let scene =
         Scene::of_node(|node| node.under(&["/usr/bin/unshare", "--mount", "/bin/sh", "-c", OWN_DEV, "sh"]));
@@ -44,6 +46,7 @@ fn a_map_that_fails_half_way_leaves_no_device() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn what_is_not_the_volume_is_not_mapped() {
     let scene = Scene::without_tools();
     let mut volume = scene.give("one", 8, mount("ext4"), &[]);
@@ -61,6 +64,7 @@ fn what_is_not_the_volume_is_not_mapped() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_blocklisted_node_reports_it_and_can_come_back() {
     let scene = Scene::alone();
     if !Path::new("/sys/kernel/debug/ceph").exists() {

@@ -10,6 +10,7 @@ use crate::support::requests::*;
 use crate::support::{Code, MIB, Setup, cluster, refused};
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn volumes_outlive_a_killed_daemon() {
     for capability in [mount("ext4"), block()] {
         let mut scene = Scene::without_tools();
@@ -32,6 +33,7 @@ fn volumes_outlive_a_killed_daemon() {
 
 /// The node's clusters are those of a file, which the operator edits while a volume is in use.
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_volume_of_a_removed_cluster_is_unstaged() {
     let mut scene = Scene::of_node(|node| {
         let file = node.scratch.path("clusters.toml");
@@ -49,6 +51,7 @@ fn a_volume_of_a_removed_cluster_is_unstaged() {
 
 /// Its image was moved to the trash, and nobody told its node.
 #[test]
+#[ignore = "long: tests/run --full"]
 fn an_earlier_volume_of_the_same_name_is_unmapped() {
     let scene = Scene::without_tools();
     let earlier = scene.give("one", 8, block(), &[]);
@@ -67,6 +70,7 @@ fn an_earlier_volume_of_the_same_name_is_unmapped() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_staged_volume_is_unstaged_after_a_restart() {
     let mut scene = Scene::without_tools();
     let volume = scene.give("one", 32, mount("ext4"), &[]);

@@ -15,7 +15,7 @@ use super::toolbox::Toolbox;
 use crate::support::client::Answer;
 use crate::support::machine::{mounts_below, rbd_devices, text};
 use crate::support::requests::*;
-use crate::support::{Cluster, Daemon, MIB, PATIENCE, Setup, cluster};
+use crate::support::{Cluster, Daemon, LONG_PATIENCE, MIB, Setup, cluster};
 
 /// The cluster and the kernel's client of it are there once: who disturbs them does so alone.
 static PEACE: RwLock<()> = RwLock::new(());
@@ -212,7 +212,7 @@ impl Scene {
     /// what it says.
     #[track_caller]
     pub fn await_trouble(&self, volume: &Volume, at: &str, again: impl Fn()) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LONG_PATIENCE;
         loop {
             again();
             let stats = self.stats(volume, at).expect("stats");

@@ -10,6 +10,7 @@ use crate::support::{Code, refused};
 use AccessModeOf as Mode;
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn many_paths_share_one_mapping_and_one_mount() {
     let scene = Scene::new();
     let volume = scene.give("one", 32, mount_as("ext4", Mode::SINGLE_NODE_MULTI_WRITER, &[]), &[]);
@@ -32,6 +33,7 @@ fn many_paths_share_one_mapping_and_one_mount() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn what_is_published_read_only_cannot_be_written() {
     let scene = Scene::new();
     let volume = scene.use_volume("one", 32, mount("ext4"), &[]);
@@ -59,6 +61,7 @@ fn published_to_readers(scene: &Scene, fs_type: &str, mib: i64, mode: Mode) -> V
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_volume_for_readers_is_mapped_and_mounted_read_only() {
     let [many, one] = [Mode::MULTI_NODE_READER_ONLY, Mode::SINGLE_NODE_READER_ONLY];
     for (fs_type, mib, mode) in [("ext4", 32, many), ("ext4", 32, one), ("xfs", 320, many)] {
@@ -79,6 +82,7 @@ fn a_volume_for_readers_is_mapped_and_mounted_read_only() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_block_volume_for_readers_refuses_writes() {
     let scene = Scene::without_tools();
     let volume = scene.make(volume_as("one", 8 << 20, block_as(Mode::MULTI_NODE_READER_ONLY)));
@@ -97,6 +101,7 @@ fn holders(scene: &Scene, volume: &Volume) -> String {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_node_without_a_publish_context_takes_the_lock_itself() {
     let scene = Scene::new();
     let volume = scene.make(volume_as("one", 32 << 20, mount("ext4")));

@@ -65,6 +65,7 @@ impl Unstaged {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn many_targets_share_one_mapping_without_a_stage() {
     let mut it = Unstaged::new(v0::block_as(Mode::MULTI_NODE_MULTI_WRITER));
     for target in ["t1", "t2", "t3"] {
@@ -84,6 +85,7 @@ fn many_targets_share_one_mapping_without_a_stage() {
 /// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key
 /// takes the volume with it, where no controller gave it, and gives it back with it.
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_node_locks_and_unlocks_with_the_key_of_the_request() {
     let scene = Scene::without_key();
     let (controller, node) = (Client::of(&scene.controller), Client::of(&scene.node));
@@ -110,6 +112,7 @@ fn a_node_locks_and_unlocks_with_the_key_of_the_request() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_file_system_is_mapped_and_mounted_once() {
     let it = Unstaged::new(v0::mount("ext4"));
     it.publish("target").expect("publish");
