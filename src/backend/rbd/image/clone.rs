@@ -13,7 +13,8 @@
 //! 5. what the clone has inherited from its source: its file system is kept, its limits are not
 //! 6. the creation record, limits
 //! 7. does it read from the source? size
-//! 8. rename; if the name is taken by now, the copy is dropped and the answer is the image that has it
+//! 8. rename, and a look whose name it is; if it is another's, the copy is dropped and the answer is the
+//!    image that has it
 
 use std::collections::BTreeMap;
 
@@ -22,13 +23,13 @@ use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_sourc
 use crate::backend::rbd::image::find::find_taken;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::{ensure_renamed, remove_copy, settle_and_find};
+use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy, settle_and_find};
 use crate::backend::rbd::image::size::size_of_copy;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
 use crate::backend::rbd::jobs::{CopiedVolume, FlattenCandidate, Job};
 use crate::backend::rbd::names::{self, LIMIT_KEY, RECORD_KEY};
 use crate::backend::rbd::parameters::setting;
-use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed, Renamed};
+use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
 use crate::backend::{Origin, WriteIntent};
 use crate::error::{Error, Kind, Result};
 
@@ -273,15 +274,15 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
     let mut cleared = false;
     for _ in 0..ATTEMPTS {
         match ensure_renamed(pool, &info, name)? {
-            Renamed::Done => {
+            Named::Done(info) => {
                 pool.memory().records.remember(&spec.key(), &info.id, record);
                 if let Some(candidate) = FlattenCandidate::of(pool.at, &info) {
                     pool.context.jobs.add_now(Job::Flatten(candidate));
                 }
-                return Ok(Outcome::Made(Box::new(ImageInfo { name: name.clone(), ..info })));
+                return Ok(Outcome::Made(info));
             }
-            Renamed::Absent => return Ok(Outcome::Disturbed),
-            Renamed::Taken => {}
+            Named::Absent => return Ok(Outcome::Disturbed),
+            Named::Taken => {}
         }
         match find_taken(pool, name)? {
             Some(winner) => {

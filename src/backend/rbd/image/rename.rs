@@ -18,6 +18,17 @@ enum Settled {
     SecondNameRemoved,
 }
 
+/// Whether an image was given a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// It was. This is how it is now.
+    Done(Box<ImageInfo>),
+    /// The image is gone, or has a third name.
+    Absent,
+    /// Another image has the name.
+    Taken,
+}
+
 /// The image of this name, if the name is its own.
 pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
@@ -54,14 +65,31 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     removed
 }
 
-/// Gives an image a name that nobody else gives to an image, also where an earlier attempt was killed.
-pub(crate) fn ensure_renamed(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Renamed> {
-    let renamed = pool.rename(&info.name, name)?;
-    let taken_by = if renamed == Renamed::Taken { pool.info(ImageRef::Name(name))? } else { None };
-    let Some(taken) = taken_by.filter(|taken| taken.id == info.id) else { return Ok(renamed) };
-    match settle_name(pool, &taken)? {
-        Settled::OwnName => remove_second_name(pool, info).map(|()| Renamed::Done),
-        Settled::SecondNameRemoved => pool.rename(&info.name, name),
+/// Gives an image a name, also where an earlier attempt was killed. What the command says proves nothing:
+/// another may have had the name first, or the former name was another image's by then. The image is asked by
+/// its id.
+pub(crate) fn ensure_renamed(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
+    let named = try_rename(pool, info, name)?;
+    let second = if named == Named::Taken { pool.info(ImageRef::Name(name))? } else { None };
+    let Some(second) = second.filter(|second| second.id == info.id) else { return Ok(named) };
+    settle_name(pool, &second)?;
+    try_rename(pool, info, name)
+}
+
+fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
+    let said = pool.rename(&info.name, name)?;
+    if said == Renamed::Absent {
+        return Ok(Named::Absent);
+    }
+    match pool.info(ImageRef::Id(&info.id))? {
+        Some(now) if now.name == name => {
+            if said == Renamed::Taken {
+                remove_second_name(pool, info)?;
+            }
+            Ok(Named::Done(Box::new(now)))
+        }
+        Some(now) if now.name == info.name => Ok(Named::Taken),
+        Some(_) | None => Ok(Named::Absent),
     }
 }
 

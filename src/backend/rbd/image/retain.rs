@@ -7,14 +7,14 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
 use crate::backend::rbd::image::parent::check_retained_later;
-use crate::backend::rbd::image::rename::ensure_renamed;
+use crate::backend::rbd::image::rename::{Named, ensure_renamed};
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, Renamed, SnapshotInfo, TrashedSnapshot};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, SnapshotInfo, TrashedSnapshot};
 use crate::error::{Error, Result};
 
-/// Gives an image with snapshots the name of a retained one. The name is looked up again afterwards: a rename
-/// takes what has the old name, whatever that is by then, and even what is in use.
+/// Gives an image with snapshots the name of a retained one. A rename takes what has the old name, whatever
+/// that is by then, and even what is in use.
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
     refuse_watched(pool, name)?;
@@ -22,30 +22,29 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     pool.set_metadata(name, OBJECT_KEY, name)?;
     let retained = names::retained(id);
     match ensure_renamed(pool, info, &retained)? {
-        Renamed::Done => {}
-        Renamed::Absent => {
-            return Err(Error::unavailable(format!("image {name:?} is gone at this moment: try again")));
-        }
-        Renamed::Taken => {
+        // Whoever removed the last clone before the image had this name has left it alone.
+        Named::Done(renamed) if renamed.snapshots == 0 => check_retained_later(pool, id),
+        Named::Done(_) => {}
+        Named::Absent => return Err(undo(pool, info, &retained)),
+        Named::Taken => {
             return Err(Error::precondition(format!(
                 "it has snapshots, and the name {retained:?} that would keep them is taken: look at that image \
                  and remove it"
             )));
         }
     }
-    match pool.info(ImageRef::Name(&retained))? {
-        Some(renamed) if renamed.id != *id => {
-            pool.rename(&retained, name)?;
-            let replaced = format!("image {name:?} was replaced by another at this moment: try again");
-            return Err(Error::unavailable(replaced));
-        }
-        // Whoever removed the last clone before the image had this name has left it alone.
-        Some(renamed) if renamed.snapshots == 0 => check_retained_later(pool, id),
-        // None where another controller has removed it with its last snapshot or clone.
-        Some(_) | None => {}
-    }
     deletion_lock::release(pool, id);
     Ok(())
+}
+
+/// Gives an image its name back that was found in the place of the one to be retained.
+fn undo(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Error {
+    let ImageInfo { name, id, .. } = info;
+    let other = pool.info(ImageRef::Name(retained)).map(|found| found.is_some_and(|found| found.id != *id));
+    match other.and_then(|other| if other { pool.rename(retained, name).map(drop) } else { Ok(()) }) {
+        Ok(()) => Error::unavailable(format!("image {name:?} is gone or replaced at this moment: try again")),
+        Err(error) => error,
+    }
 }
 
 /// The names of an image's snapshots, without those that only clones keep; None where the image is absent.

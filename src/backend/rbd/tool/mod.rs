@@ -61,7 +61,7 @@ pub trait ImageTool: Send + Sync {
     /// the last of them.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
 
-    /// Gives an image another name.
+    /// Gives an image another name. [`Renamed::Done`] does not prove that it has it: see there.
     fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed>;
 
     /// Takes a name away that a killed renaming left beside the image's own; the image stays. One that is

@@ -91,7 +91,8 @@ pub enum Removed {
 /// How a renaming ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renamed {
-    /// It bears the new name.
+    /// It bears the new name, or lost it to another that was given it in the same moment: librbd 16.2 looks
+    /// whether the name is free, and drops what its attempt to take it comes to.
     Done,
     /// There is no image of the old name.
     Absent,

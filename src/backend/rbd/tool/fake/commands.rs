@@ -124,9 +124,10 @@ impl State {
     }
 
     pub(super) fn rename(&mut self, at: &PoolRef, from: &str, to: &str) -> Renamed {
-        let taken = self.taken(at, to);
+        let (taken, overtaken) = (self.taken(at, to), self.overtakes_renames);
         match self.find_mut(at, ImageRef::Name(from)) {
             None => Renamed::Absent,
+            Some(_) if taken && overtaken => Renamed::Done,
             Some(_) if taken => Renamed::Taken,
             Some(disk) if disk.name != from => Renamed::Absent,
             Some(disk) => {

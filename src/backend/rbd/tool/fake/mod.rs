@@ -183,6 +183,11 @@ impl FakeCluster {
         self.0.lock().state.leaves_snapshots = true;
     }
 
+    /// From now on a name that is taken was free when the command that gives it to an image looked.
+    pub fn overtake_renames(&self) {
+        self.0.lock().state.overtakes_renames = true;
+    }
+
     /// Whether flattenings go on, with the image open, until they are broken off.
     pub fn set_endless_flattenings(&self, endless: bool) {
         self.0.lock().state.endless_flattenings = endless;

@@ -94,6 +94,8 @@ pub(super) struct State {
     pub(super) leaves_parents: bool,
     /// A removal is always killed between letting go of a snapshot and removing that from the trash.
     pub(super) leaves_snapshots: bool,
+    /// Whoever renames finds a name free that another takes before it is written.
+    pub(super) overtakes_renames: bool,
     /// Ids of images that the manager is to purge.
     pub(super) tasks: Vec<String>,
     pub(super) blocklist: Vec<String>,
@@ -121,6 +123,7 @@ impl State {
             endless_flattenings: false,
             leaves_parents: false,
             leaves_snapshots: false,
+            overtakes_renames: false,
             tasks: Vec::new(),
             blocklist: Vec::new(),
             numbers: 0,
