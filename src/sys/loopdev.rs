@@ -47,8 +47,8 @@ const SECTOR: u32 = 512;
 const TRIES: usize = 64;
 
 /// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16
-/// detaches in the background, which took more than 200 ms on a busy machine.
-const LOOKS: u32 = 150;
+/// detaches in the background, which took more than three seconds on a busy machine.
+const LOOKS: u32 = 500;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// `struct loop_info64`.
@@ -231,7 +231,8 @@ fn as_attached(path: PathBuf, device: &File) -> io::Result<LoopDevice> {
     Ok(LoopDevice { path, read_only: info.flags & LO_FLAGS_READ_ONLY != 0, backing })
 }
 
-/// The device that stands on `image`, if one does. Only a device whose file has the same name is opened.
+/// The device that stands on `image`, if one does. No device of another file that can be seen is opened: who
+/// has a device open keeps others from detaching it.
 ///
 /// An image whose name is gone is still found under the name it had.
 ///
@@ -248,6 +249,10 @@ pub fn find(image: &Path) -> io::Result<Option<LoopDevice>> {
 fn find_inode(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
     for (device, file) in attached()? {
         if file.file_name() != Some(name) && without_deleted(&file).and_then(Path::file_name) != Some(name) {
+            continue;
+        }
+        // The path may be one of another mount namespace, where it tells nothing.
+        if Inode::of(&file).is_ok_and(|other| other != inode) {
             continue;
         }
         match open_attached(&device)? {

@@ -105,7 +105,7 @@ fn one_single_writer_at_most() {
         };
         let answers = two.race(publish);
         let winners = answers.iter().filter(|answer| answer.is_ok()).count();
-        assert!(winners <= 1, "{answers:?}");
+        assert!(winners <= 1, "UNSAFE: {answers:?}");
         for failure in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             assert!(failure.code == Code::FAILED_PRECONDITION || is_passing(failure), "{failure:?}");
         }
@@ -187,7 +187,7 @@ fn a_volume_is_published_or_deleted() {
             _ => client.controller_publish_volume(&publish_to(&id, "node-1")).map(drop),
         };
         let [deleted, published] = two.race(act);
-        assert!(deleted.is_err() || published.is_err(), "published and deleted");
+        assert!(deleted.is_err() || published.is_err(), "UNSAFE: published and deleted");
         decided += usize::from(deleted.is_ok() || published.is_ok());
         let there = two.clients()[0].controller_get_volume(&get(&id));
         assert!(deleted.is_err() || there.is_err(), "{deleted:?} {there:?}");
@@ -214,7 +214,7 @@ fn a_name_of_a_snapshot_has_one_owner() {
         };
         let taken = two.race(|number, client| settle(|| take(client, &ids[number])));
         let taken: Vec<String> = taken.into_iter().flatten().collect();
-        assert!(taken.len() <= 1, "{taken:?}");
+        assert!(taken.len() <= 1, "UNSAFE: {taken:?}");
         owned += taken.len();
         let shared = snapshot(&format!("shared-{round}"), &ids[0]);
         let same = two.race(|_, client| settle(|| client.create_snapshot(&shared)));

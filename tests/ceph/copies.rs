@@ -2,6 +2,7 @@
 
 use cephlet::proto::csi_v1 as wire;
 
+use crate::support::machine::Checksum;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, MIB, await_that, object_of, refused};
 
@@ -239,7 +240,7 @@ fn long_chains_are_flattened_in_the_background() {
         0 => Err("none".to_string()),
         _ => Ok(()),
     });
-    assert!(chain.iter().all(|id| corner.checksum(id) == before));
+    chain.iter().for_each(|id| assert_eq!(corner.checksum(id), before));
     chain.iter().for_each(|id| drop(client.delete_volume(&delete(id)).expect("delete")));
     corner.await_empty();
 }
@@ -292,7 +293,7 @@ fn give_second_name(corner: &Corner, own: &str, second: &str) {
 struct Copy {
     request: wire::CreateVolumeRequest,
     made: wire::Volume,
-    checksum: String,
+    checksum: Checksum,
     temporary: String,
     origin: [String; 2],
 }

@@ -15,6 +15,13 @@ const ARCHIVE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/upgra
 /// Where volumes of the fixture were published.
 const USED: &str = "/run/cephlet-upgrade-test";
 
+/// Two runs of the tests on one machine take turns at these paths.
+fn take_turn() -> fs::File {
+    let file = fs::File::create(format!("{USED}.lock")).expect("the file of the lock");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("lock it");
+    file
+}
+
 /// A daemon that goes on where 0.1.0 was killed.
 fn successor(of: &str) -> Daemon {
     let scratch = Arc::new(Scratch::new());
@@ -66,6 +73,7 @@ fn assert_all_can_go(daemon: &Daemon) {
 #[test]
 fn volumes_snapshots_and_publications_are_known() {
     let (target, device) = (format!("{USED}/target"), format!("{USED}/device"));
+    let _turn = take_turn();
     fs::create_dir_all(&target).expect("what 0.1.0 had made");
     fs::write(&device, "").expect("what 0.1.0 had made");
     let daemon = successor("used");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cephlet::proto::csi_v1 as wire;
 use serde_json::Value;
 
-use super::machine::text;
+use super::machine::{Checksum, text};
 use super::requests::{block, map, volume_as};
 use super::{Cluster, Daemon, LONG_PATIENCE, MIB, Scratch, Setup, cluster};
 
@@ -125,7 +125,7 @@ impl Corner {
 
     /// The SHA-256 of all that is in an image, or in one of its snapshots.
     #[track_caller]
-    pub fn checksum(&self, name: &str) -> String {
+    pub fn checksum(&self, name: &str) -> Checksum {
         let mut rbd = self.cluster.command("rbd");
         let spec = self.spec(name);
         let mut rbd =
@@ -133,7 +133,7 @@ impl Corner {
         let content = rbd.stdout.take().expect("stdout is piped");
         let sum = Command::new("sha256sum").stdin(content).output().expect("sha256sum");
         assert!(rbd.wait().expect("its end").success(), "export {spec}");
-        String::from_utf8(sum.stdout).expect("a sum").split(' ').next().expect("a sum").to_string()
+        Checksum::told(&String::from_utf8_lossy(&sum.stdout))
     }
 
     /// All objects that are not RBD's own directories.
@@ -147,7 +147,7 @@ impl Corner {
     pub fn await_empty(&self) {
         let left =
             || (self.images(), self.cluster.rbd(&["trash", "ls", "--all", &self.place()]), self.objects());
-        await_that("nothing is left", || match left() {
+        await_that("UNSAFE: something is left", || match left() {
             (images, trash, objects) if images.is_empty() && trash.is_empty() && objects.is_empty() => Ok(()),
             left => Err(format!("{left:?}")),
         });

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::LONG_PATIENCE;
 use super::corner::{Corner, object_of};
+use super::machine::Checksum;
 
 impl Corner {
     /// What `rbd ls -l` says of each image, by name.
@@ -29,7 +30,7 @@ impl Corner {
 
     /// The SHA-256 of the first `bytes` of a volume.
     #[track_caller]
-    pub fn checksum_of_first(&self, bytes: i64, id: &str) -> String {
+    pub fn checksum_of_first(&self, bytes: i64, id: &str) -> Checksum {
         let script =
             "set -eo pipefail; rbd export --no-progress $1 - | { head -c $2; cat >/dev/null; } | sha256sum";
         let output = self
@@ -39,7 +40,7 @@ impl Corner {
             .output();
         let output = output.expect("bash");
         assert!(output.status.success(), "export {id}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        Checksum::told(&String::from_utf8_lossy(&output.stdout))
     }
 
     /// Everything that is here, without what chance or time decide: images, snapshots, trash, objects.
@@ -100,7 +101,7 @@ impl Corner {
             let place = self.place();
             assert!(
                 Instant::now() < until,
-                "{place}\nhas    {is:#?}\nwanted {wanted:#?}\nin all {:#?}",
+                "UNSAFE: {place}\nhas    {is:#?}\nwanted {wanted:#?}\nin all {:#?}",
                 self.shape()
             );
             std::thread::sleep(Duration::from_millis(50));

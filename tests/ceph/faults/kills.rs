@@ -1,6 +1,7 @@
 //! Commands that are killed while they make, change and take away.
 
 use super::killer::Killer;
+use crate::support::machine::Checksum;
 use crate::support::requests::*;
 use crate::support::shape::is_image_of;
 use crate::support::{Client, MIB};
@@ -11,7 +12,7 @@ const MIBS: i64 = 8;
 const SIZE: i64 = MIBS * MIB;
 
 /// A volume with content, and what its content comes to.
-fn filled(killer: &Killer) -> (String, String) {
+fn filled(killer: &Killer) -> (String, Checksum) {
     let id = killer.client().create(&killer.corner.volume("source", MIBS)).expect("create").volume_id;
     killer.corner.fill(&id);
     let sum = killer.corner.checksum_of_first(SIZE, &id);
@@ -23,7 +24,7 @@ fn snapshot_of(client: &Client, name: &str, id: &str) -> String {
 }
 
 /// Copies of one volume with content, which is gone itself, and what their content comes to.
-fn copies(killer: &Killer) -> (Vec<String>, String) {
+fn copies(killer: &Killer) -> (Vec<String>, Checksum) {
     let (source, sum) = filled(killer);
     let snap = snapshot_of(&killer.client(), "origin", &source);
     let copy = |number| {
@@ -41,9 +42,9 @@ fn volumes(killer: &Killer) -> usize {
     killer.corner.images().iter().filter(|name| name.starts_with("csi-vol-")).count()
 }
 
-fn assert_contents(killer: &Killer, ids: &[String], sum: &str) {
+fn assert_contents(killer: &Killer, ids: &[String], sum: &Checksum) {
     for id in ids {
-        assert_eq!(killer.corner.checksum_of_first(SIZE, id), sum, "{id}");
+        assert_eq!(&killer.corner.checksum_of_first(SIZE, id), sum, "{id}");
     }
 }
 

@@ -1,0 +1,60 @@
+"""Tests in a VM with Debian's kernel, which has Ceph's drivers: one at a time, as it has one cluster and one kernel."""
+import json, os, pathlib, socket, time
+
+from . import supervise
+from .suites import PROGRAMS, SANITY_VM, Suite, TESTS, Test
+
+# What the VM has to do with Ceph, as `tests/vm/run` makes it.
+KINDS = {"vm": ["--host-tools"], "bare": ["--without-ceph", "--prepare"]}
+# Where the VM has what is here the folder of its logs; and that folder, where something is prepared for the VM.
+OUT = pathlib.Path(os.environ.get("PREPARE", "/out"))
+# Of the whole VM: its tests have their own.
+LIMIT = 5 * 3600
+
+
+def lane(where, tests, logs):
+    """A VM with the tests that need it, which is one test for this machine."""
+    out = logs / where
+    out.mkdir(exist_ok=True)
+    (out / "results").write_text("")
+    mine = [[test.name, test.command, test.environment, test.suite.limit] for test in tests if test.suite.where == where]
+    (out / "tests.json").write_text(json.dumps(mine))
+    command = [str(TESTS / "vm/run"), "--timeout", str(LIMIT), *KINDS[where], "--out", str(out)]
+    command += ["--env", f"TESTS={os.environ['TESTS']}", str(TESTS / "run"), "--inside"]
+    return Test(Suite(where, "vm/run", 0, limit=LIMIT + 600), f"the VM {where}", command, where=where)
+
+
+def inside():
+    """In the VM, and what is to be prepared for it here."""
+    tests = json.loads((OUT / "tests.json").read_text())
+    for name, command, environment, limit in tests:
+        begun = time.monotonic()
+        test = Test(SANITY_VM, name, command)
+        _, status = os.waitpid(supervise.start(command, environment, test.log(OUT), limit), 0)
+        verdict = supervise.VERDICTS.get(os.waitstatus_to_exitcode(status), "failed")
+        with (OUT / "results").open("a") as results:
+            results.write(json.dumps([name, verdict, time.monotonic() - begun]) + "\n")
+        if verdict != "passed":
+            print(f"{verdict}: {name}", flush=True)
+            go_on()
+
+
+def go_on():
+    """The cluster's daemons, which a test may have stopped."""
+    if "CLUSTER_CONTROL" not in os.environ:
+        return
+    host, port = os.environ["CLUSTER_CONTROL"].split(":")
+    with socket.create_connection((host, int(port))) as control, control.makefile("rw") as line:
+        for daemon in ("mon", "osd", "mgr"):
+            line.write(f"CONT {daemon}\n")
+            line.flush()
+            line.readline()
+
+
+def merge(lane, tests, logs):
+    """What became of the VM's tests. One that was not reached has failed."""
+    lines = (logs / lane.where / "results").read_text().splitlines()
+    results = {name: (verdict, seconds) for name, verdict, seconds in map(json.loads, lines)}
+    for test in tests:
+        if test.suite.where == lane.where:
+            test.verdict, test.seconds = results.get(test.name, ("not reached", 0))
