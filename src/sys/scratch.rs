@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,6 +26,7 @@ pub(crate) fn in_private_mounts(test: impl FnOnce(&Path) + Send) {
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.expect("root may unshare");
             rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
                 .unwrap();
+            let_go_of_others();
             let dir = TempDir::new().unwrap();
             test(dir.path());
         });
@@ -33,6 +34,15 @@ pub(crate) fn in_private_mounts(test: impl FnOnce(&Path) + Send) {
     });
     if let Err(payload) = result {
         panic::resume_unwind(payload);
+    }
+}
+
+/// The namespace began with what other tests had mounted: it would keep their devices in use.
+fn let_go_of_others() {
+    let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    for line in table.lines().rev().filter(|line| line.contains(" /dev/loop")) {
+        // One that stood on another has gone with it.
+        let _ = mount::unmount_detached(Path::new(line.split(' ').nth(4).unwrap()));
     }
 }
 
