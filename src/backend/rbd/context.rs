@@ -24,8 +24,8 @@ use crate::backend::rbd::tool::{
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
-use crate::error::Result;
-use crate::ids::Place;
+use crate::error::{Kind, Result};
+use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
 
 /// What operations share.
@@ -65,6 +65,9 @@ pub(crate) struct Memory {
     pub parent_counts: Cache<String, ParentCount>,
     pub locations: Locations,
     pub health: Health,
+    /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
+    /// back and bring none.
+    pub published_with: Cache<String, Secrets>,
 }
 
 /// How many parents an image has at most.
@@ -78,6 +81,15 @@ impl Context {
     /// The place, reached with a request's secrets or the cluster's own key.
     pub fn locate(&self, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
         placement::locate(&self.clusters, place, secrets)
+    }
+
+    /// The place of a volume that is to be taken back from a node: reached as [`Context::locate`] does, else
+    /// with the secrets that it was published with. Nothing in CSI makes an orchestrator send them again.
+    pub fn locate_to_unpublish(&self, id: &VolumeId, secrets: &Secrets) -> Result<PoolRef> {
+        self.locate(&id.place, secrets).or_else(|error| match self.memory.published_with.get(&id.key()) {
+            Some(known) if error.kind() == Kind::Unauthenticated => self.locate(&id.place, &known),
+            _ => Err(error),
+        })
     }
 
     /// Whether there may be volumes of ours at a place; a configuration that cannot be read says nothing

@@ -74,6 +74,20 @@ impl Node {
         }
     }
 
+    /// Accepts that a volume that has left this node stays published to it in its cluster, if neither the
+    /// request nor the cluster has credentials: unstaging brings none, so asking again would never help.
+    fn ensure_nobody_could(&self, id: &VolumeId, secrets: &Secrets, error: Error) -> Result<()> {
+        let nobody = self.context.locate(&id.place, secrets).is_err();
+        if error.kind() != Kind::Unauthenticated || !nobody {
+            return Err(error);
+        }
+        log::warn!(
+            "volume {id} is detached, but stays published to this node until it is staged here again, or \
+             ControllerUnpublishVolume brings the secrets: {error}"
+        );
+        Ok(())
+    }
+
     fn mapping_of(&self, id: &VolumeId) -> Result<Option<node::Mapping>> {
         self.with_image(id, |image| self.mapper.find(image))
     }
@@ -122,7 +136,10 @@ impl NodeDriver for Node {
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
         match (published, self.context.serves(&id.place)) {
             (PublishedBy::Controller, _) => Ok(()),
-            (PublishedBy::Node, Served::Here) => unpublish_here(&self.context, call, id, secrets),
+            (PublishedBy::Node, Served::Here) => {
+                let given_back = unpublish_here(&self.context, call, id, secrets);
+                given_back.or_else(|error| self.ensure_nobody_could(id, secrets, error))
+            }
             (PublishedBy::Node, _) => {
                 let rest = "ControllerUnpublishVolume ends that where the cluster is set up";
                 log::warn!(

@@ -18,7 +18,7 @@ use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher
 use crate::backend::{self, PublishedBy};
 use crate::call::Call;
 use crate::csi::{Capability, Map};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
@@ -69,8 +69,13 @@ fn publish_as(
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let image = image_id(&pool, id)?;
-    let info = Attempt { pool: &pool, id, image: &image, wanted }.run()?;
-    PublishContext::new(with_record(&pool, &id.key(), info)?, wanted.read_only)
+    let attempt = Attempt { pool: &pool, id, image: &image, wanted }.run();
+    let is_refused = attempt.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
+    if !at.access.is_own() && !is_refused {
+        // Also of an attempt that failed: it may have left a lock.
+        context.memory.published_with.remember(id.key(), secrets.clone());
+    }
+    PublishContext::new(with_record(&pool, &id.key(), attempt?)?, wanted.read_only)
 }
 
 /// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is

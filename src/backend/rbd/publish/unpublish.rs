@@ -21,7 +21,7 @@ pub(crate) fn unpublish(
     node: Option<&str>,
     secrets: &Secrets,
 ) -> Result<Unpublished> {
-    let at = context.locate(&id.place, secrets)?;
+    let at = context.locate_to_unpublish(id, secrets)?;
     let is_meant = |publication: &NodePublication| node.is_none_or(|node| node == publication.node);
     let outcome = end_publications(&context.pool(call, &at), id, is_meant)?;
     // Nobody says which nodes there are, only which names no node can have.
@@ -31,7 +31,7 @@ pub(crate) fn unpublish(
 
 /// Ends what [`publish_here`](super::to_node::publish_here) began for this node.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
-    let at = context.locate(&id.place, secrets)?;
+    let at = context.locate_to_unpublish(id, secrets)?;
     let node = &context.identity.node;
     let is_meant = |it: &NodePublication| it.by == PublishedBy::Node && it.node == *node;
     end_publications(&context.pool(call, &at), id, is_meant).map(drop)

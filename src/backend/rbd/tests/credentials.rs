@@ -1,8 +1,9 @@
 //! Clusters without a key of their own, which requests bring.
 
-use super::publish::{block, given, refused, scene, unpublish};
+use super::publish::{Scene, block, given, refused, scene, unpublish};
 use super::*;
 use crate::backend::rbd::publish::to_node::publish_here;
+use crate::backend::{Publication, PublishedBy};
 use crate::error::Kind;
 
 /// One who has no key of his own.
@@ -22,7 +23,25 @@ fn brought() -> Secrets {
 }
 
 #[test]
-fn a_cluster_without_a_key_of_its_own_takes_back_with_a_requests_key_only() {
+fn a_volume_is_taken_back_with_the_secrets_that_it_was_published_with() {
+    let it = scene();
+    let rbd = keyless(&it.cluster);
+    let publication =
+        Publication { node: "n1".into(), capability: block(Mode::SingleNodeWriter), read_only: false };
+    let publish = |secrets: &Secrets| rbd.publisher().publish(&call(), &it.id, &publication, secrets);
+    refused(publish(&Secrets::default()), Kind::Unauthenticated, &["\"ceph\"", "userKey"]);
+    publish(&brought()).unwrap();
+    assert_eq!(given(&it.cluster), ["n1"]);
+    // The answer of the first one may have been lost.
+    for _ in 0..2 {
+        unpublish(&rbd, &it.id, Some("n1")).unwrap();
+        assert_eq!(given(&it.cluster), [""; 0]);
+    }
+    assert!(!format!("{:?}", rbd.context.memory).contains("AQDQ8"), "UNSAFE: a key is shown");
+}
+
+#[test]
+fn whoever_has_not_published_a_volume_takes_it_back_with_a_requests_key_only() {
     let it = scene();
     it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     let rbd = keyless(&it.cluster);
@@ -31,17 +50,30 @@ fn a_cluster_without_a_key_of_its_own_takes_back_with_a_requests_key_only() {
     assert_eq!(given(&it.cluster), [""; 0]);
 }
 
-#[test]
-fn a_node_without_a_key_of_its_own_gives_back_with_a_requests_key() {
-    let it = scene();
+/// A node without a key of its own that has published the volume to itself.
+fn publishing_node(it: &Scene) -> Rbd {
     let rbd = keyless(&it.cluster);
-    publish_here(&rbd.context, &call(), &it.id, (&block(Mode::SingleNodeWriter), false), &brought()).unwrap();
+    let using = (&block(Mode::SingleNodeWriter), false);
+    publish_here(&rbd.context, &call(), &it.id, using, &brought()).unwrap();
     assert_eq!(given(&it.cluster), ["node7"]);
-    refused(
-        rbd.node().detach(&call(), &it.id, crate::backend::PublishedBy::Node, &Secrets::default()),
-        Kind::Unauthenticated,
-        &["\"ceph\"", "userKey"],
-    );
-    rbd.node().detach(&call(), &it.id, crate::backend::PublishedBy::Node, &brought()).unwrap();
+    rbd
+}
+
+#[test]
+fn a_node_gives_back_with_the_secrets_that_it_published_with() {
+    let it = scene();
+    let rbd = publishing_node(&it);
+    rbd.node().detach(&call(), &it.id, PublishedBy::Node, &Secrets::default()).unwrap();
+    assert_eq!(given(&it.cluster), [""; 0]);
+}
+
+#[test]
+fn a_node_that_was_restarted_and_has_no_key_lets_the_volume_go_all_the_same() {
+    let it = scene();
+    drop(publishing_node(&it));
+    let restarted = keyless(&it.cluster);
+    restarted.node().detach(&call(), &it.id, PublishedBy::Node, &Secrets::default()).unwrap();
+    assert_eq!(given(&it.cluster), ["node7"], "nobody had a key");
+    restarted.node().detach(&call(), &it.id, PublishedBy::Node, &brought()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }
