@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate};
 
 use crate::error::{Error, Result};
 use crate::sys::crash;
@@ -41,6 +41,9 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `bytes`. After an error any part of them may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Has the disk keep room for `length` bytes from `offset`, so that no write there can find it full.
+    /// Content and length of the file stay as they are; a cut gives up what is kept behind it.
+    fn keep_room(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Cuts the file to `length` bytes.
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Makes content and length durable. After an error nothing is known about what was written since the
@@ -163,6 +166,11 @@ impl DiskFile for File {
         crash::point("write to the journal");
         self.write_all_at(bytes, offset)?;
         crash::point("journal written");
+        Ok(())
+    }
+
+    fn keep_room(&self, offset: u64, length: u64) -> io::Result<()> {
+        rustix::io::retry_on_intr(|| fallocate(self, FallocateFlags::KEEP_SIZE, offset, length))?;
         Ok(())
     }
 

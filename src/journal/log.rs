@@ -4,8 +4,31 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use super::format::{FILE_HEADER, FileHeader, FileKind, LogRecord};
+use super::format::{Change, FILE_HEADER, FileHeader, FileKind, LogRecord};
 use crate::error::{Error, Kind, Result};
+
+/// So much room is kept for removals behind what was written last, bytes: for about a thousand. A full disk
+/// can only be emptied by removals, and they have to be written down like everything else.
+const FOR_REMOVALS: u64 = 256 << 10;
+
+/// So much more is asked for, bytes, so that it is seldom asked for.
+const AHEAD: u64 = 4 << 10;
+
+/// Whether a record may be written where room is kept for removals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It leaves that room alone.
+    Free,
+    /// It is a removal, or the beginning of one.
+    Kept,
+}
+
+impl Room {
+    /// What takes nothing but entries away is a removal.
+    pub(super) fn of(changes: &[Change]) -> Self {
+        if changes.iter().all(|change| change.value.is_none()) { Self::Kept } else { Self::Free }
+    }
+}
 
 /// A step of the journal failed.
 #[derive(Debug)]
@@ -62,9 +85,33 @@ pub(super) struct Log {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) end: u64,
     pub(super) last: u64,
+    /// Up to where the disk keeps room.
+    kept: u64,
 }
 
 impl Log {
+    /// A segment that was found and ends at `end` with record `last`.
+    pub(super) fn found(number: u64, file: Arc<dyn DiskFile>, end: u64, last: u64) -> Self {
+        Self { number, file, end, last, kept: end }
+    }
+
+    /// Has the disk keep room for records up to `end` and for removals behind that. Fails only on a full
+    /// disk: where the file system cannot keep any (NFS, ZFS), each record has to find its own.
+    pub(super) fn keep_room(&mut self, disk: &dyn Disk, end: u64) -> Result<()> {
+        let needed = end + FOR_REMOVALS;
+        if needed <= self.kept {
+            return Ok(());
+        }
+        let keep = |up_to: u64| match self.file.keep_room(self.end, up_to - self.end) {
+            Err(e) if Error::io("", &e).kind() == Kind::NoSpace => Err(e),
+            _ => Ok(up_to),
+        };
+        // The last bit of a disk may do, too.
+        let kept = keep(needed + AHEAD).or_else(|_| keep(needed));
+        self.kept = kept.map_err(|e| failed(disk, "keep room in", Name::Segment(self.number), &e))?;
+        Ok(())
+    }
+
     /// Makes segment `number`, which begins after record `last`. When this returns, the segment is there for
     /// good, so that no record in it can be lost with its name. On a full disk the half-made file is removed
     /// again, durably: if it came back after a crash, records that were meanwhile added to the segment before
@@ -90,9 +137,12 @@ impl Log {
     fn try_create(disk: &dyn Disk, number: u64, last: u64) -> Result<Self> {
         let name = Name::Segment(number);
         let file = disk.create(&name.to_string()).map_err(|e| failed(disk, "create", name, &e))?;
-        write_header(disk, &*file, number, last)?;
+        let mut log = Self::found(number, file, 0, last);
+        log.keep_room(disk, FILE_HEADER as u64)?;
+        write_header(disk, &*log.file, number, last)?;
         disk.sync_dir().map_err(|e| failed(disk, "sync the directory of", name, &e))?;
-        Ok(Self { number, file, end: FILE_HEADER as u64, last })
+        log.end = FILE_HEADER as u64;
+        Ok(log)
     }
 
     /// Appends `record`, not yet durable, and gives its sequence number. A full disk is a normal thing: the
@@ -103,14 +153,20 @@ impl Log {
         disk: &dyn Disk,
         record: &mut LogRecord,
         synced: u64,
+        room: Room,
     ) -> Result<u64, WriteFailure> {
         let name = Name::Segment(self.number);
         let bytes = record.seal(self.last + 1, synced);
+        match self.keep_room(disk, self.end + bytes.len() as u64) {
+            Err(full) if room == Room::Free => return Err(WriteFailure::Full(full)),
+            _ => {}
+        }
         if let Err(e) = self.file.write_at(self.end, bytes) {
             let error = failed(disk, "write", name, &e);
             if error.kind() != Kind::NoSpace {
                 return Err(WriteFailure::Fatal(error));
             }
+            self.kept = self.end;
             self.file
                 .truncate(self.end)
                 .map_err(|e| WriteFailure::Fatal(failed(disk, "cut", name, &e).context(&error)))?;

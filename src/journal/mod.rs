@@ -9,9 +9,11 @@
 //!
 //! A write (W), a note (N: the same without W2 and W3):
 //!
-//! - W1. One record with all changes of the call is written behind the last one. On ENOSPC the file is cut
-//!   back to where it was and the call gets [`NoSpace`](crate::error::Kind::NoSpace); the journal goes on.
-//!   Any other error poisons it.
+//! - W1. One record with all changes of the call is written behind the last one, where the disk has kept room
+//!   for it (fallocate). Behind it room stays for removals, which a full disk needs most: any other record
+//!   has to find more room first, or the call gets [`NoSpace`](crate::error::Kind::NoSpace). On ENOSPC from
+//!   the write the file is cut back to where it was, with the same answer; the journal goes on. Any other
+//!   error poisons it. What is kept is no part of the file's length, and O6 gives it up.
 //! - W2. fdatasync of the segment. Whoever comes first does it for all records written by then; the others
 //!   wait, and the next of them does it for those written meanwhile. An error poisons: after a failed fsync
 //!   nobody knows what is on the disk, and a second one would lie (it answers Ok without having written).
@@ -24,7 +26,7 @@
 //! - S1. No record is written from here to S3. The segment is synced: only a last segment can have a torn
 //!   tail.
 //! - S2. The next segment, n, is created (O_EXCL, 0600), its header written, fdatasync, fsync of the
-//!   directory.
+//!   directory. Room for removals is kept in it before that.
 //! - S3. Records go to n from now on.
 //! - S4. `n.snapshot.tmp` is created and all entries are written to it, a piece at a time while writers go
 //!   on. It may contain changes that are in n already; applying n to it again gives the same.
@@ -74,6 +76,8 @@ mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod full_disk_tests;
+#[cfg(test)]
 pub(crate) mod ram;
 #[cfg(test)]
 mod snapshot_tests;
@@ -90,7 +94,7 @@ pub use self::disk::{Disk, DiskFile, RealDisk};
 pub use self::format::{Change, Table};
 
 use self::format::{Bad, LogRecord};
-use self::log::{Log, Name, WriteFailure, failed};
+use self::log::{Log, Name, Room, WriteFailure, failed};
 use self::tables::Tables;
 use crate::error::{Cause, Error, Result};
 
@@ -192,10 +196,19 @@ impl Journal {
     /// changed; after `Unavailable` the journal has failed, and only a restart tells whether the changes were
     /// kept.
     pub fn write(&self, changes: &[Change]) -> Result<()> {
+        self.write_within(changes, Room::of(changes))
+    }
+
+    /// The same for what ends with less than there was: it may be written also where the disk is full.
+    pub fn write_for_removal(&self, changes: &[Change]) -> Result<()> {
+        self.write_within(changes, Room::Kept)
+    }
+
+    fn write_within(&self, changes: &[Change], room: Room) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
-        let sequence = self.append(changes, Visible::WhenDurable)?;
+        let sequence = self.append(changes, Visible::WhenDurable, room)?;
         self.wait_durable(sequence)?;
         self.snapshot_if_due();
         Ok(())
@@ -208,7 +221,7 @@ impl Journal {
         if changes.is_empty() {
             return Ok(());
         }
-        self.append(changes, Visible::AtOnce).map(drop)
+        self.append(changes, Visible::AtOnce, Room::of(changes)).map(drop)
     }
 
     /// Waits until everything noted is durable.
@@ -251,17 +264,18 @@ impl Journal {
     }
 
     /// W1: writes the record and gives its sequence number.
-    fn append(&self, changes: &[Change], visible: Visible) -> Result<u64> {
+    fn append(&self, changes: &[Change], visible: Visible, room: Room) -> Result<u64> {
         let mut record = LogRecord::of(changes)?;
         let mut log = self.log.lock();
         let synced = self.healthy()?.synced;
         let before = log.end;
-        let sequence = log.append(&*self.disk, &mut record, synced).map_err(|failure| match failure {
-            WriteFailure::Full(error) => {
-                error.context("nothing was changed, the disk of the journal is full")
-            }
-            WriteFailure::Fatal(error) => self.poison(&error),
-        })?;
+        let sequence =
+            log.append(&*self.disk, &mut record, synced, room).map_err(|failure| match failure {
+                WriteFailure::Full(error) => {
+                    error.context("nothing was changed, the disk of the journal is full")
+                }
+                WriteFailure::Fatal(error) => self.poison(&error),
+            })?;
         let mut state = self.state.lock();
         state.written = sequence;
         state.log_bytes += log.end - before;

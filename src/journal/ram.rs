@@ -333,6 +333,11 @@ impl DiskFile for Handle {
         })
     }
 
+    /// Changes nothing that a crash could undo.
+    fn keep_room(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        self.disk.call_hook("keep room", &self.name)
+    }
+
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.change("truncate", |file| {
             file.content.truncate(length as usize);

@@ -32,7 +32,11 @@ pub(super) fn recover(disk: &dyn Disk) -> Result<Recovered> {
     let log = recovery.replay_all(&found)?;
     remove_leftovers(disk, recovery.snapshot.unwrap_or(0));
     let log = match log {
-        Some(log) => log,
+        Some(mut log) => {
+            let kept = log.keep_room(disk, log.end);
+            kept.unwrap_or_else(|error| ::log::warn!("{error}: what removes something may find none, too"));
+            log
+        }
         None => Log::create(disk, 1, 0).map_err(|(WriteFailure::Full(e) | WriteFailure::Fatal(e))| e)?,
     };
     Ok(Recovered { tables: recovery.tables, log_bytes: recovery.earlier_bytes + log.end, log })
@@ -175,7 +179,7 @@ impl Recovery<'_> {
                 Found::Bad(why) => return Err(self.refuse(name, offset, Bad::Damaged(why))),
             }
         }
-        Ok(Log { number, file: reader.file().clone(), end: offset, last: self.last })
+        Ok(Log::found(number, reader.file().clone(), offset, self.last))
     }
 
     /// The file must be what its name says and follow on what was read before. A snapshot comes first and
@@ -202,7 +206,7 @@ impl Recovery<'_> {
         );
         file.truncate(0).map_err(|e| failed(self.disk, "cut", name, &e))?;
         write_header(self.disk, &*file, number, self.last)?;
-        Ok(Log { number, file, end: FILE_HEADER as u64, last: self.last })
+        Ok(Log::found(number, file, FILE_HEADER as u64, self.last))
     }
 
     /// Cuts what is not a record at the end of the last segment, unless a record behind it proves that it

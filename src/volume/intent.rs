@@ -42,6 +42,11 @@ impl Operation {
         Self::ExpandVolume,
     ];
 
+    /// Whether it makes room: it goes on where the journal's disk is full.
+    fn is_removal(self) -> bool {
+        matches!(self, Self::DeleteVolume | Self::DeleteVolumeStrict | Self::DeleteSnapshot)
+    }
+
     /// Its word in the journal and in the log. None of them may ever change.
     fn word(self) -> &'static str {
         match self {
@@ -127,7 +132,13 @@ impl Operations {
             match self.journal.get(Table::Intents, &intent.key()) {
                 // From before the work had to wait, or before a crash.
                 Some(_) => Ok(()),
-                None => self.journal.write(&[Change::put(Table::Intents, intent.key(), intent.value()?)]),
+                None => {
+                    let changes = [Change::put(Table::Intents, intent.key(), intent.value()?)];
+                    match operation.is_removal() {
+                        true => self.journal.write_for_removal(&changes),
+                        false => self.journal.write(&changes),
+                    }
+                }
             }
         });
         let waits = outcome.as_ref().is_err_and(|error| error.pause().is_some());

@@ -16,6 +16,7 @@ mod csi_v0_beside_v1;
 mod csi_v0_mesos;
 mod csi_v0_node;
 mod door;
+mod full_disk;
 mod growth;
 mod life;
 mod lists;

@@ -2,6 +2,7 @@
 //! test.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,19 @@ impl Scratch {
         self.mount_new(name, mib * MIB, "mkfs.ext4", &["-q", "-m", "0"])
     }
 
+    /// A file system of this type, `mib` MiB large, at `name`.
+    pub fn small_disk(&self, name: &str, fs_type: &str, mib: i64) -> PathBuf {
+        match fs_type {
+            "ext4" => self.small_ext4(name, mib),
+            "tmpfs" => {
+                let at = self.dir(name);
+                run("mount", &["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs", text(&at)]);
+                at
+            }
+            other => self.mount_new(name, mib * MIB, &format!("mkfs.{other}"), &["-q"]),
+        }
+    }
+
     fn mount_new(&self, name: &str, size: i64, mkfs: &str, options: &[&str]) -> PathBuf {
         let (file, at) = (self.path(&format!("{name}.disk")), self.dir(name));
         make_file(&file, size);
@@ -58,6 +72,18 @@ impl Scratch {
 pub fn make_file(path: &Path, size: i64) {
     let file = fs::File::create(path).expect("make a file");
     file.set_len(size.try_into().expect("a positive size")).expect("set its length");
+}
+
+/// Fills the file system at `directory` to the last byte; gives the file that does.
+pub fn fill_up(directory: &Path) -> PathBuf {
+    let path = directory.join("ballast");
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).expect("a file");
+    for size in [1 << 20, 4096, 1] {
+        while file.write_all(&vec![7; size]).is_ok() {}
+    }
+    // What a file system has only promised so far must not come back.
+    let _ = file.sync_all();
+    path
 }
 
 /// Writes `bytes` into a file at an offset, past all caches of this process.

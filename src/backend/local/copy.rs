@@ -25,7 +25,7 @@ use super::files::{Locked, failed};
 use super::image::{FreeSpace, allocated, length, look};
 use super::store::{Draft, Pending, Shelf};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::sys::copy::copy_sparse;
 use crate::sys::crash;
 
@@ -55,8 +55,20 @@ impl SourceImage {
     }
 }
 
-/// Whether the file system of `pending` can share blocks between files: found by doing it.
+/// Whether the file system of `pending` can share blocks between files. A full one is taken for one that
+/// cannot: a controller that did not start there could delete nothing.
 pub(super) fn has_reflink(pending: &Arc<Pending>) -> Result<bool> {
+    match try_reflink(pending) {
+        Err(error) if error.kind() == Kind::NoSpace => {
+            log::warn!("volumes in use cannot be copied until the next start: {error}");
+            Ok(false)
+        }
+        tried => tried,
+    }
+}
+
+/// Shares a block between two files, if that is possible.
+fn try_reflink(pending: &Arc<Pending>) -> Result<bool> {
     let (from, to) = (pending.draft()?, pending.draft()?);
     let (source, target) = (from.make_image()?, to.make_image()?);
     rustix::io::pwrite(&source, &[1; 4096], 0)

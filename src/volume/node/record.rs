@@ -202,13 +202,19 @@ impl Operations {
         self.journal.entries(Table::Node).into_iter().filter_map(decode).collect()
     }
 
-    /// Writes a record down, or removes it when nobody uses the volume; durable when Ok.
+    /// Writes a record down; durable when Ok.
     pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+        self.journal.write(&[Change::put(Table::Node, id.key(), record.encode()?)])
+    }
+
+    /// Writes a record down that says less than before, or removes it when nobody uses the volume; durable
+    /// when Ok. This goes on where the journal's disk is full.
+    pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         let change = match record.is_unused() {
             true => Change::remove(Table::Node, id.key()),
             false => Change::put(Table::Node, id.key(), record.encode()?),
         };
-        self.journal.write(&[change])
+        self.journal.write_for_removal(&[change])
     }
 }
 

@@ -108,7 +108,7 @@ impl Operations {
                 backend.node().detach(call, id, record.published, secrets)?;
             }
         }
-        self.remember(id, &record)
+        self.remember_less(id, &record)
     }
 
     /// The record without the publishings that were broken off before anything was mounted, but for the one

@@ -137,7 +137,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
     scene
         .operations
-        .remember(
+        .remember_less(
             &id,
             &NodeRecord { stagings: Vec::new(), ..scene.operations.node_record(&id).unwrap().unwrap() },
         )

@@ -1,0 +1,71 @@
+//! A disk that is full to the last byte, under the journal and the volumes: it can be emptied.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::requests::*;
+use crate::support::scratch::fill_up;
+use crate::support::{Client, Code, Setup, TestVolume, refused};
+
+/// Empties a file system of this type and so many MiB once it is full.
+fn empty(fs_type: &str, mib: i64) {
+    let setup = Setup::new();
+    let disk = setup.scratch.small_disk("disk", fs_type, mib);
+    let below = |name: &str| disk.join(name).display().to_string();
+    let setup = setup.set("CEPHLET_STATE_DIR", below("state")).set("CEPHLET_LOCAL_DIR", below("local"));
+    let mut daemon = setup.start();
+    let in_use = TestVolume::in_use(&daemon, "in use");
+    in_use.publish("stage", "target-2").expect("publish again");
+    let (in_use, client) = (in_use.id.clone(), daemon.client());
+    let others: Vec<String> = (0..20).map(|number| create(&client, &format!("v{number}"))).collect();
+
+    fill_up(&disk);
+    let full = |client: &Client| {
+        refused(client.create(&volume("one more")), Code::RESOURCE_EXHAUSTED, &[]);
+    };
+    full(&client);
+    // What is written down for one target, which leaves the other; and all of it after a start.
+    client.node_unpublish_volume(&unpublish(&in_use, &daemon.text("target-2"))).expect(fs_type);
+    client.delete_volume(&delete(&others[0])).expect(fs_type);
+    fill_up(&disk);
+    daemon.restart();
+    let client = daemon.client();
+    full(&client);
+    client.node_unpublish_volume(&unpublish(&in_use, &daemon.text("target"))).expect(fs_type);
+    client.node_unstage_volume(&unstage(&in_use, &daemon.text("stage"))).expect(fs_type);
+    for id in others.iter().chain([&in_use]) {
+        client.delete_volume(&delete(id)).unwrap_or_else(|error| panic!("{fs_type}: {id}: {error:?}"));
+    }
+    assert_eq!(client.list_volumes(&page(0, "")).expect("list").entries.len(), 0);
+    remove_ballast(&disk);
+    create(&client, "after");
+    daemon.assert_well();
+}
+
+fn create(client: &Client, name: &str) -> String {
+    client.create(&volume(name)).expect("create").volume_id
+}
+
+fn remove_ballast(disk: &Path) {
+    fs::remove_file(disk.join("ballast")).expect("remove the ballast");
+}
+
+#[test]
+fn a_full_ext4_can_be_emptied() {
+    empty("ext4", 64);
+}
+
+#[test]
+fn a_full_tmpfs_can_be_emptied() {
+    empty("tmpfs", 64);
+}
+
+#[test]
+fn a_full_xfs_can_be_emptied() {
+    empty("xfs", 300);
+}
+
+#[test]
+fn a_full_btrfs_can_be_emptied() {
+    empty("btrfs", 256);
+}
