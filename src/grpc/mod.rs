@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 pub use grpcio::Service;
-use grpcio::{Environment, ServerBuilder, ServerCredentials, ServiceBuilder};
+use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, ServiceBuilder};
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
@@ -24,6 +24,10 @@ use crate::volume::Operations;
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
 const SLOTS: usize = 128;
+
+/// The most bytes of a request: some dozen times what the fields of one may have together. As many calls as
+/// may wait are in memory with their requests.
+const LONGEST_REQUEST: i32 = 256 << 10;
 
 /// gRPC, being served at a socket.
 pub struct Server {
@@ -56,7 +60,9 @@ impl Server {
         let reservation = socket::reserve(socket).map_err(|_| taken())?;
         clear_stale(socket, taken)?;
         let environment = Arc::new(Environment::new(1));
-        let builder = ServerBuilder::new(environment).requests_slot_per_cq(SLOTS);
+        let arguments = ChannelBuilder::new(Arc::clone(&environment));
+        let arguments = arguments.max_receive_message_len(LONGEST_REQUEST).build_args();
+        let builder = ServerBuilder::new(environment).channel_args(arguments).requests_slot_per_cq(SLOTS);
         let builder = services.into_iter().fold(builder, ServerBuilder::register_service);
         let failed =
             |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));

@@ -20,6 +20,10 @@ const CODES: [(RpcStatusCode, &str, Kind); 12] = [
     (RpcStatusCode::INTERNAL, "INTERNAL", Kind::Internal),
 ];
 
+/// The most bytes of a message on the wire. gRPC has 8 KiB for all that ends a call: beyond that its clients
+/// are told neither code nor message.
+const LONGEST_MESSAGE: usize = 4096;
+
 /// The code of the CSI specification's error scheme for each kind. No wildcard: a new kind does not compile
 /// until somebody picks its code.
 pub fn code(kind: Kind) -> RpcStatusCode {
@@ -39,9 +43,40 @@ pub fn code(kind: Kind) -> RpcStatusCode {
     }
 }
 
-/// The status sent to the client.
+/// The status sent to the client. The log has the whole message.
 pub fn status(error: &Error) -> RpcStatus {
-    RpcStatus::with_message(code(error.kind()), error.message().to_string())
+    RpcStatus::with_message(code(error.kind()), fitting(error.message()))
+}
+
+/// The message; of one that is too long the middle is left out, as what happened stands at the beginning and
+/// what to do about it at the end.
+fn fitting(message: &str) -> String {
+    let half = LONGEST_MESSAGE / 2;
+    if message.chars().map(width).sum::<usize>() <= LONGEST_MESSAGE {
+        return message.to_string();
+    }
+    let end = message.len() - bytes_within(half, message.chars().rev());
+    format!("{} […] {}", &message[..bytes_within(half, message.chars())], &message[end..])
+}
+
+/// How many bytes of text the first of these characters are that take `limit` bytes on the wire.
+fn bytes_within(limit: usize, characters: impl Iterator<Item = char>) -> usize {
+    let mut room = limit;
+    let fits = |character: &char| {
+        let left = room.checked_sub(width(*character));
+        room = left.unwrap_or_default();
+        left.is_some()
+    };
+    characters.take_while(fits).map(char::len_utf8).sum()
+}
+
+/// The bytes of a character on the wire: gRPC writes what is not plain ASCII as `%XX`.
+fn width(character: char) -> usize {
+    match character {
+        '%' => 3,
+        ' '..='~' => 1,
+        other => 3 * other.len_utf8(),
+    }
 }
 
 /// The code's name, for the log.
@@ -85,6 +120,21 @@ mod tests {
             let understood = error("probe", grpcio::Error::RpcFailure(sent));
             assert_eq!((understood.kind(), understood.message()), (kind, "why"));
         }
+    }
+
+    #[test]
+    fn of_a_long_message_the_beginning_and_the_end_are_sent() {
+        for filler in ["x", "%", "ä", "\u{1f600}", "\n"] {
+            let long = format!("ä what happened{}what to do ö", filler.repeat(20_000));
+            let sent = status(&Error::internal(long));
+            let said = sent.message();
+            assert!(said.starts_with("ä what happened") && said.ends_with("what to do ö"), "{said}");
+            assert!(said.contains("[…]"), "{said}");
+            let bytes: usize = said.chars().map(width).sum();
+            assert!((LONGEST_MESSAGE - 50..LONGEST_MESSAGE + 50).contains(&bytes), "{bytes} of {filler:?}");
+        }
+        let longest = "x".repeat(LONGEST_MESSAGE);
+        assert_eq!(status(&Error::internal(longest.clone())).message(), longest);
     }
 
     #[test]

@@ -155,8 +155,12 @@ fn damaged_creations_make_nothing_but_what_they_say() {
 fn a_message_that_is_too_large_is_refused() {
     let daemon = Daemon::start();
     let channel = daemon.client().channel;
-    let large = volume(&"x".repeat(16 << 20)).write_to_bytes().expect("encodes");
-    let answer = raw::call(&channel, "/csi.v1.Controller/CreateVolume", large).expect_err("16 MiB");
-    assert!([Code::RESOURCE_EXHAUSTED, Code::INVALID_ARGUMENT].contains(&answer.code), "{answer:?}");
+    for (bytes, code) in [(16 << 20, Code::RESOURCE_EXHAUSTED), (257 << 10, Code::RESOURCE_EXHAUSTED), {
+        (250 << 10, Code::INVALID_ARGUMENT)
+    }] {
+        let large = volume(&"x".repeat(bytes)).write_to_bytes().expect("encodes");
+        let answer = raw::call(&channel, "/csi.v1.Controller/CreateVolume", large);
+        assert_eq!(answer.expect_err("it is too large").code, code, "{bytes} bytes");
+    }
     daemon.assert_well();
 }
