@@ -20,6 +20,10 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
+/// What may hang as a whole, by its name: a cluster, or the local disk. What is limited is limited for each
+/// of them, so that one that hangs takes nothing from the others.
+pub type Bulkhead = Arc<str>;
+
 /// Numbers of calls, for the log.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -47,6 +51,7 @@ struct CallState {
     method: &'static str,
     started: Instant,
     expired: Expired,
+    bulkhead: Mutex<Option<Bulkhead>>,
     subject: Mutex<String>,
     objects: Mutex<Vec<String>>,
     step: Mutex<(String, Instant)>,
@@ -61,6 +66,7 @@ impl Call {
             method,
             started: now,
             expired: Box::new(expired),
+            bulkhead: Mutex::default(),
             subject: Mutex::default(),
             objects: Mutex::default(),
             step: Mutex::new((String::from("queued"), now)),
@@ -102,6 +108,11 @@ impl Call {
     /// Whether the operation has waited for anything yet, so that this is a repetition.
     pub fn has_waited(&self) -> bool {
         !self.waits.lock().is_empty()
+    }
+
+    /// Whether its client has given up before any of the work was done.
+    pub fn is_void(&self) -> bool {
+        self.expired() && !self.has_waited()
     }
 
     /// Remembers that this call has begun something that it has to end, or to undo. A repetition of the
@@ -161,6 +172,16 @@ impl Progress {
     /// Whether the client's deadline has passed.
     pub fn expired(&self) -> bool {
         (self.0.expired)()
+    }
+
+    /// Says what the call's work may hang with.
+    pub fn set_bulkhead(&self, bulkhead: Bulkhead) {
+        *self.0.bulkhead.lock() = Some(bulkhead);
+    }
+
+    /// What the call's work may hang with; None as long as nobody knows.
+    pub fn bulkhead(&self) -> Option<Bulkhead> {
+        self.0.bulkhead.lock().clone()
     }
 
     /// Says which volume, snapshot or name the call is about.

@@ -69,7 +69,7 @@ job "cephlet-rbd-controller" {
 
       kill_timeout = "30s"
 
-      # The daemon takes 13 MB, each of the CEPHLET_TOOLS (4) commands that run at once 35 MB.
+      # The daemon takes 13 MB, each of the CEPHLET_TOOLS (4) commands that run at once for a cluster 35 MB.
       resources {
         cpu    = 200
         memory = 192

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use super::{CommandError, Tool};
-use crate::call::Call;
+use crate::call::{Bulkhead, Call};
 use crate::secrets::Secret;
 
 /// How long a process may take.
@@ -43,7 +43,7 @@ pub struct Cmd {
     pub(super) args: Vec<OsString>,
     pub(super) stdin: Input,
     pub(super) files: Vec<MemoryFile>,
-    pub(super) share: Option<Arc<str>>,
+    pub(super) bulkhead: Option<Bulkhead>,
     pub(super) outlives: bool,
     pub(super) kept_open: Option<KeptOpen>,
 }
@@ -86,7 +86,7 @@ impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
         let (args, stdin, files) = (Vec::new(), Input::default(), Vec::new());
-        Self { tool, class, args, stdin, files, share: None, outlives: false, kept_open: None }
+        Self { tool, class, args, stdin, files, bulkhead: None, outlives: false, kept_open: None }
     }
 
     /// The same with one more argument.
@@ -133,11 +133,11 @@ impl Cmd {
         self
     }
 
-    /// The same as one of a group that may never hold all the places for commands (CEPHLET_TOOLS) at once:
-    /// those of a cluster, which may hang together.
+    /// The same, counted among the commands of this cluster (CEPHLET_TOOLS), whatever the call is about: a
+    /// list asks them all. Other commands count with what their call is about.
     #[must_use]
-    pub fn share(mut self, share: Arc<str>) -> Self {
-        self.share = Some(share);
+    pub fn within(mut self, bulkhead: Bulkhead) -> Self {
+        self.bulkhead = Some(bulkhead);
         self
     }
 

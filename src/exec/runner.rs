@@ -32,9 +32,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// How many processes run at once, how long they may take and how much they may say.
 #[derive(Clone, Debug)]
 pub struct ProcessLimits {
-    /// Tools at once (CEPHLET_TOOLS).
+    /// Tools at once in a bulkhead (CEPHLET_TOOLS).
     pub tools: usize,
-    /// Helpers at once.
+    /// Helpers at once in a bulkhead.
     pub helpers: usize,
     /// Processes that hang in the kernel, beyond which no other is started.
     pub stuck: usize,
@@ -311,7 +311,7 @@ impl Runner for Processes {
             call,
             command: &command,
             class: cmd.class,
-            share: cmd.share.as_ref(),
+            bulkhead: cmd.bulkhead.clone().or_else(|| call.bulkhead()),
         })?;
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
@@ -327,7 +327,8 @@ impl Runner for Processes {
 impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
         let _watched = Watched::new(self);
-        let permit = self.helpers_running.enter(&Waiter { call, command: step, class, share: None })?;
+        let bulkhead = call.bulkhead();
+        let permit = self.helpers_running.enter(&Waiter { call, command: step, class, bulkhead })?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, class);

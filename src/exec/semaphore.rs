@@ -8,40 +8,43 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::{Class, CommandError};
-use crate::call::Call;
+use crate::call::{Bulkhead, Call};
 
 /// How often one that waits looks whether its client's deadline has passed: gRPC's deadline can only be
 /// asked, not waited for.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A fixed number of permits, given out first come, first served.
+/// A fixed number of permits for each bulkhead, given out first come, first served. What hangs in one
+/// bulkhead keeps nobody out of another.
 ///
-/// Work without a deadline may hold all permits but one, so that a few long jobs never keep out what ends
-/// soon; it then waits aside, and those behind it pass. The same goes for what has a common share: commands
-/// of a cluster that hangs keep out neither those of other clusters nor local ones.
+/// Work without a deadline may hold all permits of its bulkhead but one, so that a few long jobs never keep
+/// out what ends soon; it then waits aside, and those behind it pass.
 pub(super) struct Semaphore {
     limit: usize,
     patience: Duration,
-    state: Mutex<Queue>,
+    state: Mutex<State>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// One for each bulkhead in which anything runs or waits; commands without a bulkhead have one as well.
+    queues: BTreeMap<Option<Bulkhead>, Queue>,
+    closed: bool,
+    next_ticket: u64,
 }
 
 #[derive(Default)]
 struct Queue {
     running: usize,
     lasting: usize,
-    /// Permits held by each share that holds any.
-    shares: BTreeMap<Arc<str>, usize>,
-    closed: bool,
-    next_ticket: u64,
     waiting: VecDeque<Ticket>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Ticket {
     number: u64,
     lasting: bool,
-    share: Option<Arc<str>>,
 }
 
 /// Who wants a permit.
@@ -49,44 +52,44 @@ pub(super) struct Waiter<'a> {
     pub(super) call: &'a Call,
     pub(super) command: &'a str,
     pub(super) class: Class,
-    pub(super) share: Option<&'a Arc<str>>,
+    pub(super) bulkhead: Option<Bulkhead>,
 }
 
 /// The right to run one command, released when it is dropped.
 pub(super) struct Permit {
     semaphore: Arc<Semaphore>,
     lasting: bool,
-    share: Option<Arc<str>>,
+    bulkhead: Option<Bulkhead>,
 }
 
 impl Semaphore {
-    /// With `limit` permits, for which nobody waits longer than `patience`.
+    /// With `limit` permits for each bulkhead, for which nobody waits longer than `patience`.
     pub(super) fn new(limit: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self { limit: limit.max(1), patience, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// Waits for a permit to run a command.
     pub(super) fn enter(self: &Arc<Self>, waiter: &Waiter<'_>) -> Result<Permit, CommandError> {
-        let Waiter { call, command, class, share } = *waiter;
+        let Waiter { call, command, class, bulkhead } = waiter;
         let started = Instant::now();
         let mut state = self.state.lock();
-        let ticket = state.queue(class.is_lasting(), share.cloned());
-        while !state.closed && !state.try_admit(&ticket, self.limit) {
+        let ticket = state.queue(bulkhead, class.is_lasting());
+        while !state.closed && !state.try_admit(bulkhead, ticket, self.limit) {
             let waited = started.elapsed();
             if call.expired() || waited >= self.patience {
-                state.leave(&ticket);
-                return Err(CommandError::Expired { command: command.into(), waited });
+                state.leave(bulkhead, ticket);
+                return Err(CommandError::Expired { command: (*command).into(), waited });
             }
             call.enter_step(format!("waiting for others to end before {command}"));
             self.changed.wait_for(&mut state, TICK);
         }
         if state.closed {
-            state.leave(&ticket);
-            return Err(CommandError::Stopping { command: command.into() });
+            state.leave(bulkhead, ticket);
+            return Err(CommandError::Stopping { command: (*command).into() });
         }
         // The next in the queue may fit as well, and was woken while this one stood before it.
         self.changed.notify_all();
-        Ok(Permit { semaphore: Arc::clone(self), lasting: ticket.lasting, share: ticket.share })
+        Ok(Permit { semaphore: Arc::clone(self), lasting: ticket.lasting, bulkhead: bulkhead.clone() })
     }
 
     /// Lets nobody in any more; those that wait get an error.
@@ -96,58 +99,58 @@ impl Semaphore {
     }
 }
 
-impl Queue {
-    fn queue(&mut self, lasting: bool, share: Option<Arc<str>>) -> Ticket {
-        let ticket = Ticket { number: self.next_ticket, lasting, share };
+impl State {
+    fn queue(&mut self, bulkhead: &Option<Bulkhead>, lasting: bool) -> Ticket {
+        let ticket = Ticket { number: self.next_ticket, lasting };
         self.next_ticket += 1;
-        self.waiting.push_back(ticket.clone());
+        self.queues.entry(bulkhead.clone()).or_default().waiting.push_back(ticket);
         ticket
     }
 
-    /// Takes a permit if `ticket` is the first in the queue that fits.
-    fn try_admit(&mut self, ticket: &Ticket, limit: usize) -> bool {
+    /// Takes a permit if `ticket` is the first in its queue that fits.
+    fn try_admit(&mut self, bulkhead: &Option<Bulkhead>, ticket: Ticket, limit: usize) -> bool {
+        self.queues.get_mut(bulkhead).is_some_and(|queue| queue.try_admit(ticket, limit))
+    }
+
+    fn leave(&mut self, bulkhead: &Option<Bulkhead>, ticket: Ticket) {
+        self.change(bulkhead, |queue| queue.waiting.retain(|other| other.number != ticket.number));
+    }
+
+    fn give_back(&mut self, bulkhead: &Option<Bulkhead>, lasting: bool) {
+        self.change(bulkhead, |queue| {
+            queue.running -= 1;
+            queue.lasting -= usize::from(lasting);
+        });
+    }
+
+    /// Changes a queue that is there; one in which nothing runs or waits any more goes.
+    fn change(&mut self, bulkhead: &Option<Bulkhead>, change: impl FnOnce(&mut Queue)) {
+        let Some(queue) = self.queues.get_mut(bulkhead) else { return };
+        change(queue);
+        if queue.running == 0 && queue.waiting.is_empty() {
+            self.queues.remove(bulkhead);
+        }
+    }
+}
+
+impl Queue {
+    fn try_admit(&mut self, ticket: Ticket, limit: usize) -> bool {
         let all_but_one = limit.saturating_sub(1).max(1);
-        let held = |share: &Arc<str>| self.shares.get(share).copied().unwrap_or(0);
-        let fits = |candidate: &&Ticket| {
-            self.running < limit
-                && (!candidate.lasting || self.lasting < all_but_one)
-                && candidate.share.as_ref().is_none_or(|share| held(share) < all_but_one)
-        };
+        let fits =
+            |candidate: &&Ticket| self.running < limit && (!candidate.lasting || self.lasting < all_but_one);
         if self.waiting.iter().find(fits).is_none_or(|first| first.number != ticket.number) {
             return false;
         }
-        self.leave(ticket);
+        self.waiting.retain(|other| other.number != ticket.number);
         self.running += 1;
         self.lasting += usize::from(ticket.lasting);
-        if let Some(share) = &ticket.share {
-            *self.shares.entry(Arc::clone(share)).or_default() += 1;
-        }
         true
-    }
-
-    fn give_back(&mut self, share: &Arc<str>) {
-        if let Some(held) = self.shares.get_mut(share) {
-            *held -= 1;
-            if *held == 0 {
-                self.shares.remove(share);
-            }
-        }
-    }
-
-    fn leave(&mut self, ticket: &Ticket) {
-        self.waiting.retain(|other| other.number != ticket.number);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.semaphore.state.lock();
-        state.running -= 1;
-        state.lasting -= usize::from(self.lasting);
-        if let Some(share) = &self.share {
-            state.give_back(share);
-        }
-        drop(state);
+        self.semaphore.state.lock().give_back(&self.bulkhead, self.lasting);
         self.semaphore.changed.notify_all();
     }
 }
@@ -155,7 +158,9 @@ impl Drop for Permit {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        write!(f, "{} of {} running, {} waiting", state.running, self.limit, state.waiting.len())
+        let running: usize = state.queues.values().map(|queue| queue.running).sum();
+        let waiting: usize = state.queues.values().map(|queue| queue.waiting.len()).sum();
+        write!(f, "{running} of {} for each bulkhead running, {waiting} waiting", self.limit)
     }
 }
 
@@ -177,9 +182,10 @@ mod tests {
         semaphore: &Arc<Semaphore>,
         call: &Call,
         class: Class,
-        share: Option<&Arc<str>>,
+        bulkhead: Option<&str>,
     ) -> Result<Permit, CommandError> {
-        semaphore.enter(&Waiter { call, command: "btrfs", class, share })
+        let bulkhead = bulkhead.map(Bulkhead::from);
+        semaphore.enter(&Waiter { call, command: "btrfs", class, bulkhead })
     }
 
     /// Starts a thread that queues; returns once it stands in the queue.
@@ -230,30 +236,25 @@ mod tests {
     }
 
     #[test]
-    fn a_share_leaves_one_place_to_the_others() {
-        let semaphore = Semaphore::new(3, NEVER);
-        let (hanging, other): (Arc<str>, Arc<str>) = ("hanging".into(), "other".into());
-        let call = Call::internal("test");
-        let first = enter_as(&semaphore, &call, Class::Question, Some(&hanging)).unwrap();
-        let _second = enter_as(&semaphore, &call, Class::Question, Some(&hanging)).unwrap();
-        let expired = Call::new("test", || true);
-        assert!(
-            enter_as(&semaphore, &expired, Class::Question, Some(&hanging)).is_err(),
-            "it took the last place"
-        );
-        drop(enter_as(&semaphore, &expired, Class::Change, Some(&other)).unwrap());
-        drop(enter_as(&semaphore, &expired, Class::Change, None).unwrap());
-        drop(first);
-        drop(enter_as(&semaphore, &expired, Class::Question, Some(&hanging)).unwrap());
-    }
-
-    #[test]
-    fn one_place_serves_a_share_too() {
-        let semaphore = Semaphore::new(1, NEVER);
-        drop(
-            enter_as(&semaphore, &Call::internal("test"), Class::Question, Some(&"cluster".into())).unwrap(),
-        );
-        assert!(semaphore.state.lock().shares.is_empty());
+    fn whatever_hangs_in_one_bulkhead_every_place_of_another_is_free() {
+        for class in [Class::Question, Class::Unbounded, Class::Breakable] {
+            let semaphore = Semaphore::new(3, NEVER);
+            let (call, expired) = (Call::internal("test"), Call::new("test", || true));
+            let enter_now = |bulkhead, class| enter_as(&semaphore, &expired, class, bulkhead);
+            let first = enter_as(&semaphore, &call, class, Some("hanging")).unwrap();
+            let mut hanging = vec![enter_now(Some("hanging"), class).unwrap()];
+            hanging.push(enter_now(Some("hanging"), Class::Change).unwrap());
+            assert!(enter_now(Some("hanging"), Class::Change).is_err(), "it has more places than it may");
+            for other in [Some("other"), None] {
+                let longest = [Class::Unbounded, Class::Unbounded, Class::Change];
+                let taken: Vec<_> = longest.map(|class| enter_now(other, class)).into();
+                assert!(taken.iter().all(Result::is_ok), "{class:?} in one bulkhead keeps {other:?} out");
+            }
+            drop(first);
+            drop(enter_now(Some("hanging"), Class::Question).unwrap());
+            drop(hanging);
+            assert!(semaphore.state.lock().queues.is_empty());
+        }
     }
 
     #[test]
@@ -289,7 +290,7 @@ mod tests {
         let there = Arc::clone(&semaphore);
         let waiting =
             thread::spawn(move || enter_as(&there, &Call::internal("test"), Class::Change, None).map(drop));
-        while semaphore.state.lock().waiting.is_empty() {
+        while semaphore.state.lock().queues[&None].waiting.is_empty() {
             thread::yield_now();
         }
         semaphore.close();

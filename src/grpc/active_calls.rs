@@ -9,7 +9,7 @@ use std::time::Duration;
 use log::Level;
 use parking_lot::{Condvar, Mutex};
 
-use crate::call::Progress;
+use crate::call::{Bulkhead, Progress};
 use crate::error::Error;
 use crate::grpc::status;
 
@@ -72,6 +72,13 @@ impl ActiveCalls {
     /// How many calls are in progress.
     pub fn len(&self) -> usize {
         self.calls.lock().len()
+    }
+
+    /// How many calls in progress are of this bulkhead, and how many there are.
+    pub fn count(&self, bulkhead: &Bulkhead) -> (usize, usize) {
+        let calls = self.calls.lock();
+        let is_own = |watched: &&Watched| watched.call.bulkhead().as_ref() == Some(bulkhead);
+        (calls.values().filter(is_own).count(), calls.len())
     }
 
     /// Whether no call is in progress.

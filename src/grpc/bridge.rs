@@ -18,12 +18,12 @@ use grpcio::{
 use parking_lot::Mutex;
 use protobuf::Message;
 
-use crate::call::Call;
+use crate::call::{Bulkhead, Call};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::status;
 use crate::locks::{Entry, Guard, Identical, Key, KeySet, Locks, Turn};
-use crate::workers::{Bulkhead, Task, Workers};
+use crate::workers::{Task, Workers};
 
 /// A reply, encoded; shared by all callers that asked the same.
 type Bytes = Arc<[u8]>;
@@ -243,6 +243,9 @@ impl Bridge {
     fn start(&self, plan: Plan<Bytes>, reply: Reply) {
         let Plan { subject, bulkhead, lock, work } = plan;
         reply.call.set_subject(subject);
+        if let Err(refused) = self.enter_bulkhead(&reply.call, bulkhead.as_ref()) {
+            return reply.finish(Err(refused));
+        }
         let Some(Locking { keys, request }) = lock else {
             return self.run(Ready { bulkhead, work, reply, guard: None });
         };
@@ -256,6 +259,15 @@ impl Bridge {
         self.locks.enter(Entry { keys, call, joinable: Some(request), wake: Box::new(wake) });
     }
 
+    /// Counts a call among those of its bulkhead from now on, unless they are too many already.
+    fn enter_bulkhead(&self, call: &Call, bulkhead: Option<&Bulkhead>) -> Result<()> {
+        let Some(bulkhead) = bulkhead else { return Ok(()) };
+        let (own, all) = self.running.count(bulkhead);
+        self.workers.ensure_room(bulkhead, own, all)?;
+        call.set_bulkhead(Arc::clone(bulkhead));
+        Ok(())
+    }
+
     /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
     fn run(&self, ready: Ready) {
         let parked = ready.guard.as_ref().is_some_and(Guard::waited);
@@ -264,8 +276,8 @@ impl Bridge {
     }
 
     fn task(&self, ready: Ready) -> Task {
-        let bridge = self.clone();
-        Task::new(ready.bulkhead.clone(), move || bridge.work(ready))
+        let (bridge, call) = (self.clone(), ready.reply.call.clone());
+        Task::new(ready.bulkhead.clone(), move || bridge.work(ready)).unless(move || call.is_void())
     }
 
     /// Works, and answers unless the work has to wait.
@@ -338,7 +350,7 @@ async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) 
 /// Runs the work of a call whose deadline has not passed. Work that has waited is run once more even so: it
 /// ends by itself ([`Call::wait`] refuses), and leaves what it began for a repetition.
 fn execute(call: &Call, work: &Work<Bytes>) -> Answer {
-    if call.expired() && !call.has_waited() {
+    if call.is_void() {
         return Err(Error::timeout("the call's deadline passed while it waited; nothing was done"));
     }
     guarded(call, || work(call))

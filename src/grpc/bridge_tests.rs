@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
 
 use super::{Bridge, Plan};
-use crate::call::Call;
+use crate::call::{Bulkhead, Call};
 use crate::error::{Error, Result};
 use crate::grpc::Server;
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::locks::{Key, Locks};
-use crate::workers::{Bulkhead, Load, Workers};
+use crate::workers::{Load, Workers};
 
 /// A deadline that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,8 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a call that waits pauses.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Work on a volume, named "VOLUME: WORK". It panics before or with the volume's lock, or waits until the
-/// gate is open, as the work says; else it is done at once.
+/// Work on a volume, named "VOLUME: WORK". It panics before or with the volume's lock, waits until the gate
+/// is open, or is refused at length, as the work says; else it is done at once. A volume whose name begins
+/// with "far" lies in another cluster.
 #[derive(Default)]
 struct Volumes {
     gate: AtomicBool,
@@ -38,6 +39,9 @@ impl Volumes {
         if name.ends_with("wait") && !self.gate.load(Ordering::SeqCst) {
             call.wait("waiting for the gate", PATIENCE, PAUSE)
                 .inspect_err(|error| self.ended(name, error))?;
+        }
+        if name.ends_with("at length") {
+            return Err(Error::precondition(format!("what happened{}what to do", "ä".repeat(20_000))));
         }
         self.done.lock().unwrap().push(name.to_string());
         Ok(())
@@ -61,7 +65,8 @@ impl Service {
         let keys = vec![Key::from(name.split(':').next().unwrap())];
         let (volumes, subject) = (Arc::clone(&self.0), name.clone());
         let work = move |call: &Call| volumes.work(call, &subject).map(|()| Default::default());
-        Ok(Plan::new(name.clone(), work).within(Bulkhead::from("local")).locking(keys, name))
+        let bulkhead = Bulkhead::from(if name.starts_with("far") { "far" } else { "local" });
+        Ok(Plan::new(name.clone(), work).within(bulkhead).locking(keys, name))
     }
 }
 
@@ -269,6 +274,33 @@ fn calls_that_wait_hold_no_worker() {
     done[1..].sort();
     assert_eq!(done[1..], names);
     house.await_rest();
+}
+
+#[test]
+fn a_cluster_that_hangs_does_not_fill_the_queue() {
+    let house = House::open();
+    let calls: Vec<_> = (0..40).map(|number| house.begin(&format!("{number}: wait"))).collect();
+    // So many as the queue has places are either parked or refused.
+    let end = Instant::now() + PATIENCE;
+    while calls.iter().filter(|call| call.is_finished()).count() + house.workers.load().parked < 40 {
+        assert!(Instant::now() < end, "{:?}", house.workers.load());
+        thread::yield_now();
+    }
+    house.ask("far: well").expect("the queue is not only for the cluster that hangs");
+    house.volumes.gate.store(true, Ordering::SeqCst);
+    let answers: Vec<Answer> = calls.into_iter().map(|call| call.join().unwrap()).collect();
+    assert!(answers.iter().filter(|answer| answer.is_ok()).count() >= 8, "{answers:?}");
+    for (code, message) in answers.into_iter().filter_map(Result::err) {
+        assert_eq!(code, RpcStatusCode::UNAVAILABLE, "{message}");
+    }
+}
+
+#[test]
+fn a_long_message_arrives_with_its_code_its_beginning_and_its_end() {
+    let house = House::open();
+    let (code, message) = house.ask("volume: at length").unwrap_err();
+    assert_eq!(code, RpcStatusCode::FAILED_PRECONDITION, "{message}");
+    assert!(message.starts_with("what happened") && message.ends_with("what to do"), "{message}");
 }
 
 #[test]

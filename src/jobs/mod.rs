@@ -159,15 +159,15 @@ impl Shared {
 
     fn run(&self, lane: &str) {
         while let Some(mut job) = self.next(lane) {
-            if let Requeue::After(pause) = self.perform(&mut job) {
+            if let Requeue::After(pause) = self.perform(lane, &mut job) {
                 self.put_back(lane, pause, job);
             }
         }
     }
 
     /// Does a job once. A failure of any kind ends no thread.
-    fn perform(&self, job: &mut Job) -> Requeue {
-        let call = job.waits_in.take().unwrap_or_else(|| self.call(&job.name));
+    fn perform(&self, lane: &str, job: &mut Job) -> Requeue {
+        let call = job.waits_in.take().unwrap_or_else(|| self.call(lane, &job.name));
         match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
             Ok(Ok(requeue)) => requeue,
             Ok(Err(error)) => Self::failed(job, call, &error),
@@ -191,9 +191,10 @@ impl Shared {
         Requeue::After(pause)
     }
 
-    fn call(&self, job: &str) -> Call {
+    fn call(&self, lane: &str, job: &str) -> Call {
         let stopped = Arc::clone(&self.stopped);
         let call = Call::new("job", move || stopped.load(Ordering::Relaxed));
+        call.set_bulkhead(lane.into());
         call.set_subject(job);
         call
     }
@@ -256,7 +257,7 @@ impl JobQueue {
                 return;
             }
             for (lane, mut job) in due {
-                if let Requeue::After(pause) = self.0.perform(&mut job) {
+                if let Requeue::After(pause) = self.0.perform(&lane, &mut job) {
                     self.0.put_back(&lane, pause, job);
                 }
             }

@@ -10,19 +10,20 @@
 //! - A bulkhead (one cluster, or the local disk) has its first worker for the asking. For a second one, all
 //!   bulkheads together must leave two workers free: so one or two clusters that hang never take the daemon
 //!   with them. What has to wait stays in the queue while later tasks of others pass it.
+//! - A queued call whose client has given up needs no place behind its bulkhead: it is only told so, by the
+//!   next worker that has nothing else to do, and leaves its place in the queue to others.
 
+mod lane;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
+use self::lane::Lane;
+use crate::call::Bulkhead;
 use crate::error::{Error, Result};
 
 /// The fewest workers that leave a bulkhead half of them.
@@ -35,19 +36,25 @@ const SPARE: usize = 2;
 /// levels.
 const STACK: usize = 512 * 1024;
 
-/// What a task may wait for: the name of a cluster, or of the local disk.
-pub type Bulkhead = Arc<str>;
-
 /// A piece of work.
 pub struct Task {
     bulkhead: Option<Bulkhead>,
+    /// Whether there is nothing left to do but to say so.
+    is_void: Box<dyn Fn() -> bool + Send>,
     run: Box<dyn FnOnce() + Send>,
 }
 
 impl Task {
     /// Work behind `bulkhead`; none: it waits for no storage.
     pub fn new(bulkhead: Option<Bulkhead>, run: impl FnOnce() + Send + 'static) -> Self {
-        Self { bulkhead, run: Box::new(run) }
+        Self { bulkhead, is_void: Box::new(|| false), run: Box::new(run) }
+    }
+
+    /// The same, which is over in a moment once `is_void`.
+    #[must_use]
+    pub fn unless(mut self, is_void: impl Fn() -> bool + Send + 'static) -> Self {
+        self.is_void = Box::new(is_void);
+        self
     }
 }
 
@@ -72,6 +79,7 @@ pub struct Load {
 pub struct Workers {
     work: Arc<Lane>,
     quick: Arc<Lane>,
+    count: usize,
     limit: usize,
     parked: Box<dyn Fn() -> usize + Send + Sync>,
 }
@@ -87,7 +95,7 @@ impl Workers {
     ) -> Result<Self> {
         let count = count.max(MIN_WORKERS);
         let (work, quick) = (Lane::new(count - SPARE), Lane::new(1));
-        let workers = Self { work, quick, limit, parked: Box::new(parked) };
+        let workers = Self { work, quick, count, limit, parked: Box::new(parked) };
         for number in 1..=count {
             spawn(&workers.work, format!("worker {number}"))?;
         }
@@ -104,6 +112,21 @@ impl Workers {
     /// Queues work that waits for nothing and nobody. `Unavailable` if that lane's queue is full too.
     pub fn submit_quick(&self, run: impl FnOnce() + Send + 'static) -> Result<()> {
         self.quick.admit(Task::new(None, run), self.limit, |state| self.overload(state))
+    }
+
+    /// Refuses one more call of a bulkhead that has `own` of the `all` calls under way already. It may have
+    /// as many as there are workers, and beyond that as many as there is room for others: so those of a
+    /// cluster that hangs leave half of the queue free, those of a second one a quarter.
+    pub fn ensure_room(&self, bulkhead: &Bulkhead, own: usize, all: usize) -> Result<()> {
+        let free = (self.count + self.limit).saturating_sub(all);
+        if own < self.count.max(free) {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "too much to do for {bulkhead}: {own} calls are under way, and what is left of the queue is for \
+             others (CEPHLET_QUEUE, {}); send the request again later",
+            self.limit
+        )))
     }
 
     /// Queues the work of a call that was parked. It was admitted once and is not refused now, whatever the
@@ -179,217 +202,4 @@ fn spawn(lane: &Arc<Lane>, name: String) -> Result<()> {
         .spawn(move || lane.serve())
         .map(drop)
         .map_err(|cause| Error::io(format_args!("start the thread \"{name}\""), &cause))
-}
-
-/// A queue and the workers that serve it.
-struct Lane {
-    state: Mutex<LaneState>,
-    /// There is work, or no more at all.
-    wanted: Condvar,
-    /// Nothing is queued and nothing runs.
-    idle: Condvar,
-    /// How many workers all bulkheads together may occupy, each one's first aside.
-    share: usize,
-}
-
-#[derive(Default)]
-struct LaneState {
-    resumed: VecDeque<Task>,
-    fresh: VecDeque<Task>,
-    /// What is to be resumed, and when.
-    paused: Vec<(Instant, Task)>,
-    running: usize,
-    /// How many workers each bulkhead occupies; only those that occupy one.
-    occupied: Vec<(Bulkhead, usize)>,
-    closed: bool,
-    /// Nothing may pause any more.
-    restless: bool,
-    stopped: bool,
-}
-
-impl Lane {
-    fn new(share: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), wanted: Condvar::new(), idle: Condvar::new(), share })
-    }
-
-    fn admit(&self, task: Task, limit: usize, overload: impl FnOnce(Load) -> Error) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(Error::unavailable(
-                "cephlet is shutting down; send the request again when it is back",
-            ));
-        }
-        let load = Load { running: state.running, queued: state.queued(), parked: state.paused.len() };
-        if load.queued + load.parked >= limit {
-            drop(state);
-            return Err(overload(load));
-        }
-        state.fresh.push_back(task);
-        self.wanted.notify_one();
-        Ok(())
-    }
-
-    fn resume(&self, task: Task) {
-        let mut state = self.state.lock();
-        if state.stopped {
-            // The task goes with its call's lock: not before the mutex is free, as the next call comes back
-            // at once.
-            drop(state);
-            return;
-        }
-        state.resumed.push_back(task);
-        self.wanted.notify_one();
-    }
-
-    fn resume_at(&self, when: Instant, task: Task) {
-        let mut state = self.state.lock();
-        if state.stopped || state.restless {
-            drop(state);
-            return;
-        }
-        state.paused.push((when, task));
-        // Everybody who sleeps has to know how long to: whoever is woken may be given other work.
-        self.wanted.notify_all();
-    }
-
-    fn end_pauses(&self) {
-        let mut state = self.state.lock();
-        state.restless = true;
-        let paused = std::mem::take(&mut state.paused);
-        // With the mutex free, like the tasks of a stop.
-        drop(state);
-        drop(paused);
-    }
-
-    fn go_on(&self, task: Task) {
-        let mut state = self.state.lock();
-        if state.stopped || !state.has_room(&task, self.share) {
-            drop(state);
-            return self.resume(task);
-        }
-        let Task { bulkhead, run } = task;
-        if let Some(bulkhead) = &bulkhead {
-            state.occupy(bulkhead);
-        }
-        drop(state);
-        let permit = Permit { lane: self, bulkhead };
-        run();
-        drop(permit);
-    }
-
-    /// The life of a worker.
-    fn serve(&self) {
-        let mut state = self.state.lock();
-        while !state.stopped {
-            state.end_due_pauses(Instant::now());
-            let Some(Task { bulkhead, run }) = state.take(self.share) else {
-                self.sleep(&mut state);
-                continue;
-            };
-            MutexGuard::unlocked(&mut state, || {
-                if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                    log::error!("a task panicked and nobody caught it: this is a defect; the worker goes on");
-                }
-            });
-            state.running -= 1;
-            state.leave(bulkhead.as_ref());
-            if state.running == 0 && state.queued() == 0 {
-                self.idle.notify_all();
-            }
-        }
-    }
-
-    /// Waits for work, or for the end of the first pause.
-    fn sleep(&self, state: &mut MutexGuard<'_, LaneState>) {
-        match state.paused.iter().map(|(when, _)| *when).min() {
-            Some(when) => drop(self.wanted.wait_until(state, when)),
-            None => self.wanted.wait(state),
-        }
-    }
-
-    fn drain(&self, deadline: Instant) -> bool {
-        let mut state = self.state.lock();
-        state.closed = true;
-        while state.running > 0 || state.queued() > 0 {
-            if self.idle.wait_until(&mut state, deadline).timed_out() {
-                return state.running == 0 && state.queued() == 0;
-            }
-        }
-        true
-    }
-
-    fn stop(&self) {
-        let mut state = self.state.lock();
-        (state.closed, state.stopped) = (true, true);
-        let queued = (std::mem::take(&mut state.resumed), std::mem::take(&mut state.fresh));
-        let paused = std::mem::take(&mut state.paused);
-        self.wanted.notify_all();
-        drop(state);
-        // With the mutex free: a task may hold a lock, and whoever gets it next comes to `resume`.
-        drop((queued, paused));
-    }
-}
-
-/// A worker's place behind a bulkhead, released when this is dropped, also by a panic.
-struct Permit<'a> {
-    lane: &'a Lane,
-    bulkhead: Option<Bulkhead>,
-}
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        let mut state = self.lane.state.lock();
-        state.leave(self.bulkhead.as_ref());
-        // A task may have waited for this place while its worker went to sleep.
-        if state.queued() > 0 {
-            self.lane.wanted.notify_one();
-        }
-    }
-}
-
-impl LaneState {
-    fn queued(&self) -> usize {
-        self.resumed.len() + self.fresh.len()
-    }
-
-    /// Queues what has paused for long enough.
-    fn end_due_pauses(&mut self, now: Instant) {
-        let due = self.paused.extract_if(.., |(when, _)| *when <= now);
-        self.resumed.extend(due.map(|(_, task)| task));
-    }
-
-    /// The first task whose bulkhead has room, those that were parked before the others.
-    fn take(&mut self, share: usize) -> Option<Task> {
-        let next = |queue: &VecDeque<Task>| queue.iter().position(|task| self.has_room(task, share));
-        let task = match next(&self.resumed) {
-            Some(at) => self.resumed.remove(at),
-            None => next(&self.fresh).and_then(|at| self.fresh.remove(at)),
-        }?;
-        self.running += 1;
-        if let Some(bulkhead) = &task.bulkhead {
-            self.occupy(bulkhead);
-        }
-        Some(task)
-    }
-
-    fn occupy(&mut self, bulkhead: &Bulkhead) {
-        match self.occupied.iter_mut().find(|(name, _)| name == bulkhead) {
-            Some((_, workers)) => *workers += 1,
-            None => self.occupied.push((bulkhead.clone(), 1)),
-        }
-    }
-
-    fn has_room(&self, task: &Task, share: usize) -> bool {
-        let Some(bulkhead) = &task.bulkhead else { return true };
-        let has_none = self.occupied.iter().all(|(name, _)| name != bulkhead);
-        has_none || self.occupied.iter().map(|(_, workers)| workers).sum::<usize>() < share
-    }
-
-    fn leave(&mut self, bulkhead: Option<&Bulkhead>) {
-        let Some(bulkhead) = bulkhead else { return };
-        if let Some((_, workers)) = self.occupied.iter_mut().find(|(name, _)| name == bulkhead) {
-            *workers -= 1;
-        }
-        self.occupied.retain(|(_, workers)| *workers > 0);
-    }
 }

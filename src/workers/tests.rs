@@ -2,9 +2,11 @@
 
 use super::*;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::error::Kind;
 
@@ -128,6 +130,39 @@ fn queued_and_parked_calls_count_together() {
     assert_eq!(workers.load(), Load { running: 4, queued: 2, parked: 2 });
     parked.store(0, Ordering::SeqCst);
     workers.submit(stuck.task(None)).unwrap();
+}
+
+#[test]
+fn a_bulkhead_that_hangs_leaves_half_of_the_queue_to_the_others_and_a_second_one_a_quarter() {
+    let workers = workers(4, 256);
+    let ensure = |own, all| workers.ensure_room(&"cluster".into(), own, all);
+    ensure(129, 129).unwrap();
+    let refusal = ensure(131, 131).unwrap_err();
+    assert_eq!(refusal.kind(), Kind::Unavailable);
+    assert!(refusal.message().contains("cluster") && refusal.message().contains("256"), "{refusal}");
+    ensure(64, 131 + 64).unwrap();
+    assert!(ensure(66, 131 + 66).is_err());
+    ensure(3, 1000).expect("as many as there are workers it may have whatever others do");
+}
+
+#[test]
+fn a_queued_call_that_nobody_waits_for_is_over_although_its_bulkhead_hangs() {
+    let stuck = Stuck::new();
+    let workers = workers(4, 100);
+    for _ in 0..2 {
+        workers.submit(stuck.task(bulkhead("cluster"))).unwrap();
+    }
+    stuck.wait_for(2);
+    let (given_up, (done, ends)) = (Arc::new(AtomicBool::new(false)), channel());
+    for number in 0..2 {
+        let (given_up, done) = (given_up.clone(), done.clone());
+        let task = Task::new(bulkhead("cluster"), move || done.send(number).unwrap());
+        workers.submit(task.unless(move || number == 1 && given_up.load(Ordering::SeqCst))).unwrap();
+    }
+    given_up.store(true, Ordering::SeqCst);
+    assert_eq!(ends.recv_timeout(NEVER), Ok(1));
+    assert_eq!(workers.load().queued, 1, "the other one waits for its bulkhead");
+    assert!(ends.try_recv().is_err());
 }
 
 #[test]

@@ -132,7 +132,7 @@ const KNOWS: [(&str, &[&str]); 18] = [
             "layout", "locks", "secrets", "sys",
         ],
     ),
-    ("workers", &["error"]),
+    ("workers", &["call", "error"]),
 ];
 
 /// The module that a file belongs to.

@@ -45,9 +45,9 @@ impl ClusterAccess {
     /// A Ceph tool with what it needs to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id
     /// USER`, and `--keyfile` with the key in memory, where it is not the tool's business to find it.
     ///
-    /// The commands of a cluster share their places ([`Cmd::share`]).
+    /// The commands of a cluster are counted together ([`Cmd::within`]).
     pub fn command(&self, tool: Tool, class: Class) -> Cmd {
-        let cmd = Cmd::new(tool, class).share(Arc::from(self.cluster.name.as_str()));
+        let cmd = Cmd::new(tool, class).within(Arc::from(self.cluster.name.as_str()));
         let cmd = match &self.cluster.conf {
             Some(conf) => cmd.arg("-c").arg(conf),
             None => cmd.args(["-c", "/dev/null", "-m"]).arg(self.cluster.monitors_text()),

@@ -13,7 +13,7 @@ fn unbounded_work_survives_its_call_and_keeps_the_lock() {
     assert!(matches!(error, CommandError::StillRunning { .. }), "{error}");
     drop(call);
     assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the work goes on");
-    assert_eq!(format!("{:?}", stubs.processes.tools_running), "1 of 1 running, 0 waiting");
+    assert_eq!(format!("{:?}", stubs.processes.tools_running), "1 of 1 for each bulkhead running, 0 waiting");
     fs::write(go, "finished\n").unwrap();
     assert!(released.recv_timeout(SOON).is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected));
     assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
@@ -100,4 +100,28 @@ fn what_changes_a_locked_object_is_written_down_while_it_runs() {
     let outliving = stubs.cmd(Class::Change, script).outliving();
     assert_eq!(stubs.processes.run(&locked, &outliving).unwrap().stdout, b"0\n");
     assert_eq!(records(), 0);
+}
+
+#[test]
+fn commands_are_counted_with_what_their_call_is_about() {
+    let stubs = Stubs::with(|limits| limits.tools = 1);
+    let (ready, go) = (stubs.fifo("ready"), stubs.fifo("go"));
+    let [stuck, other] = ["stuck", "other"].map(|bulkhead| {
+        let call = patient_call();
+        call.set_bulkhead(bulkhead.into());
+        call
+    });
+    thread::scope(|scope| {
+        let script = "echo > $0/ready; read line < $0/go";
+        let stuck = scope.spawn(|| stubs.run_for(&stuck, Class::Unbounded, script));
+        fs::read(&ready).unwrap();
+        for class in [Class::Unbounded, Class::Change] {
+            assert_eq!(stubs.run_for(&other, class, "echo well").unwrap().stdout, b"well\n");
+        }
+        // A list is about everything; what it asks of a cluster is that cluster's.
+        let about = stubs.cmd(Class::Question, "echo well").within("third".into());
+        assert_eq!(stubs.processes.run(&other, &about).unwrap().stdout, b"well\n");
+        fs::write(&go, "\n").unwrap();
+        stuck.join().unwrap().unwrap();
+    });
 }

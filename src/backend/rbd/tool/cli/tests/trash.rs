@@ -63,7 +63,7 @@ fn an_entry_without_its_image_is_purged_for_the_list_to_be_told() {
     it.prints("rbd trash ls --all --format=json --pool=vms", r#"[{"id":"118b7b3d6f7d","name":"web"}]"#);
     let info = "rbd info --format=json --pool=vms --image-id=118b7b3d6f7d";
     it.fails(info, 2, "rbd: error opening image with id 118b7b3d6f7d: (2) No such file or directory\n");
-    it.prints("rbd trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d", "");
+    it.prints("rbd ~ trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d", "");
     it.prints(long, "[]");
     assert_eq!(it.trash(&it.call, &it.at).unwrap(), []);
 }
@@ -71,7 +71,7 @@ fn an_entry_without_its_image_is_purged_for_the_list_to_be_told() {
 #[test]
 fn a_purge_is_never_broken_off() {
     let it = Fixture::new();
-    let rm = "rbd trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
+    let rm = "rbd ~ trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
     let go = || it.purge(&it.call, &it.at, ID);
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
