@@ -19,9 +19,9 @@ pub mod types;
 
 pub use self::registry::Backends;
 pub use self::types::{
-    Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, NewSnapshot, NewVolume, NodeContext,
-    Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service, Snapshot, SnapshotFilter,
-    Traits, Unpublished, Volume, WriteIntent,
+    Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, Interrupted, NewSnapshot, NewVolume,
+    NodeContext, Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service, Snapshot,
+    SnapshotFilter, Traits, Unpublished, Volume, WriteIntent,
 };
 
 use crate::call::Call;
@@ -89,6 +89,10 @@ pub trait Volumes {
     /// would keep, if they may not outlive it: it stays as it was.
     fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted>;
 
+    /// Finishes a deletion that a crash interrupted, of which nobody has asked for since. Where others may
+    /// have been told meanwhile that the volume is there, only what is half removed goes.
+    fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted>;
+
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
 
@@ -118,6 +122,9 @@ pub trait Snapshots {
 
     /// Deletes a snapshot that nobody uses.
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted>;
+
+    /// As [`Volumes::finish_deletion`].
+    fn finish_deletion(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Interrupted>;
 
     /// Looks a snapshot up.
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>>;

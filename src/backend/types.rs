@@ -199,6 +199,15 @@ pub enum Deleted {
     Absent,
 }
 
+/// What is there of an object once its interrupted deletion was looked after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// Nothing.
+    Gone,
+    /// All of it: somebody may have been told since that it is there.
+    Whole,
+}
+
 /// What taking a volume back from nodes came to. Each protocol says for itself what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unpublished {

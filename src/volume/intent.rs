@@ -149,16 +149,6 @@ impl Operations {
         }
         outcome
     }
-
-    /// Removes an intent that a crash left: its object was asked for again since, and what is answered now
-    /// must hold.
-    pub(crate) fn clear_intent(&self, operation: Operation, subject: &str) -> Result<()> {
-        let key = key(operation, subject);
-        match self.journal.get(Table::Intents, &key) {
-            None => Ok(()),
-            Some(_) => self.journal.write(&[Change::remove(Table::Intents, key)]),
-        }
-    }
 }
 
 fn key(operation: Operation, subject: &str) -> String {

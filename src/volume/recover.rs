@@ -10,11 +10,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::PublishedBy;
+use crate::backend::{Backend, Deletion, Interrupted, PublishedBy};
 use crate::call::Call;
-use crate::error::{Error, Kind, Result};
-use crate::ids::VolumeId;
-use crate::jobs::Requeue;
+use crate::error::Result;
+use crate::ids::{SnapshotId, VolumeId};
+use crate::jobs::{RETRY, Requeue};
 use crate::journal::{Change, Table};
 use crate::locks::Key;
 use crate::secrets::Secrets;
@@ -23,32 +23,8 @@ use crate::volume::intent::{Intent, Operation};
 use crate::volume::node::mounts;
 use crate::volume::node::record::{NodeRecord, Target};
 use crate::volume::node::unstage::remove_made;
-use crate::volume::request::{DeleteVolume, SnapshotById};
-
-/// How long after a failure an interrupted operation is tried again.
-const AGAIN: Duration = Duration::from_secs(60);
-
 /// Waits for the lock of an object. It is held until what is given is dropped.
 pub type AcquireLock = Arc<dyn Fn(&Call, Key) -> Result<Box<dyn Any + Send>> + Send + Sync>;
-
-/// Whether a refusal ends an interrupted operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    /// It does: whoever asked for the operation has to ask again.
-    Ends,
-    /// Not yet: a command that died with the daemon counts as a user of its image for half a minute.
-    MayPass,
-}
-
-impl Refusal {
-    fn ends(self, error: &Error) -> bool {
-        match error.kind() {
-            Kind::HasSnapshots => true,
-            Kind::Precondition => self == Self::Ends,
-            _ => false,
-        }
-    }
-}
 
 /// Does something under a lock. The call holds it from then on, so that a command that cannot be killed keeps
 /// it; a call that only waits does not, as it is repeated, and takes the lock anew.
@@ -140,25 +116,40 @@ impl Operations {
         Ok(Requeue::Never)
     }
 
-    /// Finishes what the controller had begun when it ended: deletions are completed, the rest is logged. A
-    /// cluster may not answer, so the start does not wait for one.
+    /// Goes through what the controller had begun when it ended: deletions are finished as far as that is
+    /// safe, all else is logged. A cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
         self.backends.iter().try_for_each(|backend| backend.recover())?;
         let call = Call::internal("recovery");
         for intent in self.intents() {
-            match self.cluster_of(&intent) {
-                Some(cluster) => self.finish_later(&cluster, intent, lock),
-                None => drop(self.finish(&call, &intent, Refusal::Ends)?),
+            let place = intent.object().map(|(place, _)| place);
+            if place.as_ref().is_some_and(|place| self.backends.for_place(place).is_none()) {
+                log::warn!("{intent} was interrupted: it is looked at once its place is set up here again");
+            }
+            match place.and_then(|place| self.backends.by_kind(&place)) {
+                Some(backend) if backend.traits().is_remote => self.finish_later(intent, lock),
+                _ => self.finish_now(&call, &intent)?,
             }
         }
         Ok(())
     }
 
+    /// Finishes one before anybody is served, or never: a later start could meet what was used since.
+    fn finish_now(&self, call: &Call, intent: &Intent) -> Result<()> {
+        let Err(error) = self.finish(call, intent) else { return Ok(()) };
+        log::warn!(
+            "{intent} was interrupted and cannot be finished, ask for it again (it was begun at {}): {error}",
+            intent.when()
+        );
+        self.end(intent)
+    }
+
     /// Has the intent finished in the background, however often that has to be tried.
-    fn finish_later(self: &Arc<Self>, cluster: &str, intent: Intent, lock: &AcquireLock) {
-        let (lock, mut refusal) = (Arc::clone(lock), Refusal::MayPass);
-        self.do_later(cluster, intent.to_string(), move |operations, call| {
-            operations.finish_locked(call, &intent, &lock, &mut refusal)
+    fn finish_later(self: &Arc<Self>, intent: Intent, lock: &AcquireLock) {
+        let Some((place, object)) = intent.object() else { return };
+        let lock = Arc::clone(lock);
+        self.do_later(&place.cluster, format!("finish {intent}"), move |operations, call| {
+            with_lock(&lock, call, object.clone(), || operations.finish(call, &intent))
         });
     }
 
@@ -190,93 +181,61 @@ impl Operations {
         self.journal.entries(Table::Intents).into_iter().filter_map(read).collect()
     }
 
-    /// The cluster that an intent is about; None where its storage is on this node, or unknown.
-    fn cluster_of(&self, intent: &Intent) -> Option<String> {
-        let (place, _) = intent.object()?;
-        let backend = self.backends.for_place(&place)?;
-        backend.traits().is_remote.then_some(place.cluster)
-    }
-
-    /// Finishes one under the lock of its object, unless a call has finished it or cleared it meanwhile.
-    fn finish_locked(
-        &self,
-        call: &Call,
-        intent: &Intent,
-        lock: &AcquireLock,
-        refusal: &mut Refusal,
-    ) -> Result<Requeue> {
-        let Some((_, object)) = intent.object() else { return Ok(Requeue::Never) };
-        let is_open = || self.journal.get(Table::Intents, &intent.key()).is_some();
-        let outcome = with_lock(lock, call, object, || match is_open() {
-            false => Ok(Requeue::Never),
-            true => {
-                let next = self.finish(call, intent, *refusal)?;
-                // Only now: an attempt that did not get the lock has not tried.
-                *refusal = Refusal::Ends;
-                Ok(next)
-            }
-        });
-        match outcome {
-            Err(error) if error.pause().is_none() => {
-                let when = intent.when();
-                log::warn!("{intent} was interrupted and waits (it was begun at {when}): {error}");
-                Ok(Requeue::After(AGAIN))
-            }
-            outcome => outcome,
+    /// Finishes one, unless a call has finished it meanwhile. One whose place is not set up stays: that may
+    /// be set up again.
+    fn finish(&self, call: &Call, intent: &Intent) -> Result<Requeue> {
+        if self.journal.get(Table::Intents, &intent.key()).is_none() {
+            return Ok(Requeue::Never);
         }
-    }
-
-    /// Finishes one, and says when to try again if that did not work.
-    fn finish(&self, call: &Call, intent: &Intent, refusal: Refusal) -> Result<Requeue> {
-        let when = intent.when();
-        match self.repeat(call, intent) {
-            // Also of what was gone already, or is none of ours any more: nobody else would remove it.
-            Ok(()) => self.end(intent)?,
-            Err(error) if error.pause().is_some() => return Err(error),
-            Err(error) if refusal.ends(&error) => {
-                log::warn!(
-                    "{intent} was interrupted and cannot be finished, ask for it again (it was begun at \
-                     {when}): {error}"
-                );
-                self.end(intent)?;
-            }
-            Err(error) => {
-                log::warn!(
-                    "{intent} was interrupted and could not be finished (it was begun at {when}): {error}"
-                );
-                return Ok(Requeue::After(AGAIN));
-            }
+        let outcome = match intent.object().map(|(place, _)| self.backends.for_place(&place)) {
+            Some(None) => return Ok(Requeue::After(RETRY)),
+            Some(Some(backend)) => self.finish_with(call, intent, &**backend)?,
+            None => Interrupted::Whole,
+        };
+        if outcome == Interrupted::Whole {
+            log::warn!("{intent} was interrupted, it was begun at {}: ask for it again", intent.when());
         }
+        self.end(intent)?;
         Ok(Requeue::Never)
-    }
-
-    /// Does it again. The intent is written and stays until it is done.
-    fn repeat(&self, call: &Call, intent: &Intent) -> Result<()> {
-        match intent.operation {
-            Operation::DeleteVolume => self.repeat_deletion(call, &intent.subject, true),
-            Operation::DeleteVolumeStrict => self.repeat_deletion(call, &intent.subject, false),
-            Operation::DeleteSnapshot => {
-                let request =
-                    SnapshotById { snapshot_id: intent.subject.clone(), secrets: Default::default() };
-                self.delete_snapshot_with(call, &request, &|_| Ok(())).map(drop)
-            }
-            Operation::CreateVolume | Operation::CreateSnapshot | Operation::ExpandVolume => {
-                log::warn!(
-                    "{intent} was interrupted: asking again finishes it (it was begun at {})",
-                    intent.when()
-                );
-                Ok(())
-            }
-        }
-    }
-
-    fn repeat_deletion(&self, call: &Call, id: &str, snapshots_may_outlive: bool) -> Result<()> {
-        let request =
-            DeleteVolume { volume_id: id.into(), snapshots_may_outlive, secrets: Default::default() };
-        self.delete_with(call, &request, &|_| Ok(())).map(drop)
     }
 
     fn end(&self, intent: &Intent) -> Result<()> {
         self.journal.write_unsynced(&[Change::remove(Table::Intents, intent.key())])
+    }
+
+    /// Finishes a deletion, under the terms it was asked for. What was being made or changed is as good as it
+    /// was.
+    fn finish_with(&self, call: &Call, intent: &Intent, backend: &dyn Backend) -> Result<Interrupted> {
+        let secrets = &Secrets::default();
+        let volume = |snapshots_may_outlive| match VolumeId::parse(&intent.subject) {
+            Some(id) => {
+                self.finish_volume(call, backend, &Deletion { id: &id, snapshots_may_outlive, secrets })
+            }
+            None => Ok(Interrupted::Whole),
+        };
+        match intent.operation {
+            Operation::DeleteVolume => volume(true),
+            Operation::DeleteVolumeStrict => volume(false),
+            Operation::DeleteSnapshot => match SnapshotId::parse(&intent.subject) {
+                Some(id) => backend.snapshots().finish_deletion(call, &id, secrets),
+                None => Ok(Interrupted::Whole),
+            },
+            Operation::CreateVolume | Operation::CreateSnapshot | Operation::ExpandVolume => {
+                Ok(Interrupted::Whole)
+            }
+        }
+    }
+
+    fn finish_volume(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        deletion: &Deletion<'_>,
+    ) -> Result<Interrupted> {
+        let outcome = backend.volumes().finish_deletion(call, deletion)?;
+        if outcome == Interrupted::Gone {
+            self.forget_pending(deletion.id)?;
+        }
+        Ok(outcome)
     }
 }

@@ -39,16 +39,16 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new() -> Self {
-        Self::with(FakeCluster::new(), &["ceph"])
+        Self::with(FakeCluster::new(), ONE, &["ceph"])
     }
 
-    /// One on this cluster, which is set up under these names.
-    fn with(cluster: FakeCluster, names: &[&str]) -> Self {
+    /// One on this cluster, which is set up under these names; `tag` is its controller's.
+    pub(crate) fn with(cluster: FakeCluster, tag: &str, names: &[&str]) -> Self {
         let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
         let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
         let runner = Arc::new(FakeRunner::default());
         let operations = Operations {
-            backends: Backends::new(vec![Arc::new(controller_of(&cluster, ONE, names))]),
+            backends: Backends::new(vec![Arc::new(controller_of(&cluster, tag, names))]),
             journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
             kernel: Kernel::new(Arc::new(FakeHelper::default())),
             runner,
@@ -117,7 +117,7 @@ fn a_volume_is_made_where_it_was_locked_whatever_is_reloaded_meanwhile() {
     let before = Scene::new();
     let new = before.operations.plan_creation(request()).unwrap();
     let locked = before.operations.locks_of_creation(&new).keys;
-    let after = Scene::with(before.cluster.clone(), &["another", "ceph"]);
+    let after = Scene::with(before.cluster.clone(), ONE, &["another", "ceph"]);
     let refused = after.operations.plan_creation(request()).unwrap_err();
     assert_eq!(refused.kind(), Kind::InvalidArgument, "no cluster is the only one any more");
     let made = after.operations.create(&Call::internal("test"), &new).unwrap();

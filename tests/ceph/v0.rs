@@ -10,7 +10,7 @@ use crate::support::client::Answer;
 use crate::support::requests::{self, map};
 use crate::support::v0::*;
 use crate::support::v0_controller::Subject;
-use crate::support::{Code, Corner, await_that, refused};
+use crate::support::{Code, Corner, refused};
 
 crate::controller_tests!(Subject::rbd);
 
@@ -34,20 +34,13 @@ fn a_volume_with_snapshots_is_not_deleted() {
     it.client.delete_volume(&delete(&id)).expect("and then it is gone here, too");
 }
 
-/// A deletion that a crash interrupted is finished on the terms it was asked on: a volume that 0.1 was to
-/// delete is not hidden behind a snapshot, one that v1 was to delete is.
+/// A deletion that a crash interrupted before it changed anything is not carried out: others may have been
+/// told since that the volume is there.
 #[test]
-fn an_interrupted_deletion_goes_on_as_it_was_asked() {
+fn an_interrupted_deletion_is_to_be_asked_for_again() {
     let mut it = Subject::rbd();
-    for (operation, stays) in [("ReleaseVolume", true), ("DeleteVolume", false)] {
+    for operation in ["ReleaseVolume", "DeleteVolume"] {
         let id = it.create(operation).id;
-        let v1 = it.daemon.client();
-        let taken = v1
-            .create_snapshot(&requests::snapshot(operation, &id))
-            .expect("snapshot")
-            .snapshot
-            .snapshot_id
-            .clone();
         assert!(it.daemon.terminate().success());
         let disk = RealDisk::open(&it.daemon.path("state/journal")).expect("open the journal's directory");
         let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
@@ -57,18 +50,9 @@ fn an_interrupted_deletion_goes_on_as_it_was_asked() {
         drop(journal);
         it.daemon.restart();
         it.client = Client::of(&it.daemon);
-        let listed = || it.client.list().iter().any(|volume| volume.id == id);
-        if stays {
-            it.daemon
-                .log
-                .await_lines(&format!("{operation} of {id} was interrupted and cannot be finished"), 1);
-            assert!(listed());
-        } else {
-            await_that("the volume is deleted", || {
-                if listed() { Err("it is there".to_string()) } else { Ok(()) }
-            });
-        }
-        it.daemon.client().delete_snapshot(&requests::delete_snapshot(&taken)).expect("delete the snapshot");
+        it.daemon.log.await_lines(&format!("{operation} of {id} was interrupted, it was begun at"), 1);
+        let listed = it.client.list().iter().any(|volume| volume.id == id);
+        assert!(listed, "UNSAFE: volume {id} was deleted, and nobody had asked again");
         it.client.delete_volume(&delete(&id)).expect("delete");
     }
     it.corner.expect("a corner").await_empty();

@@ -5,7 +5,9 @@ use super::find::{SNAPSHOT_PREFIX, snapshot_object};
 use super::record::{SnapshotRecord, Time};
 use super::store::{Finished, RECORD};
 use crate::backend::creation_record::{VERSION, to_bytes};
-use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent};
+use crate::backend::{
+    Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent,
+};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -62,6 +64,10 @@ impl Snapshots for Local {
         self.snapshots.retire(&object)?;
         drop(lock);
         Ok(Deleted::Gone)
+    }
+
+    fn finish_deletion(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Interrupted> {
+        self.delete(call, id, secrets).map(|_| Interrupted::Gone)
     }
 
     fn find(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {

@@ -35,13 +35,9 @@ impl Operations {
     /// Makes the volume, or answers with the one that the same request made before.
     pub fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
         let backend = self.backend_of(&new.place)?;
-        let volume = self.with_intent(call, Operation::CreateVolume, |write| {
+        self.with_intent(call, Operation::CreateVolume, |write| {
             backend.volumes().create(call, new, &|| write(&new.name))
-        })?;
-        for deletion in [Operation::DeleteVolume, Operation::DeleteVolumeStrict] {
-            self.clear_intent(deletion, &volume.id.to_string())?;
-        }
-        Ok(volume)
+        })
     }
 
     /// What a content source means. One that means nothing here does not exist.

@@ -20,13 +20,7 @@ impl Operations {
         self.with_intent(call, operation, |write| self.delete_with(call, request, write))
     }
 
-    /// The same for one whose intent is written by `write`.
-    pub(crate) fn delete_with(
-        &self,
-        call: &Call,
-        request: &DeleteVolume,
-        write: WriteIntentFor<'_>,
-    ) -> Result<Deleted> {
+    fn delete_with(&self, call: &Call, request: &DeleteVolume, write: WriteIntentFor<'_>) -> Result<Deleted> {
         let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
         let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;
         let Some(id) = backend.volumes().resolve(call, &named, secrets)? else {

@@ -6,7 +6,7 @@ use crate::csi::METADATA;
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::volume::Operations;
-use crate::volume::intent::{Operation, WriteIntentFor};
+use crate::volume::intent::Operation;
 use crate::volume::request::{CreateSnapshot, SnapshotById};
 
 impl Operations {
@@ -28,30 +28,18 @@ impl Operations {
     /// Takes the snapshot, or answers with the one that the same request took before.
     pub fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let backend = self.backend_of(&new.source.place)?;
-        let snapshot = self.with_intent(call, Operation::CreateSnapshot, |write| {
+        self.with_intent(call, Operation::CreateSnapshot, |write| {
             backend.snapshots().create(call, new, &|| write(&new.name))
-        })?;
-        self.clear_intent(Operation::DeleteSnapshot, &snapshot.id.to_string())?;
-        Ok(snapshot)
+        })
     }
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
-        self.with_intent(call, Operation::DeleteSnapshot, |write| {
-            self.delete_snapshot_with(call, request, write)
-        })
-    }
-
-    /// The same for one whose intent is written by `write`.
-    pub(crate) fn delete_snapshot_with(
-        &self,
-        call: &Call,
-        request: &SnapshotById,
-        write: WriteIntentFor<'_>,
-    ) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        write(&request.snapshot_id)?;
-        backend.snapshots().delete(call, &id, &request.secrets)
+        self.with_intent(call, Operation::DeleteSnapshot, |write| {
+            write(&request.snapshot_id)?;
+            backend.snapshots().delete(call, &id, &request.secrets)
+        })
     }
 
     /// One snapshot.

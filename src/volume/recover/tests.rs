@@ -3,13 +3,27 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::csi::{Access, Mode};
-use crate::ids::VolumeId;
+use crate::backend::rbd::tests::{ONE, TWO};
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::rbd::tool::{ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool};
+use crate::csi::{Access, Mode, SizeRange};
+use crate::error::{Error, Kind};
 use crate::volume::node::record::Staging;
-use crate::volume::request::SnapshotById;
+use crate::volume::request::{DeleteVolume, Expand, SnapshotById};
 use crate::volume::tests::Scene;
 
+const MIB: u64 = 1 << 20;
+
+fn call() -> Call {
+    Call::internal("test")
+}
+
 impl Scene {
+    /// Another controller of the same cluster.
+    fn second(&self) -> Self {
+        Self::with(self.cluster.clone(), TWO, &["ceph"])
+    }
+
     fn lock(&self) -> AcquireLock {
         self.lock_after(|_| Ok(()))
     }
@@ -31,12 +45,54 @@ impl Scene {
         Intent::parse(&key, &[]).unwrap()
     }
 
-    fn finish(&self, intent: &Intent, lock: &AcquireLock, refusal: Refusal) -> Requeue {
-        self.operations.finish_locked(&Call::internal("test"), intent, lock, &mut { refusal }).unwrap()
+    /// What a removal leaves that was killed: an image that no list shows.
+    fn remove_half(&self, id: &VolumeId) {
+        self.cluster.fail_at(1, Fault::HalfMade);
+        self.cluster.remove(&call(), &self.cluster.at(), &id.object).unwrap_err();
+    }
+
+    /// What a daemon does after its start: at once, and for as long after that.
+    fn recover(&self, lock: &AcquireLock, time: Duration) {
+        self.operations.recover_controller(lock).unwrap();
+        self.work_off(time);
+    }
+
+    fn work_off(&self, time: Duration) {
+        self.operations.jobs.work_off(Duration::ZERO);
+        self.operations.jobs.work_off(time);
+    }
+
+    /// How many interrupted operations are still to be finished.
+    fn waiting(&self) -> usize {
+        let waiting = self.operations.jobs.waiting();
+        waiting.iter().filter(|(name, _)| name.starts_with("finish ")).count()
+    }
+
+    fn delete(&self, id: &VolumeId) {
+        let request = DeleteVolume {
+            volume_id: id.to_string(),
+            snapshots_may_outlive: true,
+            secrets: Secrets::default(),
+        };
+        self.operations.delete(&call(), &request).unwrap();
+    }
+
+    fn by_id(&self, snapshot: &SnapshotId) -> SnapshotById {
+        SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() }
+    }
+
+    fn has_snapshot(&self, snapshot: &SnapshotId) -> bool {
+        self.operations.get_snapshot(&call(), &self.by_id(snapshot)).is_ok()
+    }
+
+    /// The snapshot goes, and nothing else that its deletion takes away.
+    fn remove_snapshot(&self, id: &SnapshotId) {
+        let (at, name) = (self.cluster.at(), format!("csi-snap-{}", id.snapshot));
+        self.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &name).unwrap();
     }
 
     fn give_back(&self, id: &VolumeId, lock: &AcquireLock) {
-        let next = self.operations.unpublish_from_node(&Call::internal("test"), id, lock);
+        let next = self.operations.unpublish_from_node(&call(), id, lock);
         assert_eq!(next.unwrap(), Requeue::Never);
     }
 
@@ -46,71 +102,160 @@ impl Scene {
 }
 
 #[test]
-fn a_deletion_is_finished_under_the_lock_of_its_volume() {
+fn what_is_half_removed_is_removed_by_a_job_under_the_lock_of_its_volume() {
     let scene = Scene::new();
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
-    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::MayPass), Requeue::Never);
+    scene.remove_half(&id);
+    scene.operations.recover_controller(&scene.lock()).unwrap();
+    assert!(
+        scene.is_open(&intent) && scene.locked.lock().is_empty(),
+        "the start does not wait for a cluster"
+    );
+    scene.work_off(Duration::ZERO);
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
-    assert!(!scene.exists(&id) && !scene.is_open(&intent));
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intent), scene.waiting()), ("", false, 0));
 }
 
 #[test]
-fn a_deletion_that_was_finished_meanwhile_deletes_nothing_that_came_after_it() {
+fn a_deletion_that_was_finished_meanwhile_touches_nothing() {
     let scene = Scene::new();
     let id = scene.create();
-    let intent = scene.interrupted("DeleteVolume", &id);
-    let ended = intent.key();
+    let ended = scene.interrupted("DeleteVolume", &id).key();
+    scene.remove_half(&id);
     let lock = scene.lock_after(move |operations| {
         operations.journal.write(&[Change::remove(Table::Intents, ended.clone())])
     });
-    assert_eq!(scene.finish(&intent, &lock, Refusal::MayPass), Requeue::Never);
-    assert!(scene.exists(&id));
+    let before = scene.cluster.dump();
+    scene.recover(&lock, Duration::ZERO);
+    assert_eq!((scene.cluster.dump(), scene.waiting()), (before, 0));
 }
 
 #[test]
-fn a_lock_that_cannot_be_had_is_waited_for() {
+fn a_lock_or_a_cluster_that_cannot_be_had_is_waited_for() {
     let scene = Scene::new();
     let id = scene.create();
     let intent = scene.interrupted("DeleteVolume", &id);
-    let lock = scene.lock_after(|_| Err(Error::new(Kind::Busy, "another call has it")));
-    assert_eq!(scene.finish(&intent, &lock, Refusal::Ends), Requeue::After(AGAIN));
-    assert!(scene.exists(&id) && scene.is_open(&intent));
+    scene.remove_half(&id);
+    let attempts = Arc::new(parking_lot::Mutex::new(0));
+    let lock = scene.lock_after(move |_| {
+        *attempts.lock() += 1;
+        if *attempts.lock() == 1 { Err(Error::new(Kind::Busy, "another call has it")) } else { Ok(()) }
+    });
+    scene.operations.recover_controller(&lock).unwrap();
+    scene.operations.jobs.work_off(Duration::ZERO);
+    assert!(scene.is_open(&intent) && scene.waiting() == 1);
+    scene.cluster.fail_at(1, Fault::Before);
+    scene.operations.jobs.work_off(RETRY);
+    assert!(scene.is_open(&intent) && scene.waiting() == 1);
+    scene.operations.jobs.work_off(RETRY);
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intent), scene.waiting()), ("", false, 0));
 }
 
 #[test]
-fn a_volume_that_was_acknowledged_since_stays() {
+fn a_volume_that_another_controller_has_confirmed_since_stays() {
+    for operation in ["DeleteVolume", "ReleaseVolume"] {
+        let scene = Scene::new();
+        let id = scene.create();
+        let intent = scene.interrupted(operation, &id);
+        assert_eq!(scene.second().create(), id, "it is confirmed");
+        scene.recover(&scene.lock(), RETRY);
+        assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
+        assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+    }
+}
+
+#[test]
+fn a_snapshot_that_another_controller_has_taken_since_stays() {
+    let scene = Scene::new();
+    let snapshot = scene.snapshot(&scene.create());
+    let intent = scene.interrupted("DeleteSnapshot", &snapshot);
+    let second = scene.second();
+    second.operations.delete_snapshot(&call(), &scene.by_id(&snapshot)).unwrap();
+    assert_eq!(second.snapshot(&scene.create()), snapshot, "one of the same name has the same ID");
+    scene.recover(&scene.lock(), RETRY);
+    assert!(scene.has_snapshot(&snapshot), "UNSAFE: a confirmed snapshot was deleted");
+    assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+}
+
+/// The cluster was away when the daemon came back, and the volume was used when it answered again.
+#[test]
+fn a_volume_that_this_controller_has_used_since_stays() {
+    type Use = fn(&Scene, &VolumeId);
+    let uses: [Use; 3] = [
+        |scene, id| scene.publish(id),
+        |scene, id| drop(scene.snapshot(id)),
+        |scene, id| {
+            let size = SizeRange { required: 2 * MIB, limit: 0 };
+            let request =
+                Expand { volume_id: id.to_string(), size, capability: None, secrets: Secrets::default() };
+            assert_eq!(scene.operations.expand(&call(), &request).unwrap(), 2 * MIB);
+        },
+    ];
+    for used in uses {
+        let scene = Scene::new();
+        let id = scene.create();
+        let intent = scene.interrupted("DeleteVolume", &id);
+        scene.operations.recover_controller(&scene.lock()).unwrap();
+        scene.cluster.crash_at(1, Fault::Before);
+        scene.operations.jobs.work_off(Duration::ZERO);
+        assert_eq!(scene.waiting(), 1);
+        scene.cluster.restart();
+        used(&scene, &id);
+        scene.operations.jobs.work_off(RETRY);
+        assert!(scene.exists(&id), "UNSAFE: a volume that is used was deleted");
+        assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+    }
+}
+
+#[test]
+fn what_a_deleted_snapshot_left_goes() {
     let scene = Scene::new();
     let id = scene.create();
-    let intent = scene.interrupted("DeleteVolume", &id);
-    assert_eq!(scene.create(), id);
-    assert!(!scene.is_open(&intent));
-    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::Ends), Requeue::Never);
-    assert!(scene.exists(&id));
+    let snapshot = scene.snapshot(&id);
+    scene.delete(&id);
+    let intent = scene.interrupted("DeleteSnapshot", &snapshot);
+    scene.remove_snapshot(&snapshot);
+    scene.recover(&scene.lock(), RETRY);
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intent)), ("", false));
 }
 
+/// Another controller has claimed the name, and is about to take the snapshot.
 #[test]
-fn a_snapshot_that_was_acknowledged_since_stays() {
+fn the_name_of_a_snapshot_that_is_being_taken_is_not_given_back() {
     let scene = Scene::new();
     let id = scene.create();
     let snapshot = scene.snapshot(&id);
     let intent = scene.interrupted("DeleteSnapshot", &snapshot);
-    assert_eq!(scene.snapshot(&id), snapshot);
-    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::Ends), Requeue::Never);
-    let request = SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() };
-    scene.operations.get_snapshot(&Call::internal("test"), &request).unwrap();
+    scene.operations.delete_snapshot(&call(), &scene.by_id(&snapshot)).unwrap();
+    scene.interrupted("DeleteSnapshot", &snapshot);
+    let claim = LockRequest {
+        cookie: snapshot.source.clone(),
+        description: format!("{TWO} {} s", id.object),
+        shared: None,
+        seconds: None,
+    };
+    let name = LockTarget::SnapshotName(&snapshot.snapshot);
+    scene.cluster.lock(&call(), &scene.cluster.at(), name, &claim).unwrap();
+    let call = call();
+    let waits = scene.operations.finish(&call, &intent).unwrap_err();
+    assert!(waits.pause().is_some(), "{waits}");
+    let taken = format!("csi-snap-{}", snapshot.snapshot);
+    scene.cluster.create_snapshot(&call, &scene.cluster.at(), &id.object, &taken).unwrap();
+    assert_eq!(scene.operations.finish(&call, &intent).unwrap(), Requeue::Never);
+    assert!(scene.has_snapshot(&snapshot), "UNSAFE: a confirmed snapshot was deleted");
+    assert!(scene.cluster.dump().contains(&format!("{TWO} {} s", id.object)), "{}", scene.cluster.dump());
 }
 
 #[test]
-fn a_second_refusal_ends_a_deletion() {
+fn what_is_about_a_cluster_that_is_not_set_up_stays_until_it_is() {
     let scene = Scene::new();
     let id = scene.create();
-    scene.publish(&id);
-    let intent = scene.interrupted("DeleteVolume", &id);
-    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::MayPass), Requeue::After(AGAIN));
-    assert!(scene.is_open(&intent), "a dead client may have been in the way");
-    assert_eq!(scene.finish(&intent, &scene.lock(), Refusal::Ends), Requeue::Never);
-    assert!(scene.exists(&id) && !scene.is_open(&intent));
+    let other = Scene::with(scene.cluster.clone(), ONE, &["another"]);
+    let intent = other.interrupted("DeleteVolume", &id);
+    scene.remove_half(&id);
+    other.recover(&other.lock(), RETRY);
+    assert!(other.is_open(&intent) && other.waiting() == 1, "it is lost, and with it what is half removed");
 }
 
 #[test]
@@ -150,6 +295,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
 fn what_the_first_version_left_is_finished() {
     let scene = Scene::new();
     let id = scene.create();
+    scene.remove_half(&id);
     let subject = id.to_string();
     // As 0.1.0 wrote it: operation 2, the subject, and when it was begun.
     let mut value = vec![0x08, 2, 0x12, subject.len() as u8];
@@ -160,36 +306,8 @@ fn what_the_first_version_left_is_finished() {
     scene.operations.journal.write(&[left, later]).unwrap();
     let intents = scene.operations.intents();
     assert_eq!(intents.len(), 1, "{intents:?}");
-    assert_eq!(scene.finish(&intents[0], &scene.lock(), Refusal::MayPass), Requeue::Never);
-    assert!(!scene.exists(&id) && !scene.is_open(&intents[0]));
+    scene.recover(&scene.lock(), Duration::ZERO);
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intents[0])), ("", false));
     let kept = scene.operations.journal.get(Table::Intents, "MoveVolume to the moon");
     assert!(kept.is_some(), "what a newer version wrote is left to it");
-}
-
-#[test]
-fn what_a_cluster_has_to_answer_for_is_finished_by_jobs() {
-    let scene = Scene::new();
-    let id = scene.create();
-    let intent = scene.interrupted("DeleteVolume", &id);
-    scene.operations.recover_controller(&scene.lock()).unwrap();
-    assert!(scene.exists(&id) && scene.is_open(&intent), "the start does not wait for a cluster");
-    scene.operations.jobs.work_off(Duration::ZERO);
-    assert!(!scene.exists(&id) && !scene.is_open(&intent));
-    assert!(scene.operations.jobs.waiting().is_empty());
-}
-
-#[test]
-fn a_deletion_that_was_refused_is_tried_again_and_then_left() {
-    let scene = Scene::new();
-    let id = scene.create();
-    scene.publish(&id);
-    let intent = scene.interrupted("DeleteVolume", &id);
-    scene.operations.recover_controller(&scene.lock()).unwrap();
-    scene.operations.jobs.work_off(Duration::ZERO);
-    assert!(scene.is_open(&intent), "a dead client may have been in the way");
-    let waiting = scene.operations.jobs.waiting();
-    assert!(waiting.len() == 1 && waiting[0].1 > AGAIN / 2, "{waiting:?}");
-    scene.operations.jobs.work_off(AGAIN);
-    assert!(scene.exists(&id) && !scene.is_open(&intent));
-    assert!(scene.operations.jobs.waiting().is_empty());
 }

@@ -2,7 +2,8 @@
 //!
 //! Three processes where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
 //! is looked up, the image is removed. What a killed removal left is finished by the image's id, which the
-//! volume's ID contains:
+//! volume's ID contains: when the deletion is repeated, and when the daemon is started again, which then
+//! touches no volume that is there by its name.
 //!
 //! | what it left | seen by name | by id | finished by |
 //! |---|---|---|---|
@@ -24,7 +25,7 @@ use crate::backend::rbd::image::trash::{
 };
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
-use crate::backend::{Deleted, Deletion, WriteIntent};
+use crate::backend::{Deleted, Deletion, Interrupted, WriteIntent};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -76,12 +77,56 @@ pub(crate) fn delete(
     Ok(outcome)
 }
 
-fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
+/// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
+pub(crate) fn finish_deletion(
+    context: &Context,
+    call: &Call,
+    deletion: &Deletion<'_>,
+) -> Result<Interrupted> {
     let id = deletion.id;
+    let at = context.locate(&id.place, deletion.secrets)?;
+    let outcome = finish_deletion_in(&context.pool(call, &at), deletion);
+    outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
+}
+
+fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {
+    let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
+    // Nobody is to be kept from a volume that is whole, not even for a moment.
+    let (Some(image), None) = (&id.incarnation, find_volume(pool, id)?) else {
+        return Ok(Interrupted::Whole);
+    };
+    let _working = begin_removal(pool, image)?;
+    let lock = match deletion_lock::acquire(pool, image)? {
+        Acquired::Locked(lock) => lock,
+        Acquired::Published(nodes) => {
+            return refuse_published(pool, id, image, &nodes).map(|_| Interrupted::Gone);
+        }
+        Acquired::HeldElsewhere => {
+            return follow_other(pool, image, with_snapshots).map(|_| Interrupted::Gone);
+        }
+    };
+    let finished = match find_volume(pool, id) {
+        Ok(None) => {
+            finish(pool, &id.object, image, Terms { lock, with_snapshots }).map(|_| Interrupted::Gone)
+        }
+        // Restored from the trash meanwhile.
+        Ok(Some(_)) => {
+            deletion_lock::release(pool, image);
+            Ok(Interrupted::Whole)
+        }
+        Err(error) => Err(error),
+    };
+    finished.inspect_err(|error| deletion_lock::release_after(pool, image, error))
+}
+
+fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {
+    if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse }
+}
+
+fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
+    let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
     let Some(mut image) = image_id(pool, id)? else { return Ok(Deleted::Absent) };
     write_intent()?;
-    let with_snapshots =
-        if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse };
     for _ in 0..ATTEMPTS {
         let _working = begin_removal(pool, &image)?;
         let lock = match deletion_lock::acquire(pool, &image)? {

@@ -28,7 +28,9 @@ pub(crate) mod trash;
 pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::{Capacity, Deleted, Deletion, NewVolume, Page, Volume, Volumes, WriteIntent};
+use crate::backend::{
+    Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, Volume, Volumes, WriteIntent,
+};
 use crate::call::Call;
 use crate::csi::{Map, SizeRange};
 use crate::error::Result;
@@ -46,6 +48,10 @@ impl Volumes for Context {
 
     fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
         delete::delete(self, call, deletion, write_intent)
+    }
+
+    fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {
+        delete::finish_deletion(self, call, deletion)
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {

@@ -1,11 +1,12 @@
 //! Deleting a snapshot.
 
-use crate::backend::Deleted;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::names;
+use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::name_lock;
 use crate::backend::rbd::tool::{ImageRef, Removed};
+use crate::backend::{Deleted, Interrupted};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::SnapshotId;
@@ -33,4 +34,28 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     // Asked afterwards: its volume may be deleted at this moment.
     remove_retained(pool, &id.source)?;
     Ok(deleted)
+}
+
+/// Finishes a deletion that was interrupted, if the snapshot is gone: its name is given back, and the image
+/// goes that was only retained for it.
+pub(crate) fn finish_deletion(
+    context: &Context,
+    call: &Call,
+    id: &SnapshotId,
+    secrets: &Secrets,
+) -> Result<Interrupted> {
+    let at = context.locate(&id.place, secrets)?;
+    let finished = finish_deletion_in(&context.pool(call, &at), id);
+    finished.map_err(|error| error.context(format_args!("finish the deletion of snapshot {id}")))
+}
+
+fn finish_deletion_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Interrupted> {
+    let owner = name_lock::owner(pool, &id.snapshot, &id.source)?;
+    if find_in(pool, id)?.is_some() {
+        return Ok(Interrupted::Whole);
+    }
+    name_lock::await_snapshot(pool, &id.snapshot, &owner)?;
+    name_lock::release(pool, &id.snapshot, &owner)?;
+    remove_retained(pool, &id.source)?;
+    Ok(Interrupted::Gone)
 }

@@ -9,7 +9,9 @@ pub(crate) mod list;
 mod name_lock;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent};
+use crate::backend::{
+    Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent,
+};
 use crate::call::Call;
 use crate::error::Result;
 use crate::ids::SnapshotId;
@@ -22,6 +24,10 @@ impl Snapshots for Context {
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
         delete::delete(self, call, id, secrets)
+    }
+
+    fn finish_deletion(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Interrupted> {
+        delete::finish_deletion(self, call, id, secrets)
     }
 
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {

@@ -104,7 +104,12 @@ fn judge(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<
     if snapshots.iter().any(|snapshot| !snapshot.trashed && snapshot.name == wanted) {
         return Ok(OtherClaim::Fulfilled);
     }
-    Ok(ours_if(holder.description.split(' ').next() == Some(pool.tag())))
+    Ok(ours_if(is_own(pool, holder)))
+}
+
+/// Whether this controller claimed the name.
+fn is_own(pool: &Pool<'_>, claim: &LockHolder) -> bool {
+    claim.description.split(' ').next() == Some(pool.tag())
 }
 
 /// Waits for another controller's claim to be fulfilled or released. Ok once it counts as dead; a release,
@@ -148,6 +153,18 @@ pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOw
         Some(holder) if holder.cookie == image || holder.cookie == deleting => NameOwner::Ours(holder),
         Some(_) => NameOwner::Other,
     })
+}
+
+/// Gives another controller that has the name the time to take the snapshot, as it may be about to. Ok once
+/// its claim counts as dead.
+pub(crate) fn await_snapshot(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
+    let NameOwner::Ours(holder) = owner else { return Ok(()) };
+    if holder.cookie == deleting(pool) || is_own(pool, holder) {
+        return Ok(());
+    }
+    let timing = pool.timing();
+    let what = format!("another controller ({}) that has the name of snapshot {digits}", holder.client);
+    pool.call.wait(what, timing.claim_grace, timing.poll)
 }
 
 /// Gives a name back, and removes its object.

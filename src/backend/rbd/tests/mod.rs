@@ -45,7 +45,7 @@ pub(super) const GIB: u64 = 1 << 30;
 pub(super) const SOON: Duration = Duration::from_secs(20);
 /// The tags of two controllers.
 pub(crate) const ONE: &str = "0000aaaa";
-pub(super) const TWO: &str = "0000bbbb";
+pub(crate) const TWO: &str = "0000bbbb";
 
 pub(super) fn call() -> Call {
     Call::internal("test")
