@@ -111,7 +111,7 @@ impl Attempt<'_> {
             self.release(Stage::Asking)?;
         }
         let since = Instant::now();
-        let info = self.check_alone(others.iter().filter(is_given).count() == 0)?;
+        let info = self.check_alone()?;
         self.lock(Stage::Given)?;
         if since.elapsed() > Duration::from_secs(WHILE_ASKING) {
             // The volume was not kept for us all the time: it may have been deleted.
@@ -122,15 +122,14 @@ impl Attempt<'_> {
         Ok(info)
     }
 
-    /// Keeps others away and looks whether the node would be the only one to write. `first` says that the
-    /// volume is published to nobody: then nobody may have it open either.
-    fn check_alone(&self, first: bool) -> Result<ImageInfo> {
+    /// Keeps others away and looks whether the node would be the only one to write. Whoever has the image
+    /// open may write, also where the volume is published to readers: these map it read-only, and whoever
+    /// does that does not watch it.
+    fn check_alone(&self) -> Result<ImageInfo> {
         self.lock(Stage::Asking)?;
         let info = self.verified(Stage::Asking)?;
         self.refuse_second_writer(Stage::Asking)?;
-        if first {
-            self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
-        }
+        self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         Ok(info)
     }
 
@@ -228,8 +227,8 @@ impl Attempt<'_> {
 
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
     Error::precondition(format!(
-        "volume {id} is published to no node, but open at {}, which could write to it: unmap the image \
-         there, and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
+        "volume {id} is published to no node that writes, but open at {}, which could write to it: unmap the \
+         image there, and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS`)",
         addresses(watchers)
     ))
 }

@@ -233,6 +233,25 @@ fn a_foreign_client_blocks_a_single_writer_only() {
     }
 }
 
+/// A node gave the volume up without unmapping the image, and another one reads it.
+#[test]
+fn a_foreign_client_blocks_a_single_writer_beside_readers_too() {
+    let it = scene();
+    it.publish("n1", Mode::MultiNodeSingleWriter, false).unwrap();
+    it.watch("10.0.0.1:0/1");
+    it.publish("n2", Mode::MultiNodeSingleWriter, true).unwrap();
+    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+    it.cluster.advance(Duration::from_secs(61));
+    let before = it.cluster.dump();
+    let answer = it.publish("n3", Mode::MultiNodeSingleWriter, false);
+    assert!(answer.is_err(), "UNSAFE: a second writer was let in");
+    refused(answer, Kind::Precondition, &["10.0.0.1:0/1"]);
+    assert_eq!(it.cluster.dump(), before);
+    it.publish("n4", Mode::MultiNodeSingleWriter, true).unwrap();
+    it.cluster.unwatch("10.0.0.1:0/1");
+    it.publish("n3", Mode::MultiNodeSingleWriter, false).unwrap();
+}
+
 #[test]
 fn the_nodes_own_mapping_does_not_block_a_repeat_but_the_next_node() {
     let it = scene();
