@@ -24,6 +24,7 @@ mod refusals;
 mod secrecy;
 mod shared;
 mod survivors;
+mod trash;
 mod unreachable;
 mod upgrade;
 mod v0;

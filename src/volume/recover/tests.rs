@@ -5,7 +5,9 @@
 use super::*;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool};
+use crate::backend::rbd::tool::{
+    ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool, TrashTool,
+};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::error::{Error, Kind};
 use crate::volume::node::record::Staging;
@@ -163,6 +165,18 @@ fn a_volume_that_another_controller_has_confirmed_since_stays() {
         assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
         assert!(!scene.is_open(&intent) && scene.waiting() == 0);
     }
+}
+
+#[test]
+fn a_volume_that_was_put_into_the_trash_by_hand_since_stays() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let intent = scene.interrupted("DeleteVolume", &id);
+    scene.cluster.move_to_trash(&call(), &scene.cluster.at(), &id.object).unwrap();
+    let before = scene.cluster.dump();
+    scene.recover(&scene.lock(), RETRY);
+    assert_eq!(scene.cluster.dump(), before, "UNSAFE: an operator's image was purged");
+    assert!(!scene.is_open(&intent) && scene.waiting() == 0);
 }
 
 #[test]

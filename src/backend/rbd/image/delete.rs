@@ -21,7 +21,7 @@ use crate::backend::rbd::image::remove::{
 };
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash::{
-    Purge, Restored, is_in_trash, is_large, restore_snapshotted, schedule_purge,
+    Purge, Restored, is_in_trash, is_large, is_put_aside, restore_snapshotted, schedule_purge,
 };
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
@@ -91,32 +91,33 @@ pub(crate) fn finish_deletion(
 
 fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {
     let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
-    // Nobody is to be kept from a volume that is whole, not even for a moment.
-    let (Some(image), None) = (&id.incarnation, find_volume(pool, id)?) else {
+    let Some(image) = id.incarnation.as_ref().filter(|_| !names::is_internal(&id.object)) else {
         return Ok(Interrupted::Whole);
     };
+    // Nobody is to be kept from a volume that is whole, not even for a moment.
+    if find_volume(pool, id)?.is_some() {
+        return Ok(Interrupted::Whole);
+    }
     let _working = begin_removal(pool, image)?;
     let lock = match deletion_lock::acquire(pool, image)? {
         Acquired::Locked(lock) => lock,
         Acquired::Published(nodes) => {
             return refuse_published(pool, id, image, &nodes).map(|_| Interrupted::Gone);
         }
-        Acquired::HeldElsewhere => {
-            return follow_other(pool, image, with_snapshots).map(|_| Interrupted::Gone);
-        }
+        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
     };
-    let finished = match find_volume(pool, id) {
-        Ok(None) => {
-            finish(pool, &id.object, image, Terms { lock, with_snapshots }).map(|_| Interrupted::Gone)
-        }
-        // Restored from the trash meanwhile.
-        Ok(Some(_)) => {
-            deletion_lock::release(pool, image);
-            Ok(Interrupted::Whole)
-        }
-        Err(error) => Err(error),
-    };
+    let finished = finish_locked(pool, id, image, Terms { lock, with_snapshots });
     finished.inspect_err(|error| deletion_lock::release_after(pool, image, error))
+}
+
+/// Finishes the deletion of the image that is locked, unless it was restored from the trash meanwhile, or put
+/// there by somebody else.
+fn finish_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> Result<Interrupted> {
+    if find_volume(pool, id)?.is_some() || is_put_aside(pool, image)? {
+        deletion_lock::release(pool, image);
+        return Ok(Interrupted::Whole);
+    }
+    finish(pool, &id.object, image, terms).map(|_| Interrupted::Gone)
 }
 
 fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {

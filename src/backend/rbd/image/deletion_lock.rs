@@ -54,7 +54,7 @@ impl DeletionLock {
 /// How long the lock lasts. A removal that was asked for under it has ended by then, one way or another:
 /// whoever takes the lock next must not meet one that still has to look up the name. A controller that died
 /// for good keeps others waiting as long.
-fn lifetime(context: &Context) -> Duration {
+pub(crate) fn lifetime(context: &Context) -> Duration {
     context.timing.deletion_decision + context.tool.longest_change()
 }
 

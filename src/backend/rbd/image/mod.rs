@@ -25,6 +25,7 @@ pub(crate) mod retain;
 mod size;
 mod spec;
 pub(crate) mod trash;
+pub(crate) mod trash_mark;
 pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;

@@ -9,6 +9,7 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::DeletionLock;
 use crate::backend::rbd::image::retain::has_live_snapshots;
+use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Parent, Renamed, TrashSource};
@@ -40,10 +41,11 @@ pub(crate) enum Purge {
     NotInTrash,
 }
 
-/// Moves an image to the trash, unless it is in use.
+/// Moves an image to the trash, [marked](trash_mark) as deleted, unless it is in use.
 pub(crate) fn move_to_trash(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<Changed> {
     // The trash takes images that are in use.
     refuse_watched(pool, &info.name)?;
+    trash_mark::mark(pool, &info.id)?;
     lock.check()?;
     pool.move_to_trash(&info.name)
 }
@@ -88,6 +90,14 @@ pub(crate) fn schedule_purge(
 /// Whether the trash has the image, and not for its clones.
 pub(crate) fn is_in_trash(pool: &Pool<'_>, image: &str) -> Result<bool> {
     Ok(pool.trash()?.iter().any(|it| it.id == image && it.source != TrashSource::Clones))
+}
+
+/// Whether the image was put into the trash by somebody else than a controller.
+pub(crate) fn is_put_aside(pool: &Pool<'_>, image: &str) -> Result<bool> {
+    match pool.trash()?.iter().find(|it| it.id == image) {
+        Some(trashed) => trash_mark::is_marked(pool, trashed).map(|is_ours| !is_ours),
+        None => Ok(false),
+    }
 }
 
 /// Restores an image from the trash if it has snapshots: they were taken between the last look and the move,

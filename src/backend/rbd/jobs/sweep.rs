@@ -10,6 +10,7 @@ use crate::backend::rbd::image::parent::{
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::rename::remove_copy;
 use crate::backend::rbd::image::trash::schedule_purge;
+use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, TrashSource, Trashed};
@@ -97,16 +98,14 @@ pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
     try_each([swept, purged], |outcome| outcome)
 }
 
-/// What is to be kept until some time, or was moved there by a mirror, is somebody else's to remove.
+/// What no controller has moved there is somebody else's to remove, whatever it is called.
 fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
-    match image.source {
-        TrashSource::Clones => {
-            check_parent_in_trash(pool, &image.id);
-            return Ok(());
-        }
-        TrashSource::Other => return Ok(()),
-        TrashSource::User if image.is_deferred => return Ok(()),
-        TrashSource::User => {}
+    if image.source == TrashSource::Clones {
+        check_parent_in_trash(pool, &image.id);
+        return Ok(());
+    }
+    if !trash_mark::is_marked(pool, image)? {
+        return Ok(());
     }
     log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
     let parent = pool.info(ImageRef::Id(&image.id))?.and_then(|info| info.parent);

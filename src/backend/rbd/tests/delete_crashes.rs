@@ -22,6 +22,7 @@ struct Scene {
 /// A volume of so many GiB, with a snapshot, with a copy of itself.
 fn scene(size: u64, with_snapshot: bool, with_copy: bool, manager: bool) -> Scene {
     let cluster = FakeCluster::new();
+    cluster.set_now(std::time::SystemTime::now());
     cluster.set_manager(manager);
     let rbd = controller(&cluster, ONE);
     let volume = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;

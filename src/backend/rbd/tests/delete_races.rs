@@ -1,5 +1,7 @@
 //! Two controllers that know nothing of each other, and one of them acts between any two steps of the other.
 
+use std::time::SystemTime;
+
 use crate::backend::Deleted;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
@@ -17,6 +19,7 @@ fn at_every_step(
 ) {
     for step in 1.. {
         let cluster = FakeCluster::new();
+        cluster.set_now(SystemTime::now());
         let rbd = controller(&cluster, ONE);
         let id = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;
         cluster.forget_steps();

@@ -215,6 +215,7 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
 #[test]
 fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
     let (cluster, rbd, id) = with_volume(5);
+    cluster.set_now(SystemTime::now());
     cluster.set_manager(false);
     delete(&rbd, &id).unwrap();
     image(&cluster, "web");
@@ -223,6 +224,50 @@ fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
     rbd.recover().unwrap();
     do_jobs(&rbd);
     assert_eq!(cluster.dump(), format!("trash rbd/web {GIB}"));
+}
+
+/// One that was marked when its deletion went no further, and then used again, as little as any other.
+#[test]
+fn a_volume_that_was_put_into_the_trash_by_hand_stays() {
+    let long_ago = SystemTime::now() - Duration::from_secs(60 * 60);
+    for marked in [None, Some(long_ago)] {
+        let (cluster, rbd, id) = with_volume(5);
+        let image = id.incarnation.clone().unwrap();
+        if let Some(marked) = marked {
+            let seconds = marked.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+            let description = format!("1 {seconds} by controller {ONE}");
+            let mark = LockRequest { cookie: "deleted".into(), description, shared: None, seconds: None };
+            cluster.lock(&call(), &cluster.at(), LockTarget::TrashMark(&image), &mark).unwrap();
+        }
+        cluster.set_now(SystemTime::now());
+        cluster.move_to_trash(&call(), &cluster.at(), &id.object).unwrap();
+        let is = cluster.dump();
+        rbd.recover().unwrap();
+        do_jobs(&rbd);
+        cluster.run_manager();
+        assert_eq!(cluster.dump(), is, "UNSAFE: an operator's image was purged");
+    }
+}
+
+/// A deletion that was tried twice is marked anew.
+#[test]
+fn what_was_marked_before_is_marked_again_when_it_is_moved() {
+    let (cluster, rbd, id) = with_volume(5);
+    cluster.set_now(SystemTime::now());
+    cluster.set_manager(false);
+    let image = id.incarnation.clone().unwrap();
+    let mark = LockRequest {
+        cookie: "deleted".into(),
+        description: "1 1 by controller x".into(),
+        shared: None,
+        seconds: None,
+    };
+    cluster.lock(&call(), &cluster.at(), LockTarget::TrashMark(&image), &mark).unwrap();
+    delete(&rbd, &id).unwrap();
+    let rbd = controller(&cluster, TWO);
+    rbd.recover().unwrap();
+    do_jobs(&rbd);
+    assert_eq!(cluster.dump(), "");
 }
 
 #[test]

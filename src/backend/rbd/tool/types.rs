@@ -195,6 +195,8 @@ pub struct Trashed {
     pub id: String,
     /// Who moved it there.
     pub source: TrashSource,
+    /// When it was moved there, in whole seconds.
+    pub moved: SystemTime,
     /// It is to be kept until a moment that has not come yet.
     pub is_deferred: bool,
 }
@@ -243,6 +245,9 @@ pub struct LockHolder {
 pub enum LockTarget<'a> {
     /// The header of the image of this id: the attachment of a volume. Dies with the image.
     Header(&'a str),
+    /// The header of the image of this id once more: the mark of one that is moved to the trash. Dies with
+    /// the image.
+    TrashMark(&'a str),
     /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
     /// namespace.
     SnapshotName(&'a str),

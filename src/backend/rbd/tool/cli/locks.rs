@@ -14,6 +14,15 @@ use crate::exec::Class;
 
 /// The name of our locks: others may have locks of theirs on the same object.
 const LOCK: &str = "cephlet";
+/// The name of those that mark an image.
+const TRASH_MARK: &str = "cephlet.trash";
+
+fn name(target: LockTarget<'_>) -> &'static str {
+    match target {
+        LockTarget::Header(_) | LockTarget::SnapshotName(_) => LOCK,
+        LockTarget::TrashMark(_) => TRASH_MARK,
+    }
+}
 
 /// How `rados` says EBUSY.
 const BUSY: &str = "(16) Device or resource busy";
@@ -49,7 +58,7 @@ impl LockTool for CommandTool {
         target: LockTarget<'_>,
         request: &LockRequest,
     ) -> Result<Locked> {
-        let cmd = rados(at, Class::Change, &["lock", "get", &object(target), LOCK]);
+        let cmd = rados(at, Class::Change, &["lock", "get", &object(target), name(target)]);
         let cmd = cmd
             .arg(format!("--lock-cookie={}", request.cookie))
             .arg(format!("--lock-description={}", request.description));
@@ -70,7 +79,7 @@ impl LockTool for CommandTool {
         match self.run(
             call,
             &at.access,
-            rados(at, Class::Question, &["lock", "info", &object(target), LOCK, "--format=json"]),
+            rados(at, Class::Question, &["lock", "info", &object(target), name(target), "--format=json"]),
         ) {
             Ok(output) => {
                 let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
@@ -89,7 +98,7 @@ impl LockTool for CommandTool {
 
     /// `rados lock break`, which releases what another process took.
     fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        let cmd = rados(at, Class::Change, &["lock", "break", &object(target), LOCK, &holder.client]);
+        let cmd = rados(at, Class::Change, &["lock", "break", &object(target), name(target), &holder.client]);
         match self.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
             Ok(_) => Ok(()),
             Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
@@ -103,7 +112,7 @@ impl LockTool for CommandTool {
     /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
     fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
         let doing = || format!("remove {}", path(at, object(target)));
-        if let LockTarget::Header(_) = target {
+        if let LockTarget::Header(_) | LockTarget::TrashMark(_) = target {
             match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &object(target)])) {
                 Ok(output) if output.stdout.is_empty() => {}
                 Ok(_) => {

@@ -166,6 +166,8 @@ pub(super) struct TrashOutput {
     #[serde(default)]
     source: String,
     #[serde(default)]
+    deleted_at: String,
+    #[serde(default)]
     status: String,
 }
 
@@ -177,7 +179,8 @@ impl From<TrashOutput> for Trashed {
             _ => TrashSource::Other,
         };
         let is_deferred = output.status.starts_with("protected until");
-        Self { name: output.name, id: output.id, source, is_deferred }
+        let moved = time(&output.deleted_at);
+        Self { name: output.name, id: output.id, source, moved, is_deferred }
     }
 }
 

@@ -240,9 +240,16 @@ impl FlattenTool for FakeCluster {
 
 impl TrashTool for FakeCluster {
     fn move_to_trash(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        self.change(format!("move_to_trash {image}"), at, image, |disk| {
-            disk.place = Place::Trash;
-            Ok(())
+        self.step(format!("move_to_trash {image}"), |state| {
+            state.check_room(at)?;
+            let moved = state.time();
+            match state.find_mut(at, ImageRef::Name(image)) {
+                Some(disk) => {
+                    (disk.place, disk.moved) = (Place::Trash, moved);
+                    Ok(Changed::Done)
+                }
+                None => Ok(Changed::Absent),
+            }
         })
     }
 

@@ -243,6 +243,7 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             source: if disk.place == Place::TrashForClones { TrashSource::Clones } else { TrashSource::User },
+            moved: disk.moved,
             is_deferred: disk.is_deferred,
         };
         seen.map(trashed).collect()

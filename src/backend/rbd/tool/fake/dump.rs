@@ -5,6 +5,7 @@
 //! image rbd/b 1024
 //! image rbd/c 1024 of rbd/b@s
 //! lock image rbd/b: node-1 "description" shared "tag"
+//! mark of image rbd/e: deleted "description"
 //! object header rbd/1000000009e37: node-1 "description"      (of an image that is gone)
 //! object name rbd/0123456789abcdef: purpose "description"
 //! second name rbd/f of rbd/g                                  ("of nothing" where the image is gone)
@@ -60,6 +61,11 @@ fn object(state: &State, pool: &str, namespace: &str, object: &Object, holders: 
         Object::Header(id) => match state.images.get(id) {
             Some(disk) => (format!("lock image {}", of_disk(disk)), false),
             None => (format!("object header {}", at(pool, namespace, id)), true),
+        },
+        // It is there as long as the header is.
+        Object::Mark(id) => match state.images.get(id) {
+            Some(disk) => (format!("mark of image {}", of_disk(disk)), false),
+            None => (format!("mark of header {}", at(pool, namespace, id)), false),
         },
         Object::Name(digits) => (format!("object name {}", at(pool, namespace, digits)), true),
     };

@@ -68,6 +68,9 @@ impl State {
     pub(super) fn remove_object(&mut self, at: &PoolRef, on: LockTarget<'_>) {
         let key = key(at, on);
         assert!(!self.has_header(at, &key.2), "the header of an image that exists was removed: {:?}", key.2);
+        if let Object::Header(id) = &key.2 {
+            self.objects.remove(&(key.0.clone(), key.1.clone(), Object::Mark(id.clone())));
+        }
         self.objects.remove(&key);
     }
 }

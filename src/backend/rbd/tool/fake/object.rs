@@ -9,6 +9,8 @@ use crate::backend::rbd::tool::{LockHolder, LockTarget};
 pub(super) enum Object {
     /// The header of the image of this id.
     Header(String),
+    /// The same header, for the mark of an image in the trash.
+    Mark(String),
     /// The name of a snapshot.
     Name(String),
 }
@@ -24,6 +26,7 @@ impl Object {
     pub(super) fn of(on: LockTarget<'_>) -> Self {
         match on {
             LockTarget::Header(id) => Self::Header(id.to_string()),
+            LockTarget::TrashMark(id) => Self::Mark(id.to_string()),
             LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
         }
     }

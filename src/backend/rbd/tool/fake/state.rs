@@ -71,6 +71,8 @@ pub(super) struct Disk {
     pub(super) parent: Option<Link>,
     pub(super) snapshots: Vec<Shot>,
     pub(super) place: Place,
+    /// When it was moved to the trash, if it ever was.
+    pub(super) moved: SystemTime,
     /// In the trash it is to be kept.
     pub(super) is_deferred: bool,
     pub(super) watchers: Vec<Watcher>,
@@ -238,6 +240,7 @@ impl State {
             parent: None,
             snapshots: Vec::new(),
             place: Place::Directory,
+            moved: SystemTime::UNIX_EPOCH,
             is_deferred: false,
             watchers: Vec::new(),
             content: String::new(),
@@ -284,7 +287,9 @@ impl State {
     /// The image is gone, and the locks on its header with it.
     fn erase(&mut self, id: &str) {
         let Some(disk) = self.images.remove(id) else { return };
-        self.objects.remove(&(disk.pool, disk.namespace, Object::of(LockTarget::Header(id))));
+        for object in [LockTarget::Header(id), LockTarget::TrashMark(id)] {
+            self.objects.remove(&(disk.pool.clone(), disk.namespace.clone(), Object::of(object)));
+        }
         if !self.leaves_snapshots {
             disk.parent.iter().for_each(|link| self.let_go(link));
         }

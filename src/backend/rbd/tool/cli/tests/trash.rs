@@ -1,3 +1,5 @@
+use std::time::UNIX_EPOCH;
+
 use super::*;
 use crate::backend::rbd::tool::*;
 
@@ -37,16 +39,18 @@ fn the_trash_says_who_moved_an_image_there_and_whether_it_is_to_be_kept() {
         "status":"expired at Sat Nov 21 08:29:19 2026"},{"id":"118b7b3d6f7d","name":"t-c1","source":"USER",
         "status":"protected until Thu Dec 31 23:59:59 2026"},{"id":"11ab","name":"m","source":"MIRRORING"}]"#;
     it.prints("rbd trash ls --all --format=json --long --pool=vms", printed);
-    let item = |name: &str, id: &str, source, is_deferred| Trashed {
+    let moved = |second| UNIX_EPOCH + Duration::from_secs(second);
+    let item = |name: &str, id: &str, source, (second, is_deferred)| Trashed {
         name: name.into(),
         id: id.into(),
         source,
+        moved: moved(second),
         is_deferred,
     };
     let expected = [
-        item("t-full", "10d95d6456b2", TrashSource::Clones, false),
-        item("t-c1", ID, TrashSource::User, true),
-        item("m", "11ab", TrashSource::Other, false),
+        item("t-full", "10d95d6456b2", TrashSource::Clones, (1_795_249_759, false)),
+        item("t-c1", ID, TrashSource::User, (0, true)),
+        item("m", "11ab", TrashSource::Other, (0, false)),
     ];
     assert_eq!(it.trash(&it.call, &it.at).unwrap(), expected);
 }
