@@ -30,6 +30,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Tells whether the client's deadline has passed.
 type Expired = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// Tells whether a command may still be begun.
+type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A call in progress. Clones are the same call. Everything that can be asked of it is asked of its
 /// [`Progress`].
 #[derive(Clone)]
@@ -39,6 +42,7 @@ pub struct Call {
     /// What the operation has waited for, and since when.
     waits: Arc<Mutex<HashMap<String, Instant>>>,
     begun: Arc<Mutex<Option<String>>>,
+    condition: Option<Condition>,
 }
 
 /// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
@@ -71,7 +75,8 @@ impl Call {
             objects: Mutex::default(),
             step: Mutex::new((String::from("queued"), now)),
         }));
-        Self { progress, held: Arc::default(), waits: Arc::default(), begun: Arc::default() }
+        let (held, waits, begun) = (Arc::default(), Arc::default(), Arc::default());
+        Self { progress, held, waits, begun, condition: None }
     }
 
     /// A piece of work nobody waits for: start-up, background jobs, tests.
@@ -82,6 +87,18 @@ impl Call {
     /// The call as others see it, without what it holds.
     pub fn progress(&self) -> &Progress {
         &self.progress
+    }
+
+    /// The same call, for commands that may be begun only as long as `condition` holds. That is asked when a
+    /// command has its turn, for which it may have waited.
+    #[must_use]
+    pub fn only_while(&self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { condition: Some(Arc::new(condition)), ..self.clone() }
+    }
+
+    /// Whether a command may be begun now.
+    pub fn may_begin(&self) -> bool {
+        self.condition.as_ref().is_none_or(|condition| condition())
     }
 
     /// Waits for `what` without holding the thread: fails with [`Kind::Waiting`](crate::error::Kind::Waiting)

@@ -306,13 +306,16 @@ impl Runner for Processes {
         let cmd = scoped.as_ref().unwrap_or(cmd);
         let program = self.tools.path(cmd.tool)?;
         let _watched = Watched::new(self);
-        let command = cmd.to_string();
+        let (command, queued) = (cmd.to_string(), Instant::now());
         let permit = self.tools_running.enter(&Waiter {
             call,
             command: &command,
             class: cmd.class,
             bulkhead: cmd.bulkhead.clone().or_else(|| call.bulkhead()),
         })?;
+        if !call.may_begin() {
+            return Err(CommandError::Expired { command, waited: queued.elapsed() });
+        }
         let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
         let Cmd { class, outlives, .. } = *cmd;

@@ -85,7 +85,10 @@ fn nobody_ends_the_process_but_main() {
 const KNOWS: [(&str, &[&str]); 18] = [
     (
         "backend",
-        &["call", "clusters", "csi", "error", "exec", "ids", "jobs", "kernel", "secrets", "spelling", "sys"],
+        &[
+            "call", "clock", "clusters", "csi", "error", "exec", "ids", "jobs", "kernel", "secrets", "spelling",
+            "sys",
+        ],
     ),
     ("call", &["error"]),
     ("cli", &["clock", "clusters", "config", "daemon", "error", "grpc", "ids", "layout", "volume"]),

@@ -117,6 +117,30 @@ fn a_failure_is_told_with_status_command_and_last_line() {
 }
 
 #[test]
+fn what_may_not_begin_any_more_when_its_turn_comes_is_not_begun() {
+    let stubs = Stubs::with(|limits| limits.tools = 1);
+    let (ready, go) = (stubs.fifo("ready"), stubs.fifo("go"));
+    let in_time = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&in_time);
+    let call = patient_call().only_while(move || asked.load(Ordering::Relaxed));
+    assert!(stubs.run_for(&call, Class::Change, "").is_ok());
+    thread::scope(|scope| {
+        let before = scope.spawn(|| stubs.run("echo > $0/ready; read line < $0/go"));
+        fs::read(&ready).unwrap();
+        let waits = scope.spawn(|| stubs.run_for(&call, Class::Change, "echo > $0/begun"));
+        while !format!("{:?}", stubs.processes.tools_running).ends_with("1 waiting") {
+            thread::yield_now();
+        }
+        in_time.store(false, Ordering::Relaxed);
+        fs::write(go, "\n").unwrap();
+        before.join().unwrap().unwrap();
+        let error = waits.join().unwrap().unwrap_err();
+        assert!(matches!(error, CommandError::Expired { .. }), "{error}");
+    });
+    assert!(!stubs.dir.path().join("begun").exists(), "UNSAFE: it was begun too late");
+}
+
+#[test]
 fn a_signal_is_no_exit_status() {
     let error = Stubs::new().run("echo so long >&2; kill -KILL $$").unwrap_err();
     assert!(matches!(&error, CommandError::Signaled { signal: 9, .. }), "{error}");

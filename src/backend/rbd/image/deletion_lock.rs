@@ -6,10 +6,11 @@
 //! can remove that image, and the name goes on meaning it. The lock is taken by the id alone, then the name
 //! is looked up: the other way round the image could be replaced in between.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
+use crate::clock;
 use crate::error::{Error, Result};
 
 /// The cookie of the lock.
@@ -34,20 +35,22 @@ pub(crate) enum Acquired {
 /// The right to remove one image by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletionLock {
-    /// Until then something may be asked for under it.
-    until: Instant,
+    /// Until then something may be begun under it: by the clock that goes on while the machine is suspended.
+    until: Duration,
 }
 
 impl DeletionLock {
-    /// Whether a removal that is asked for now ends before the lock does.
+    /// Does something by name that ends before the lock does: its commands are begun in time, or not at all.
     ///
     /// # Errors
     /// Unavailable if too much time has passed: nothing may be removed by name any more.
-    pub fn check(&self) -> Result<()> {
-        if Instant::now() < self.until {
-            return Ok(());
+    pub fn under<T>(&self, pool: &Pool<'_>, act: impl FnOnce(&Pool<'_>) -> Result<T>) -> Result<T> {
+        let until = self.until;
+        let call = pool.call.only_while(move || clock::since_boot() < until);
+        if !call.may_begin() {
+            return Err(Error::unavailable("the cluster is too slow to delete safely: try again"));
         }
-        Err(Error::unavailable("the cluster is too slow to delete safely: try again"))
+        act(&Pool { call: &call, ..*pool })
     }
 }
 
@@ -69,7 +72,7 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
     };
     for _ in 0..ATTEMPTS {
         // Before it is taken, so that we never think it lasts longer than it does.
-        let since = Instant::now();
+        let since = clock::since_boot();
         if pool.lock(target, &request)? == Locked::Now {
             let until = since + pool.timing().deletion_decision;
             return Ok(Acquired::Locked(DeletionLock { until }));

@@ -119,8 +119,7 @@ pub(crate) fn try_remove_by_name(
     image: &str,
     lock: DeletionLock,
 ) -> Result<Attempt> {
-    lock.check()?;
-    match pool.remove(name)? {
+    match lock.under(pool, |pool| pool.remove(name))? {
         Removed::Gone => Ok(Attempt::Done),
         // A removal that its daemon did not survive was still under way, and may have ended half way.
         Removed::Absent => match pool.purge(image)? {

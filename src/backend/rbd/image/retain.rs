@@ -18,10 +18,12 @@ use crate::error::{Error, Result};
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
     refuse_watched(pool, name)?;
-    lock.check()?;
-    pool.set_metadata(name, OBJECT_KEY, name)?;
     let retained = names::retained(id);
-    match ensure_renamed(pool, info, &retained)? {
+    let named = lock.under(pool, |pool| {
+        pool.set_metadata(name, OBJECT_KEY, name)?;
+        ensure_renamed(pool, info, &retained)
+    })?;
+    match named {
         // Whoever removed the last clone before the image had this name has left it alone.
         Named::Done(renamed) if renamed.snapshots == 0 => check_retained_later(pool, id),
         Named::Done(_) => {}

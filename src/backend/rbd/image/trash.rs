@@ -46,8 +46,7 @@ pub(crate) fn move_to_trash(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLoc
     // The trash takes images that are in use.
     refuse_watched(pool, &info.name)?;
     trash_mark::mark(pool, &info.id)?;
-    lock.check()?;
-    pool.move_to_trash(&info.name)
+    lock.under(pool, |pool| pool.move_to_trash(&info.name))
 }
 
 /// Sees to the purge of an image that was just moved. The purge is by id and says whether the image is in the

@@ -112,7 +112,7 @@ impl Attempt<'_> {
         }
         let since = Instant::now();
         let info = self.check_alone()?;
-        self.lock(Stage::Given)?;
+        self.lock(Stage::Given).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         if since.elapsed() > Duration::from_secs(WHILE_ASKING) {
             // The volume was not kept for us all the time: it may have been deleted.
             self.verified(Stage::Given)?;
@@ -142,9 +142,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Takes the lock, which preempts our own flatten of the image.
+    /// Takes the lock, which preempts our own flatten of the image; not once the client has given up: the
+    /// volume may have been taken back by then, through another controller, and nobody would do so again.
     fn lock(&self, stage: Stage) -> Result<()> {
-        match self.pool.lock(self.header(), &self.wanted.request(stage))? {
+        let client = self.pool.call.progress().clone();
+        let call = self.pool.call.only_while(move || !client.expired());
+        match (Pool { call: &call, ..*self.pool }).lock(self.header(), &self.wanted.request(stage))? {
             Locked::Now => {
                 self.pool.context.flattens.preempt(self.image);
                 Ok(())

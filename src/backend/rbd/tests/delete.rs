@@ -67,6 +67,23 @@ fn takes_three_processes_and_a_repeat_one() {
     assert_eq!(words(&cluster), ["info"]);
 }
 
+/// Whoever holds up a deletion for too long loses its lock.
+#[test]
+fn nothing_is_removed_by_name_once_the_lock_may_be_lost() {
+    for size in [1, 5] {
+        for snapshots in [0, 1] {
+            let (cluster, maker, id) = with_volume(size);
+            (0..snapshots).for_each(|_| drop(snapshot(&maker, &id, "s").unwrap()));
+            let rbd =
+                patient_controller(&cluster, TWO, Timing { deletion_decision: Duration::ZERO, ..timing() });
+            let named = format!("image rbd/{}", id.object);
+            assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
+            assert!(cluster.dump().contains(&named), "UNSAFE: it was removed without the lock");
+            assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
+        }
+    }
+}
+
 #[test]
 fn an_absent_volume_is_deleted_and_leaves_no_object() {
     let (cluster, rbd, id) = with_volume(1);

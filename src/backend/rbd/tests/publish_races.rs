@@ -1,7 +1,10 @@
 //! Two controllers at the same volume at the same time, and one that dies.
 
-use super::publish::{given, publish, refused, scene, unpublish};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::publish::{block, given, publish, refused, scene, unpublish};
 use super::*;
+use crate::backend::Publication;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind;
@@ -100,6 +103,34 @@ fn one_who_was_kept_waiting_for_too_long_gets_nothing() {
         });
         refused(it.publish("n1", mode, false), Kind::Precondition, &["\"n2\""]);
         assert_eq!(given(&it.cluster), ["n2"], "{mode:?}");
+    }
+}
+
+/// The client gives up, and the orchestrator has the volume taken back through another controller.
+#[test]
+fn what_nobody_waits_for_any_more_is_not_given() {
+    for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly, Mode::MultiNodeSingleWriter] {
+        for k in 1..=STEPS {
+            let it = scene();
+            let (id, other, gone) =
+                (it.id.clone(), controller(&it.cluster, TWO), Arc::new(AtomicBool::new(false)));
+            let (gives_up, expired) = (Arc::clone(&gone), Arc::clone(&gone));
+            it.cluster.on_step(k, move |_| {
+                gives_up.store(true, Ordering::Relaxed);
+                unpublish(&other, &id, Some("n1")).unwrap();
+            });
+            let call = Call::new("test", move || expired.load(Ordering::Relaxed));
+            let publication = Publication { node: "n1".into(), capability: block(mode), read_only: false };
+            let _ = it.rbd.publisher().publish(&call, &it.id, &publication, &Secrets::default());
+            if !gone.load(Ordering::Relaxed) {
+                break;
+            }
+            let given = given(&it.cluster);
+            assert!(
+                given.is_empty(),
+                "UNSAFE: {mode:?}, step {k}: published to {given:?} after it was taken back"
+            );
+        }
     }
 }
 

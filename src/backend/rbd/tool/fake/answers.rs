@@ -27,6 +27,11 @@ fn told(image: ImageRef<'_>) -> String {
     }
 }
 
+/// What whoever runs commands does when their turn comes.
+fn begin(call: &Call) -> Result<()> {
+    if call.may_begin() { Ok(()) } else { Err(Error::timeout("it may not be begun any more")) }
+}
+
 impl FakeCluster {
     /// A step that only reads.
     fn ask<T>(&self, step: String, at: &PoolRef, read: impl FnOnce(&State) -> T) -> Result<T> {
@@ -113,7 +118,8 @@ impl ImageTool for FakeCluster {
         self.ask("names".to_string(), at, |state| state.names(at))
     }
 
-    fn remove(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
+    fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
+        begin(call)?;
         let act = |state: &mut State| state.check(at).map(|()| state.remove_named(at, image));
         self.broken_step(format!("remove {image}"), act, |state, fault| match fault {
             Fault::HalfMoved => state.move_half(at, image),
@@ -121,7 +127,8 @@ impl ImageTool for FakeCluster {
         })
     }
 
-    fn rename(&self, _: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed> {
+    fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed> {
+        begin(call)?;
         let act = |state: &mut State| state.check(at).map(|()| state.rename(at, from, to));
         self.broken_step(format!("rename {from} {to}"), act, |state, fault| {
             state.rename_half(at, from, to, fault)
@@ -239,7 +246,8 @@ impl FlattenTool for FakeCluster {
 }
 
 impl TrashTool for FakeCluster {
-    fn move_to_trash(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+    fn move_to_trash(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        begin(call)?;
         self.step(format!("move_to_trash {image}"), |state| {
             state.check_room(at)?;
             let moved = state.time();
@@ -274,7 +282,8 @@ impl TrashTool for FakeCluster {
 }
 
 impl LockTool for FakeCluster {
-    fn lock(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
+    fn lock(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
+        begin(call)?;
         self.step(format!("lock {on:?} {}", hold.cookie), |state| {
             state.check_room(at).map(|()| state.lock(at, on, hold))
         })
