@@ -15,6 +15,8 @@ pub enum Class {
     /// Asks and changes nothing: 30 s. It is ended earlier when its client's deadline has passed: nobody
     /// wants the answer.
     Question,
+    /// Lists all there is, and takes the longer the more that is: ten minutes. Ended earlier like a question.
+    Listing,
     /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, whatever its client's deadline. Broken
     /// off it would leave something half made and locks that others wait for; it has the time to end in good
     /// order, and the client asks again.

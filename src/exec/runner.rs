@@ -40,6 +40,8 @@ pub struct ProcessLimits {
     pub stuck: usize,
     /// Deadline of [`Class::Question`].
     pub question: Duration,
+    /// Deadline of [`Class::Listing`].
+    pub listing: Duration,
     /// Deadline of [`Class::Change`] (CEPHLET_TOOL_TIMEOUT).
     pub change: Duration,
     /// From TERM to KILL.
@@ -54,8 +56,8 @@ impl ProcessLimits {
     /// The limits of a daemon that runs `tools` tools at once and gives a change `change`.
     pub fn new(tools: usize, change: Duration) -> Self {
         let seconds = Duration::from_secs;
-        let (question, grace, last_wait) = (seconds(30), seconds(2), seconds(2));
-        Self { tools, helpers: 32, stuck: 256, question, change, grace, last_wait, stdout: 16 << 20 }
+        let (question, listing, grace, last_wait) = (seconds(30), seconds(600), seconds(2), seconds(2));
+        Self { tools, helpers: 32, stuck: 256, question, listing, change, grace, last_wait, stdout: 16 << 20 }
     }
 }
 
@@ -165,7 +167,7 @@ impl Processes {
         class: Class,
     ) -> Start<'a> {
         let orphaned = match class {
-            Class::Question | Class::Change => Orphaned::MayWriteNoMore,
+            Class::Question | Class::Listing | Class::Change => Orphaned::MayWriteNoMore,
             Class::Unbounded => Orphaned::GoesOn,
             Class::Breakable => Orphaned::Dies,
         };
@@ -197,7 +199,7 @@ impl Processes {
     fn record(&self, task: &Task<'_>) -> io::Result<Option<CommandRecord>> {
         let ProcessLimits { change, grace, last_wait, .. } = self.limits;
         let at_most = match task.class {
-            Class::Question => return Ok(None),
+            Class::Question | Class::Listing => return Ok(None),
             Class::Change => Some(change + grace + last_wait),
             Class::Unbounded => None,
             Class::Breakable => Some(Duration::ZERO),
@@ -226,6 +228,7 @@ impl Processes {
         let now = Instant::now();
         let (deadline, heeds_client) = match class {
             Class::Question => (Some(now + self.limits.question), true),
+            Class::Listing => (Some(now + self.limits.listing), true),
             Class::Change => (Some(now + self.limits.change), false),
             Class::Unbounded | Class::Breakable => (None, true),
         };

@@ -33,7 +33,7 @@ pub(crate) struct Timing {
     /// From the removal of a clone to the look at its parent, which librbd may be removing if 0.1.0 left it
     /// to that.
     pub parent_check: Duration,
-    /// Between two looks for deleted parents that others have left; longer no purge is followed.
+    /// Between two looks for what was left over; longer no purge is followed.
     pub parents_interval: Duration,
     /// A copy of another controller that is older than this is not being made any more.
     pub abandoned_copy: Duration,

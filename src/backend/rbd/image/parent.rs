@@ -25,7 +25,7 @@ pub(crate) fn check_any_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
 
 /// The same where the parent is not known any more: has all of the cluster looked at.
 pub(crate) fn check_unknown_parent_later(pool: &Pool<'_>) {
-    check_later(pool, Job::CheckParents { cluster: pool.at.access.cluster.name.clone() });
+    check_later(pool, Job::CheckLeftovers { cluster: pool.at.access.cluster.name.clone() });
 }
 
 /// Has a parent looked at that 0.1.0 left in the trash.

@@ -35,8 +35,10 @@ pub(crate) enum Job {
     Purge { at: PoolRef, image: String, name: String },
     /// Remove an image that was retained for its clones, if it has none any more.
     CheckParent { at: PoolRef, image: String, in_trash: bool },
-    /// Look for such images in all of a cluster, from time to time.
-    CheckParents { cluster: String },
+    /// Look for what is left in all of a cluster by its names and its trash.
+    CheckLeftovers { cluster: String },
+    /// Have that done in every cluster, from time to time.
+    CheckClusters,
     /// Look at an image that the cluster's manager deletes until it is gone, after twice the pause each time.
     FollowPurge { at: PoolRef, image: String, name: String, parent: Option<Parent>, pause: Duration },
     /// Remove a copy that was not finished, and the snapshot that it was made from, if that was taken for it.
@@ -113,7 +115,7 @@ impl Job {
     /// Where it is done; None for one that is about a whole cluster.
     pub fn at(&mut self) -> Option<&mut PoolRef> {
         match self {
-            Self::Sweep { .. } | Self::CheckParents { .. } => None,
+            Self::Sweep { .. } | Self::CheckLeftovers { .. } | Self::CheckClusters => None,
             Self::Purge { at, .. }
             | Self::CheckParent { at, .. }
             | Self::FollowPurge { at, .. }
@@ -131,7 +133,8 @@ impl Job {
 
     fn cluster(&self) -> &str {
         match self {
-            Self::Sweep { cluster } | Self::CheckParents { cluster } => cluster,
+            Self::Sweep { cluster } | Self::CheckLeftovers { cluster } => cluster,
+            Self::CheckClusters => "all clusters",
             Self::Purge { at, .. }
             | Self::CheckParent { at, .. }
             | Self::FollowPurge { at, .. }
@@ -145,15 +148,22 @@ impl std::fmt::Display for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sweep { cluster } => write!(f, "sweep cluster {cluster:?}"),
-            Self::RemoveTemporary { at, temporary, .. } => write!(f, "remove image {temporary} of {at}"),
+            Self::RemoveTemporary { at, temporary, source: None } => {
+                write!(f, "remove image {temporary} of {at}")
+            }
+            // Another job than without the source: it does more.
+            Self::RemoveTemporary { at, temporary, source: Some(CopiedVolume { image, .. }) } => {
+                write!(f, "remove image {temporary} of {at}, and what it was copied from of image {image}")
+            }
             Self::Flatten(candidate) => write!(f, "flatten image {} of {}", candidate.id, candidate.at),
             Self::Purge { at, image, .. } => write!(f, "purge image {image} from the trash of {at}"),
             Self::CheckParent { at, image, .. } => {
                 write!(f, "look at image {image} of {at}, which may have lost its last clone")
             }
-            Self::CheckParents { cluster } => {
-                write!(f, "look for deleted images of cluster {cluster:?} that have no clones any more")
+            Self::CheckLeftovers { cluster } => {
+                write!(f, "look for what is left over in cluster {cluster:?}")
             }
+            Self::CheckClusters => f.write_str("look for what is left over in every cluster"),
             Self::FollowPurge { at, image, .. } => {
                 write!(f, "look at image {image} in the trash of {at}")
             }

@@ -9,7 +9,7 @@ use crate::backend::rbd::jobs::flatten::flatten_if_deep;
 use crate::backend::rbd::jobs::parents::{Checked, purge_if_childless};
 use crate::backend::rbd::jobs::purge::{Outcome, follow_purge, purge};
 use crate::backend::rbd::jobs::sweep::{
-    Swept, in_every_pool, remove_leftovers, remove_unfinished, sweep_cluster,
+    Swept, in_every_pool, own_clusters, remove_leftovers, remove_unfinished, sweep_cluster,
 };
 use crate::call::Call;
 use crate::error::Result;
@@ -59,18 +59,23 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
         Job::CheckParent { at, image, in_trash: false } => {
             remove_retained(&context.pool(call, at), image).map(|()| Requeue::Never)
         }
-        Job::CheckParents { cluster } => check_parents(context, call, cluster),
+        Job::CheckLeftovers { cluster } => {
+            check_leftovers(context, call, cluster);
+            Ok(Requeue::Never)
+        }
+        Job::CheckClusters => {
+            for cluster in own_clusters(context) {
+                context.jobs.add_now(Job::CheckLeftovers { cluster });
+            }
+            Ok(Requeue::After(context.timing.parents_interval))
+        }
         Job::Flatten(candidate) => flatten_if_deep(context, call, candidate),
     }
 }
 
-/// Looks for what others have left, as long as the cluster is configured here.
-fn check_parents(context: &Context, call: &Call, cluster: &str) -> Result<Requeue> {
-    let Some(known) = context.clusters.find(cluster)? else { return Ok(Requeue::Never) };
-    if known.credentials.is_some()
-        && let Err(error) = in_every_pool(context, call, cluster, remove_leftovers)
-    {
-        log::warn!("{error}; the next look is in {} s", context.timing.parents_interval.as_secs());
+/// Looks for what was left in a cluster. What fails waits for the next look.
+fn check_leftovers(context: &Context, call: &Call, cluster: &str) {
+    if let Err(error) = in_every_pool(context, call, cluster, remove_leftovers) {
+        log::warn!("{error}; the next look is in {} s at most", context.timing.parents_interval.as_secs());
     }
-    Ok(Requeue::After(context.timing.parents_interval))
 }

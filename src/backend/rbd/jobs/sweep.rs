@@ -13,7 +13,7 @@ use crate::backend::rbd::image::trash::schedule_purge;
 use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, ListedImage, Removed, TrashSource, Trashed};
+use crate::backend::rbd::tool::{ImageRef, Removed, TrashSource, Trashed};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, try_each};
@@ -29,11 +29,16 @@ pub(crate) enum Swept {
 
 /// Has the clusters swept, in the background: a cluster that is down keeps nothing from starting.
 pub(crate) fn sweep_later(context: &Context) {
-    for cluster in context.clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
-        context.jobs.add_now(Job::Sweep { cluster: cluster.name.clone() });
-        let job = Job::CheckParents { cluster: cluster.name.clone() };
-        context.jobs.add(context.timing.parents_interval, job);
+    for cluster in own_clusters(context) {
+        context.jobs.add_now(Job::Sweep { cluster });
     }
+    context.jobs.add(context.timing.parents_interval, Job::CheckClusters);
+}
+
+/// The clusters with credentials of their own, by name: nothing is done in the background in others.
+pub(crate) fn own_clusters(context: &Context) -> Vec<String> {
+    let own = context.clusters.all().into_iter().filter(|cluster| cluster.credentials.is_some());
+    own.map(|cluster| cluster.name.clone()).collect()
 }
 
 /// Sweeps every pool of a cluster.
@@ -58,44 +63,51 @@ pub(crate) fn in_every_pool(
     })
 }
 
-/// Looks through one pool for what others have left since the last look. What cannot be removed at once is a
-/// job of its own.
-pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
-    let place = pool.place();
-    let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
-    for name in names {
-        if let Some(image) = names::id_of_retained(&name) {
-            remove_retained_or_later(pool, image);
-        } else if names::tag_of_temporary(&name).is_some_and(|tag| tag != pool.tag())
-            && is_abandoned(pool, &name)?
-        {
-            remove_unfinished_or_later(pool, &name);
-        }
-    }
-    for parent in
-        pool.trash()?.iter().filter(|it| it.source == TrashSource::Clones && names::is_ours(&it.name))
-    {
-        check_parent_in_trash(pool, &parent.id);
-    }
-    Ok(())
+/// Goes through one pool after a start; what fails keeps nothing else from being swept.
+pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
+    try_each([sweep_transient(pool), remove_leftovers(pool)], |swept| swept)
 }
 
-/// Goes through one pool; what fails keeps nothing else from being swept.
-pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
+/// Looks through one pool for what was left since the last look, by its names and its trash: no image is
+/// opened of which nothing was left. What cannot be removed at once is a job of its own.
+pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
+    try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
+}
+
+/// What was killed while it was made or removed is among the names only, and only its name leads to the rest
+/// of it.
+fn sweep_names(pool: &Pool<'_>) -> Result<()> {
+    let place = pool.place();
+    let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
+    try_each(&names, |name| {
+        if let Some(image) = names::id_of_retained(name) {
+            remove_retained_or_later(pool, image);
+        } else if let Some(tag) = names::tag_of_temporary(name)
+            && (tag == pool.tag() || is_abandoned(pool, name)?)
+        {
+            remove_unfinished_or_later(pool, name);
+        }
+        Ok(())
+    })
+}
+
+fn sweep_trash(pool: &Pool<'_>) -> Result<()> {
+    let trash = pool.trash()?;
+    try_each(trash.iter().filter(|it| names::is_ours(&it.name)), |image| sweep_trashed(pool, image))
+}
+
+/// The snapshots that killed copies were made from. Only a list of all images shows them, which opens each:
+/// too much for every look.
+fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     let images = pool.list().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
-    let swept = try_each(&images, |image| sweep_image(pool, image));
-    // What was killed while it was made or removed is in no list but this, and only its name leads to the
-    // rest of it.
-    let names = pool.names()?;
-    let is_ours = |name: &&String| names::tag_of_temporary(name) == Some(pool.tag());
-    let unlisted =
-        names.iter().filter(is_ours).filter(|name| !images.iter().any(|image| image.name == **name));
-    unlisted.for_each(|name| remove_unfinished_or_later(pool, name));
-    let trash = pool.trash()?;
-    let deleted = trash.iter().filter(|it| names::is_ours(&it.name));
-    let purged = try_each(deleted, |image| sweep_trashed(pool, image));
-    try_each([swept, purged], |outcome| outcome)
+    let transient =
+        images.iter().flat_map(|image| image.snapshots.iter().map(move |(name, _)| (image, name)));
+    try_each(transient, |(image, snapshot)| match names::tag_of_transient(snapshot) {
+        None => Ok(()),
+        Some(tag) if tag == pool.tag() => remove_own_transient(pool, &image.id, snapshot),
+        Some(_) => remove_abandoned_transient(pool, &image.id, snapshot),
+    })
 }
 
 /// What no controller has moved there is somebody else's to remove, whatever it is called.
@@ -112,48 +124,21 @@ fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
     schedule_purge(pool, &image.id, &image.name, parent.as_ref()).map(drop)
 }
 
-fn sweep_image(pool: &Pool<'_>, image: &ListedImage) -> Result<()> {
-    let mut kept = image.snapshots.len();
-    for (snapshot, _) in &image.snapshots {
-        let Some(tag) = names::tag_of_transient(snapshot) else { continue };
-        let swept = match tag == pool.tag() {
-            true => remove_own_transient(pool, &image.id, snapshot)?,
-            false => remove_abandoned_transient(pool, &image.id, snapshot)?,
-        };
-        kept -= usize::from(swept == Swept::Done);
-    }
-    if let Some(id) = names::id_of_retained(&image.name) {
-        if kept == 0 {
-            remove_retained_or_later(pool, id);
-        }
-        return Ok(());
-    }
-    match names::tag_of_temporary(&image.name) {
-        Some(tag) if tag == pool.tag() || is_abandoned(pool, &image.name)? => {
-            remove_unfinished_or_later(pool, &image.name);
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
 /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
-fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<Swept> {
+fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let temporary = names::temporary_from(snapshot);
-    let Some(_working) = pool.context.in_progress.try_begin(&temporary) else { return Ok(Swept::BeingMade) };
-    pool.remove_snapshot(ImageRef::Id(image), snapshot)?;
-    Ok(Swept::Done)
+    let Some(_working) = pool.context.in_progress.try_begin(&temporary) else { return Ok(()) };
+    pool.remove_snapshot(ImageRef::Id(image), snapshot).map(drop)
 }
 
 /// Removes the snapshot that another controller made a copy from, if that is too long ago for it to go on.
-fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<Swept> {
+fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
     let taken = snapshots.iter().find(|it| it.name == snapshot && !it.trashed).map(|it| it.created);
-    if !taken.is_some_and(|taken| is_too_old_for_a_copy(pool, taken)) {
-        return Ok(Swept::BeingMade);
+    if taken.is_some_and(|taken| is_too_old_for_a_copy(pool, taken)) {
+        pool.remove_snapshot(ImageRef::Id(image), snapshot)?;
     }
-    pool.remove_snapshot(ImageRef::Id(image), snapshot)?;
-    Ok(Swept::Done)
+    Ok(())
 }
 
 fn remove_retained_or_later(pool: &Pool<'_>, image: &str) {

@@ -73,9 +73,9 @@ fn a_parent_is_kept_as_long_as_it_has_a_clone() {
         delete(&rbd, &first).unwrap();
         let is = cluster.dump();
         do_jobs_soon(&rbd);
-        let job = Job::CheckParents { cluster: "ceph".into() };
+        let job = Job::CheckLeftovers { cluster: "ceph".into() };
         let again = run(&rbd.context, &call(), &mut job.clone()).unwrap();
-        assert_eq!(again, Requeue::After(timing().parents_interval));
+        assert_eq!(again, Requeue::Never);
         assert_eq!(cluster.dump(), is);
         delete(&rbd, &second).unwrap();
         do_jobs_soon(&rbd);

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 use std::time::SystemTime;
 
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::run::run;
 use crate::backend::rbd::jobs::sweep::sweep_pool;
+use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
 use crate::jobs::{RETRY, Requeue};
@@ -95,7 +95,7 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     do_jobs_due_within(&rbd, soon);
     assert_eq!(cluster.dump(), "");
     let waiting = rbd.context.jobs.queue.waiting();
-    assert!(waiting.iter().all(|(name, _)| name.contains("no clones any more")), "{waiting:?}");
+    assert!(waiting.iter().all(|(name, _)| name.contains("left over")), "{waiting:?}");
 }
 
 #[test]
@@ -141,6 +141,57 @@ fn snapshots_that_another_controller_made_a_copy_from_go_after_a_day() {
     assert!(!left.contains(TWO) && left.contains("by-hand"), "{left}");
 }
 
+/// What was left without a restart is found by the next look, which asks for no list of all images.
+#[test]
+fn what_was_left_since_the_start_goes_within_the_hour() {
+    let cluster = FakeCluster::new();
+    cluster.set_now(SystemTime::now());
+    let rbd = controller(&cluster, ONE);
+    rbd.recover().unwrap();
+    do_jobs(&rbd);
+    image(&cluster, &format!("csi-tmp-{DIGITS}-{ONE}"));
+    let dies = controller(&cluster, TWO);
+    let large = create(&dies, &wanted("large", 5 * GIB, None)).unwrap().id;
+    cluster.set_manager(false);
+    delete(&dies, &large).unwrap();
+    assert!(cluster.dump().contains("trash"), "{}", cluster.dump());
+    cluster.forget_steps();
+    do_jobs_due_within(&rbd, timing().parents_interval);
+    assert_eq!(cluster.dump(), "");
+    assert!(!cluster.steps().contains(&"list".to_string()), "{:?}", cluster.steps());
+}
+
+#[test]
+fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
+    // The list, the names.
+    for step in [1, 2] {
+        let (cluster, dies, id) = with_volume(5);
+        cluster.set_now(SystemTime::now());
+        cluster.set_manager(false);
+        delete(&dies, &id).unwrap();
+        cluster.fail_at(step, Fault::Before);
+        let rbd = controller(&cluster, TWO);
+        sweep(&cluster, &rbd).unwrap_err();
+        do_jobs(&rbd);
+        assert_eq!(cluster.dump(), "", "step {step}");
+    }
+}
+
+/// The sweep found the image first, and could not remove it.
+#[test]
+fn a_removal_that_waits_keeps_none_that_does_more() {
+    let (cluster, rbd, source) = with_volume(1);
+    let (temporary, snapshot) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-copy-{DIGITS}-{ONE}"));
+    cluster.create_snapshot(&call(), &cluster.at(), &source.object, &snapshot).unwrap();
+    let copied = CopiedVolume { at: cluster.at(), image: source.incarnation.clone().unwrap() };
+    for from in [None, Some(copied)] {
+        let (at, temporary) = (cluster.at(), temporary.clone());
+        rbd.context.jobs.add_now(Job::RemoveTemporary { at, temporary, source: from });
+    }
+    do_jobs(&rbd);
+    assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", source.object));
+}
+
 #[test]
 fn copies_of_a_controller_that_never_comes_back_are_found_by_the_others() {
     let cluster = FakeCluster::new();
@@ -183,11 +234,11 @@ fn what_an_operator_put_aside_stays() {
 fn a_look_that_fails_waits_for_the_next() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
-    let mut job = Job::CheckParents { cluster: "ceph".into() };
+    let mut job = Job::CheckLeftovers { cluster: "ceph".into() };
     for step in 1..=4 {
         cluster.fail_at(step, Fault::Before);
         let next = run(&rbd.context, &call(), &mut job).unwrap();
-        assert_eq!(next, Requeue::After(timing().parents_interval), "step {step}");
+        assert_eq!(next, Requeue::Never, "step {step}");
         cluster.restart();
     }
 }
@@ -293,10 +344,8 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
     rbd.context.jobs.queue.start();
     sweep_soon(&rbd, "away");
     hangs.recv().unwrap();
-    // Both are one cluster here, whose trash is the same.
-    image(&cluster, &format!("csi-vol-{DIGITS}"));
-    cluster.set_manager(false);
-    cluster.move_to_trash(&call(), &cluster.at(), &format!("csi-vol-{DIGITS}")).unwrap();
+    // Both are one cluster here, where the same is left.
+    image(&cluster, &format!("csi-tmp-{DIGITS}-{ONE}"));
     sweep_soon(&rbd, "ceph");
     await_that(|| cluster.dump().is_empty());
     go.send(()).unwrap();

@@ -145,7 +145,7 @@ impl ImageTool for CommandTool {
     /// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and
     /// ends with 0.
     fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>> {
-        match self.run(call, &at.access, rbd(at, Class::Question, &["ls", "--long", "--format=json"])) {
+        match self.run(call, &at.access, rbd(at, Class::Listing, &["ls", "--long", "--format=json"])) {
             Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
             // One or more could not be opened: half made or half removed, or just going. The others are
             // listed all the same.
@@ -162,7 +162,7 @@ impl ImageTool for CommandTool {
 
     /// `rbd ls`
     fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
-        match self.run(call, &at.access, rbd(at, Class::Question, &["ls", "--format=json"])) {
+        match self.run(call, &at.access, rbd(at, Class::Listing, &["ls", "--format=json"])) {
             Ok(output) => read("rbd ls", &output.stdout),
             Err(failure) => {
                 Err(self.error(call, failure, at, &format!("list the names of {}", path(at, ""))))

@@ -32,7 +32,7 @@ fn rows(
     options: &[&str],
 ) -> std::result::Result<Output, Failure> {
     let words = ["trash", "ls", "--all", "--format=json"];
-    cli.run(call, &at.access, rbd(at, Class::Question, &[&words, options].concat()))
+    cli.run(call, &at.access, rbd(at, Class::Listing, &[&words, options].concat()))
 }
 
 fn listed_rows(
