@@ -268,7 +268,7 @@ fn assemble(
     })
 }
 
-/// The kinds of storage that are wanted, or that are set up where nobody says.
+/// The kinds of storage that are wanted; all where nobody says, as one may be set up later.
 fn backends(
     config: &Config,
     layout: &Layout,
@@ -289,7 +289,7 @@ fn backends(
             config.services.controller,
         )?));
     }
-    if config.wants(BackendName::Rbd).unwrap_or_else(|| clusters.are_set_up()) {
+    if config.wants(BackendName::Rbd).unwrap_or(true) {
         let tool = Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
@@ -309,4 +309,42 @@ fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<Locks<Answ
         operations.recover_node(&lock)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::Role;
+    use crate::ids::Place;
+
+    /// A host whose /etc/ceph is missing at one start has its RBD volumes mounted all the same.
+    #[test]
+    fn rbd_is_there_before_its_cluster_is_and_is_not_offered() {
+        let directory = tempfile::tempdir().unwrap();
+        let set = |name: &str, value: std::ffi::OsString| (name.into(), value);
+        let state = directory.path().join("state");
+        let config = Config::from_variables(
+            Role::Daemon,
+            [set("CSI_ENDPOINT", "/run/x/csi.sock".into()), set("CEPHLET_STATE_DIR", state.clone().into())],
+        )
+        .unwrap();
+        let layout = Layout::new(&config);
+        let limits = ProcessLimits::new(config.tools, config.tool_timeout);
+        let records = directory.path().join("commands");
+        let processes = Arc::new(Processes::new(Tools::find(Vec::new()), limits, records).unwrap());
+        let kernel = Kernel::new(Arc::clone(&processes) as _);
+        let clusters = Arc::new(Clusters::of([]));
+        let backends = backends(&config, &layout, &kernel, &processes, &clusters, &Arc::default()).unwrap();
+        let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+        assert_eq!(offered, ["local"]);
+        assert_eq!(backends.for_parameters(&Default::default()).unwrap().name(), "local");
+        let place = Place {
+            backend: "rbd".into(),
+            cluster: "ceph".into(),
+            pool: "rbd".into(),
+            namespace: String::new(),
+        };
+        assert!(backends.by_kind(&place).is_some(), "what is mounted could not be unmounted");
+    }
 }

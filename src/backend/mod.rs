@@ -38,6 +38,12 @@ pub trait Backend: Send + Sync {
     /// What it is like.
     fn traits(&self) -> Traits;
 
+    /// Whether anybody has set it up, as far as is known now. One that nobody has is not offered, but what is
+    /// in use of it can be given up.
+    fn is_set_up(&self) -> bool {
+        true
+    }
+
     /// Why it cannot do this on this machine, if so; says nothing about the storage. Every Probe asks.
     fn health(&self, service: Service) -> Result<()>;
 

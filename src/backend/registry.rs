@@ -1,4 +1,4 @@
-//! The backends that are set up, and which of them an object belongs to.
+//! The backends, and which of them an object belongs to.
 
 use std::sync::Arc;
 
@@ -7,37 +7,43 @@ use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::Place;
 
-/// The backends that are set up.
+/// The backends that may be set up, now or later.
 #[derive(Clone)]
 pub struct Backends(Vec<Arc<dyn Backend>>);
 
 impl std::fmt::Debug for Backends {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|backend| backend.name())).finish()
+        f.debug_list().entries(self.iter().map(|backend| backend.name())).finish()
     }
 }
 
 impl Backends {
-    /// These backends, at least one.
+    /// These backends.
     pub fn new(backends: Vec<Arc<dyn Backend>>) -> Self {
         Self(backends)
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+    /// All of them, also those that nobody has set up yet.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
         self.0.iter()
+    }
+
+    /// Those that are set up.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.0.iter().filter(|backend| backend.is_set_up())
     }
 
     /// The backend a new volume's parameters ask for: by name, or the only one.
     pub fn for_parameters(&self, parameters: &Map) -> Result<&Arc<dyn Backend>> {
-        let known = || self.0.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ");
-        match (parameters.get("backend"), self.0.as_slice()) {
+        let known = || self.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ");
+        let set_up: Vec<&Arc<dyn Backend>> = self.iter().collect();
+        match (parameters.get("backend"), set_up.as_slice()) {
             (None, [only]) => Ok(only),
             (None, _) => Err(Error::invalid(format!(
                 "the parameter 'backend' is missing: set it to one of {}",
                 known()
             ))),
-            (Some(name), all) => all.iter().find(|backend| backend.name() == name).ok_or_else(|| {
+            (Some(name), _) => self.iter().find(|backend| backend.name() == name).ok_or_else(|| {
                 Error::invalid(format!("the parameter 'backend' is {name:?}: allowed are {}", known()))
             }),
         }

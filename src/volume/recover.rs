@@ -119,7 +119,7 @@ impl Operations {
     /// Goes through what the controller had begun when it ended: deletions are finished as far as that is
     /// safe, all else is logged. A cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
-        self.backends.iter().try_for_each(|backend| backend.recover())?;
+        self.backends.all().try_for_each(|backend| backend.recover())?;
         let call = Call::internal("recovery");
         for intent in self.intents() {
             let place = intent.object().map(|(place, _)| place);

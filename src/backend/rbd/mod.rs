@@ -111,6 +111,10 @@ impl Backend for Rbd {
         Traits { is_remote: true, lists_published_nodes: false }
     }
 
+    fn is_set_up(&self) -> bool {
+        self.context.clusters.are_set_up()
+    }
+
     fn health(&self, service: Service) -> Result<()> {
         if let Some(why) = self.context.clusters.trouble() {
             return Err(Error::precondition(why));
