@@ -86,8 +86,8 @@ const KNOWS: [(&str, &[&str]); 18] = [
     (
         "backend",
         &[
-            "call", "clock", "clusters", "csi", "error", "exec", "ids", "jobs", "kernel", "secrets", "spelling",
-            "sys",
+            "call", "clock", "clusters", "csi", "error", "exec", "ids", "jobs", "kernel", "secrets",
+            "spelling", "sys",
         ],
     ),
     ("call", &["error"]),
