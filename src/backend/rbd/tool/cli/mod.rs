@@ -57,14 +57,14 @@ impl fmt::Debug for CommandTool {
 const KILL: Duration = Duration::from_secs(5);
 
 /// How long a change may wait for an OSD each time, in seconds. Without it a command waits for ever where
-/// the pool is full or the OSDs are away, and nobody hears why. Longer than an OSD takes to fail over, or the owner of an image's lock to be
-/// given up.
+/// the pool is full or the OSDs are away, and nobody hears why. Longer than an OSD takes to fail over, or
+/// the owner of an image's lock to be given up.
 const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 
 /// A command of a tool that talks to OSDs.
 fn osd_command(at: &PoolRef, tool: Tool, class: Class) -> Cmd {
     let cmd = at.access.command(tool, class);
-    if class == Class::Question { cmd } else { cmd.arg(OSD_TIMEOUT) }
+    if matches!(class, Class::Question | Class::Listing) { cmd } else { cmd.arg(OSD_TIMEOUT) }
 }
 
 /// `rbd` with its words, in a pool and namespace.
