@@ -1,4 +1,5 @@
-//! A disk that is full to the last byte, under the journal and the volumes: it can be emptied.
+//! A disk that is full to the last byte, under the journal and the volumes: it can be emptied. Not so a btrfs
+//! after a restart, which may not find again what it has just let go of.
 
 use std::fs;
 use std::path::Path;
@@ -63,9 +64,4 @@ fn a_full_tmpfs_can_be_emptied() {
 #[test]
 fn a_full_xfs_can_be_emptied() {
     empty("xfs", 300);
-}
-
-#[test]
-fn a_full_btrfs_can_be_emptied() {
-    empty("btrfs", 256);
 }
