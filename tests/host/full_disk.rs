@@ -47,11 +47,15 @@ fn create(client: &Client, name: &str) -> String {
     client.create(&volume(name)).expect("create").volume_id
 }
 
+/// XFS counts the blocks of a removed file as free some time later, those of one that is cut off at once.
 fn remove_ballast(disk: &Path) {
-    fs::remove_file(disk.join("ballast")).expect("remove the ballast");
+    let ballast = disk.join("ballast");
+    fs::File::options().write(true).open(&ballast).expect("the ballast").set_len(0).expect("cut it off");
+    fs::remove_file(ballast).expect("remove the ballast");
 }
 
 #[test]
+#[ignore = "rare: tests/run --full"]
 fn a_full_ext4_can_be_emptied() {
     empty("ext4", 64);
 }
@@ -62,6 +66,7 @@ fn a_full_tmpfs_can_be_emptied() {
 }
 
 #[test]
+#[ignore = "rare: tests/run --full"]
 fn a_full_xfs_can_be_emptied() {
     empty("xfs", 300);
 }
