@@ -105,7 +105,8 @@ impl Daemon {
         let parked = Arc::clone(&locks);
         let workers = Arc::new(Workers::start(config.workers, config.queue, move || parked.parked())?);
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
-        let server = Server::open(&config.endpoint, services(config, &bridge, operations))?;
+        let lock = operations.layout.socket_lock(&config.endpoint);
+        let server = Server::open(&config.endpoint, &lock, services(config, &bridge, operations))?;
         Ok(Self {
             signals,
             notifier,

@@ -44,6 +44,12 @@ impl Layout {
         &self.local
     }
 
+    /// Held by the one daemon that serves at this socket. Nothing is written beside a socket, whose directory
+    /// may be an orchestrator's.
+    pub fn socket_lock(&self, socket: &Path) -> PathBuf {
+        self.runtime.join("sockets").join(short_hash(&socket.to_string_lossy()))
+    }
+
     /// Where the device of the volume with this key is really mounted.
     pub fn mount_point(&self, key: &str) -> PathBuf {
         self.runtime.join("mounts").join(short_hash(key))

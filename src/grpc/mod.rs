@@ -8,6 +8,7 @@ pub mod status;
 pub mod v0;
 pub mod v1;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,8 +19,9 @@ use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, Serv
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
-use crate::sys::crash;
+use crate::sys::flock::FileLock;
 use crate::sys::socket::{self, Listener};
+use crate::sys::{crash, file};
 use crate::volume::Operations;
 
 /// How many calls gRPC keeps room for before they are read: more only cost memory.
@@ -35,8 +37,8 @@ pub struct Server {
     socket: PathBuf,
     /// Told once every call has been answered; from [`Server::drain`] on.
     drained: Option<Receiver<()>>,
-    // The socket's name is reserved while this lives.
-    _reservation: socket::Reservation,
+    // The socket's name is ours while this lives.
+    _lock: FileLock,
 }
 
 impl std::fmt::Debug for Server {
@@ -48,16 +50,17 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Binds `socket`, for its owner only from the first moment, and begins to serve.
     ///
-    /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So the name is
-    /// reserved first, and only what is a socket that nobody answers at is given up.
-    pub fn open(socket: &Path, services: Vec<Service>) -> Result<Self> {
+    /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So `lock`, the file
+    /// that stands for the socket's name, is locked first, and only a socket that nobody answers at is given
+    /// up.
+    pub fn open(socket: &Path, lock: &Path, services: Vec<Service>) -> Result<Self> {
         let taken = || {
             Error::precondition(format!(
                 "another daemon serves at {}: stop it, or give this one another CSI_ENDPOINT",
                 socket.display()
             ))
         };
-        let reservation = socket::reserve(socket).map_err(|_| taken())?;
+        let lock = try_lock(lock)?.ok_or_else(taken)?;
         clear_stale(socket, taken)?;
         let environment = Arc::new(Environment::new(1));
         let arguments = ChannelBuilder::new(Arc::clone(&environment));
@@ -75,7 +78,7 @@ impl Server {
         crash::point("socket bound");
         drop(umask);
         server.start();
-        Ok(Self { server, socket: socket.to_path_buf(), drained: None, _reservation: reservation })
+        Ok(Self { server, socket: socket.to_path_buf(), drained: None, _lock: lock })
     }
 
     /// Where it is.
@@ -115,6 +118,16 @@ fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
     // Without a thread nobody reports the end, and the deadline decides.
     let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
     receiver
+}
+
+/// Locks a file that only its owner can open, so that nobody else can keep the daemon from starting.
+fn try_lock(path: &Path) -> Result<Option<FileLock>> {
+    let lock = || {
+        path.parent().map_or(Ok(()), file::ensure_dir)?;
+        file::ensure_file(path)?;
+        FileLock::try_exclusive(File::open(path)?)
+    };
+    lock().map_err(|error| Error::io(format!("lock {}", path.display()), &error))
 }
 
 /// Removes a socket that a dead daemon left. Anything else at the path is left alone.

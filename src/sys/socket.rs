@@ -1,32 +1,13 @@
-//! What the gRPC server needs from the kernel: whose a socket's name is, its mode from its first moment, and
-//! whether anybody listens on an old one.
+//! What the gRPC server needs from the kernel: a socket's mode from its first moment, and whether anybody
+//! listens on an old one.
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::umask;
-use sha2::{Digest, Sha256};
-
-/// A socket's name, ours until this is dropped or the process ends.
-#[derive(Debug)]
-pub struct Reservation {
-    _held: UnixListener,
-}
-
-/// Reserves the name of a socket among all daemons of this network namespace, without writing anything beside
-/// the socket: an abstract name (unix(7)) made from the path. EADDRINUSE: somebody else has it.
-pub fn reserve(socket: &Path) -> io::Result<Reservation> {
-    let digest = Sha256::digest(socket.as_os_str().as_bytes());
-    let name = [b"cephlet:".as_slice(), digest.as_slice()].concat();
-    let held = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-    Ok(Reservation { _held: held })
-}
 
 /// A umask in force until this is dropped: umask(2). It is the whole process's: files that other threads
 /// create meanwhile get it too, so it belongs into start-up.
@@ -87,22 +68,11 @@ pub fn probe(path: &Path) -> io::Result<Listener> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_reserved_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("csi.sock");
-        let first = reserve(&socket).unwrap();
-        assert_eq!(reserve(&socket).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        assert!(reserve(&directory.path().join("other.sock")).is_ok());
-        drop(first);
-        assert!(reserve(&socket).is_ok());
-    }
-
     use std::fs;
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixListener;
+
+    use super::*;
 
     #[test]
     fn a_socket_is_private_from_the_start() {

@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 
 use cephlet::proto::csi_v1 as wire;
 use protobuf::Message;
+use sha2::{Digest, Sha256};
 
 use crate::support::client::Client;
 use crate::support::requests::*;
@@ -86,6 +89,18 @@ fn a_server_that_is_alive_keeps_its_socket() {
     alive.set_nonblocking(true).expect("a mode");
     while alive.accept().is_ok() {}
     UnixStream::connect(&path).expect("it still answers");
+}
+
+/// Any user of the machine can take a name that is no file (unix(7), "Abstract sockets").
+#[test]
+fn nobody_else_can_keep_a_daemon_from_starting() {
+    let setup = Setup::new();
+    let path = setup.scratch.path("csi.sock");
+    let digest = Sha256::digest(path.as_os_str().as_bytes());
+    let name = [b"cephlet:".as_slice(), digest.as_slice()].concat();
+    let taken = SocketAddr::from_abstract_name(name).expect("a name");
+    let _taken = UnixListener::bind_addr(&taken).expect("take it");
+    assert!(setup.start().client().is_ready());
 }
 
 /// A second daemon in the same place but for one directory refuses to start and says why; the first serves
