@@ -83,6 +83,15 @@ impl From<&Capability> for Use {
     }
 }
 
+impl Use {
+    /// For a record that everybody can read who can read the volume's metadata: flags may be sensitive (CSI,
+    /// "MountVolume.mount_flags").
+    fn without_flags(capability: &Capability) -> Self {
+        let kept = Self::from(capability);
+        Self { mount: kept.mount.map(|mount| Mount { flags: Vec::new(), ..mount }), ..kept }
+    }
+}
+
 impl fmt::Display for Use {
     /// Without the flags themselves, which the specification counts as sensitive.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,7 +130,7 @@ impl CreationRequest {
             fs_type,
             required: new.size.required,
             limit: new.size.limit,
-            capabilities: new.capabilities.iter().map(Use::from).collect(),
+            capabilities: new.capabilities.iter().map(Use::without_flags).collect(),
             parameters: new.parameters.clone(),
             mutable_parameters: new.mutable_parameters.clone(),
             source: new.source.as_ref().map(|(source, _)| RecordedSource::from(source)),
