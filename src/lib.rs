@@ -33,8 +33,8 @@ mod workers;
 
 // The program.
 pub use cli::run;
-pub use exec::{HELPER_ARGUMENT, serve};
-pub use kernel::handle;
+pub use exec::{GUARD_ARGUMENT, HELPER_ARGUMENT, become_tool, serve};
+pub use kernel::{admit, handle};
 
 // What the tests need beside the socket. Nothing else is public, so that the compiler sees what nobody uses.
 pub use backend::rbd::{LIMITS, PARAMETERS};

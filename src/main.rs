@@ -1,8 +1,8 @@
-//! The binary: the daemon, its command line, and its helper.
+//! The binary: the daemon, its command line, its helper, and what looks before a tool begins.
 
 use std::process::ExitCode;
 
-use cephlet::{HELPER_ARGUMENT, handle, run, serve};
+use cephlet::{GUARD_ARGUMENT, HELPER_ARGUMENT, admit, become_tool, handle, run, serve};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -10,6 +10,9 @@ fn main() -> ExitCode {
     // nobody else.
     if arguments.len() == 1 && arguments.iter().all(|argument| argument == HELPER_ARGUMENT) {
         return serve(handle);
+    }
+    if arguments.first().is_some_and(|argument| argument == GUARD_ARGUMENT) {
+        return become_tool(&arguments, admit);
     }
     run(arguments)
 }

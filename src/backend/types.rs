@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::kernel::Backing;
 use crate::secrets::Secrets;
 use crate::sys::block;
 use crate::sys::mountinfo::{Mount, Mounts};
@@ -257,6 +258,10 @@ impl Attachment {
 pub struct BlockDevice {
     /// Its node.
     pub path: PathBuf,
+    /// What must be behind the node.
+    pub backing: Backing,
+    /// Which image it is, of all that there ever were: what its name may mean later is another.
+    pub image: String,
     /// Nothing can be written through it.
     pub read_only: bool,
     /// A file whose holes are known to be zeros on the device, if there is one: a blank device is then known

@@ -47,6 +47,7 @@ pub struct Cmd {
     pub(super) files: Vec<MemoryFile>,
     pub(super) bulkhead: Option<Bulkhead>,
     pub(super) outlives: bool,
+    pub(super) guard: Option<Vec<u8>>,
     pub(super) kept_open: Option<KeptOpen>,
 }
 
@@ -88,7 +89,17 @@ impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
         let (args, stdin, files) = (Vec::new(), Input::default(), Vec::new());
-        Self { tool, class, args, stdin, files, bulkhead: None, outlives: false, kept_open: None }
+        Self {
+            tool,
+            class,
+            args,
+            stdin,
+            files,
+            bulkhead: None,
+            outlives: false,
+            guard: None,
+            kept_open: None,
+        }
     }
 
     /// The same with one more argument.
@@ -143,11 +154,19 @@ impl Cmd {
         self
     }
 
-    /// The same, but what it leaves running is to outlive the daemon also where systemd ends all processes of
-    /// the daemon's unit.
+    /// The same, but it and what it leaves running are to outlive the daemon also where all processes of the
+    /// daemon's cgroup are ended with it.
     #[must_use]
     pub fn outliving(mut self) -> Self {
         self.outlives = true;
+        self
+    }
+
+    /// The same, but it begins only if [`become_tool`](super::become_tool) admits it by these bytes, which
+    /// are no secret. Not for a command with files in memory.
+    #[must_use]
+    pub fn guarded(mut self, guard: Vec<u8>) -> Self {
+        self.guard = Some(guard);
         self
     }
 

@@ -18,6 +18,7 @@
 
 mod command;
 mod error;
+mod guard;
 mod helper;
 mod process;
 mod reaper;
@@ -33,6 +34,7 @@ pub mod fake;
 
 pub use command::{Class, Cmd, Output, Runner};
 pub use error::CommandError;
+pub use guard::{GUARD_ARGUMENT, NOT_BEGUN, become_tool};
 pub use helper::{HELPER_ARGUMENT, Helper, serve};
 pub use record::Survivor;
 pub use runner::{ProcessLimits, Processes};

@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
 use super::command::Input;
+use super::guard;
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
@@ -84,6 +85,8 @@ pub struct Processes {
     search_path: OsString,
     limits: ProcessLimits,
     helper_program: PathBuf,
+    /// There while systemd runs this machine.
+    booted: PathBuf,
     tools_running: Arc<Semaphore>,
     helpers_running: Arc<Semaphore>,
     reaper: Reaper,
@@ -119,6 +122,7 @@ impl Processes {
             search_path: tools.search_path(),
             tools,
             helper_program: PathBuf::from("/proc/self/exe"),
+            booted: PathBuf::from(scope::BOOTED),
             tools_running: Semaphore::new(limits.tools, limits.change),
             helpers_running: Semaphore::new(limits.helpers, limits.change),
             reaper: Reaper::start()?,
@@ -205,7 +209,9 @@ impl Processes {
             Class::Breakable => Some(Duration::ZERO),
         };
         let objects = task.call.objects();
-        if task.outlives || objects.is_empty() {
+        // What is to outlive the daemon and never ends by itself is found in other ways.
+        let stays = task.outlives && task.class != Class::Unbounded;
+        if stays || objects.is_empty() {
             return Ok(None);
         }
         self.records.write(&task.command, objects, at_most).map(Some)
@@ -290,7 +296,7 @@ impl Processes {
 
     /// Whether the command wants a scope of its own and can have one.
     fn has_scopes(&self, cmd: &Cmd) -> bool {
-        cmd.outlives && Path::new(scope::BOOTED).is_dir() && self.tools.path(Tool::SystemdRun).is_ok()
+        cmd.outlives && self.booted.is_dir() && self.tools.path(Tool::SystemdRun).is_ok()
     }
 
     fn stopped_or(&self, command: String, other: impl FnOnce(String) -> CommandError) -> CommandError {
@@ -319,7 +325,12 @@ impl Runner for Processes {
         if !call.may_begin() {
             return Err(CommandError::Expired { command, waited: queued.elapsed() });
         }
-        let start = self.start(program, cmd.tool.file_name(), &cmd.args, &cmd.stdin, cmd.class);
+        let guarded = cmd.guard.as_ref().map(|guard| guard::arguments(guard, program, &cmd.args));
+        let (program, args) = match &guarded {
+            Some(args) => (self.helper_program.as_path(), args),
+            None => (program, &cmd.args),
+        };
+        let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, cmd.class);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
         let Cmd { class, outlives, .. } = *cmd;
         self.perform(Task { call, command, class, outlives, start, permit }, &self.tools_started)

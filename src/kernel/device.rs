@@ -2,24 +2,12 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::{Backing, HelperReply, HelperRequest, Identified, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::block::DeviceNumber;
 use crate::sys::openers::Opener;
-use crate::sys::superblock::Content;
-
-/// What is on a device, and how large the device is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identified {
-    /// What is on it.
-    pub content: Content,
-    /// The device's size in bytes, to be compared with that of the file system.
-    pub device_bytes: u64,
-}
 
 impl Kernel {
     /// The size of a device in bytes.
@@ -35,34 +23,36 @@ impl Kernel {
     /// is certain.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] when another process has claimed the device.
-    pub fn identify(&self, call: &Call, device: &Path, sparse_file: Option<&Path>) -> Result<Identified> {
-        let step = format!("look what is on {}", device.display());
+    /// [`Kind::Unavailable`] when another process has claimed the device, or another one is behind its node.
+    pub fn identify(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<Identified> {
+        let step = format!("look what is on {}", device.path().display());
         let request =
-            HelperRequest::Identify { device: device.into(), sparse_file: sparse_file.map(Into::into) };
+            HelperRequest::Identify { device: device.clone(), sparse_file: sparse_file.map(Into::into) };
         // The whole of a full image may have to be read.
         match self
             .ask(call, &step, Class::Change, &request)
-            .map_err(|error| explain_claimed(error, device))?
+            .map_err(|error| explain_device(error, &device.path()))?
         {
             HelperReply::Identified(identified) => Ok(identified),
             other => Err(unexpected(&step, &other)),
         }
     }
 
-    /// Takes everything off a device that nobody has claimed, so that [`identify`](Self::identify) finds it
-    /// blank.
+    /// Takes what is half made off a device that nobody has claimed, so that [`identify`](Self::identify)
+    /// finds it blank. A whole file system stays.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] when another process has claimed the device.
-    pub fn blank(&self, call: &Call, device: &Path, sparse_file: Option<&Path>) -> Result<()> {
-        let step = format!("make {} blank", device.display());
-        let request =
-            HelperRequest::Blank { device: device.into(), sparse_file: sparse_file.map(Into::into) };
+    /// [`Kind::Unavailable`] when another process has claimed the device, or another one is behind its node.
+    pub fn remove_half_made(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<()> {
+        let step = format!("make {} blank", device.path().display());
+        let request = HelperRequest::RemoveHalfMade {
+            device: device.clone(),
+            sparse_file: sparse_file.map(Into::into),
+        };
         // A large image has many objects to be removed.
         match self
             .ask(call, &step, Class::Unbounded, &request)
-            .map_err(|error| explain_claimed(error, device))?
+            .map_err(|error| explain_device(error, &device.path()))?
         {
             HelperReply::Done => Ok(()),
             other => Err(unexpected(&step, &other)),
@@ -82,7 +72,7 @@ impl Kernel {
     }
 }
 
-fn explain_claimed(error: Error, device: &Path) -> Error {
+fn explain_device(error: Error, device: &Path) -> Error {
     match error.errno() {
         Some(libc::EBUSY) => {
             let device = device.display();
@@ -93,3 +83,4 @@ fn explain_claimed(error: Error, device: &Path) -> Error {
         _ => error,
     }
 }
+        Some(libc::ESTALE) => error.with_kind(Kind::Unavailable),

@@ -12,7 +12,8 @@ impl Kernel {
     /// Attaches `image` to a loop device, or finds the one it is attached to.
     ///
     /// # Errors
-    /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Precondition`] when it is
+    /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Unavailable`] while it is
+    /// being detached; [`Kind::Precondition`] when it is
     /// attached read-only and is to be written, and when there are no loop devices; [`Kind::NotFound`] when
     /// there is no such image.
     pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
@@ -56,6 +57,10 @@ fn explain_attach(error: Error) -> Error {
         Some(libc::EWOULDBLOCK) => {
             error.with_kind(Kind::Busy).hint("the image is locked: it is being deleted or copied")
         }
+        Some(libc::EBUSY) => error.with_kind(Kind::Unavailable).hint(
+            "it is attached to a loop device that is detached as soon as nobody has it open (`losetup -j`, \
+             `fuser -v` show who does), or others take every free device: try again",
+        ),
         Some(libc::EROFS) => error.with_kind(Kind::Precondition).hint(
             "it is attached read-only or lies on a read-only file system: detach it, or use it read-only",
         ),

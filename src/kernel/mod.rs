@@ -22,6 +22,7 @@ use crate::sys::mount::Unmounted;
 use crate::sys::openers::Opener;
 use crate::sys::statfs::Usage;
 
+mod backing;
 mod device;
 mod failure;
 mod freeze;
@@ -32,7 +33,7 @@ mod serve;
 
 use failure::SyscallFailure;
 
-pub use device::Identified;
+pub use backing::{Backing, Identified, Overwrites, ToolGuard, admit};
 pub use mount::MountSpec;
 pub use serve::handle;
 
@@ -42,10 +43,10 @@ enum HelperRequest {
     AttachLoop { image: OsString, read_only: bool },
     DetachLoop { device: LoopDevice },
     GrowLoop { device: OsString },
-    Identify { device: OsString, sparse_file: Option<OsString> },
-    Blank { device: OsString, sparse_file: Option<OsString> },
+    Identify { device: Backing, sparse_file: Option<OsString> },
+    RemoveHalfMade { device: Backing, sparse_file: Option<OsString> },
     DeviceSize { device: OsString },
-    Mount { source: OsString, target: OsString, fs_type: String, options: Vec<String>, read_only: bool },
+    Mount { source: Backing, target: OsString, fs_type: String, options: Vec<String>, read_only: bool },
     Bind { source: OsString, target: OsString, read_only: bool },
     Unmount { target: OsString },
     Statfs { path: OsString },
@@ -133,3 +134,6 @@ fn explain_permission(error: Error) -> Error {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod backing_tests;

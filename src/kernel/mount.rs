@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A file system to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSpec<'a> {
-    /// The device, or what else the file system calls its source.
-    pub source: &'a Path,
+    /// The device.
+    pub source: &'a Backing,
     /// An existing directory.
     pub target: &'a Path,
     /// `ext4`, `xfs`, `btrfs`.
@@ -37,10 +37,7 @@ pub struct MountSpec<'a> {
 impl Kernel {
     /// Why nothing can be mounted here at all, if so.
     pub fn can_mount(&self) -> Result<()> {
-        let capabilities = rustix::thread::capabilities(None);
-        let capabilities = capabilities
-            .map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
-        match capabilities.effective.contains(CapabilitySet::SYS_ADMIN) {
+        match has_capability(CapabilitySet::SYS_ADMIN)? {
             true => Ok(()),
             false => Err(Error::precondition(
                 "CAP_SYS_ADMIN is missing, without which nothing can be mounted: run cephlet as root and \
@@ -49,15 +46,20 @@ impl Kernel {
         }
     }
 
+    /// Whether an ext4 can grow while it is mounted (fs/ext4/ioctl.c, EXT4_IOC_RESIZE_FS).
+    pub fn can_grow_mounted_ext4(&self) -> bool {
+        has_capability(CapabilitySet::SYS_RESOURCE).unwrap_or(false)
+    }
+
     /// Mounts a file system. What is mounted at the target already is covered: look first.
     ///
     /// # Errors
     /// [`Kind::Precondition`] when the device is in use in a way that excludes this mount, or the kernel does
-    /// not know the type.
+    /// not know the type; [`Kind::Unavailable`] when another device is behind the node by now.
     pub fn mount(&self, call: &Call, spec: &MountSpec<'_>) -> Result<()> {
-        let step = format!("mount {} on {}", spec.source.display(), spec.target.display());
+        let step = format!("mount {} on {}", spec.source.path().display(), spec.target.display());
         let request = HelperRequest::Mount {
-            source: spec.source.into(),
+            source: spec.source.clone(),
             target: spec.target.into(),
             fs_type: spec.fs_type.to_owned(),
             options: spec.options.to_vec(),
@@ -118,6 +120,13 @@ impl Kernel {
     }
 }
 
+fn has_capability(capability: CapabilitySet) -> Result<bool> {
+    let capabilities = rustix::thread::capabilities(None);
+    let capabilities =
+        capabilities.map_err(|errno| Error::io("read the capabilities of this process", &errno.into()))?;
+    Ok(capabilities.effective.contains(capability))
+}
+
 fn explain_mount(error: Error, spec: &MountSpec<'_>) -> Error {
     match error.errno() {
         Some(libc::EBUSY) => error
@@ -132,6 +141,7 @@ fn explain_mount(error: Error, spec: &MountSpec<'_>) -> Error {
             spec.fs_type,
             spec.options.len()
         )),
+        Some(libc::ESTALE) => error.with_kind(Kind::Unavailable),
         Some(libc::EUCLEAN | libc::EBADMSG) => {
             error.hint(format_args!("the {} is damaged: repair it unmounted, with its fsck", spec.fs_type))
         }

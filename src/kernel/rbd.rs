@@ -297,7 +297,7 @@ fn await_node(bus: &Bus, mapped: &MappedImage) -> io::Result<()> {
 }
 
 /// Whether the device is still the mapping that was found: numbers are used again.
-fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
+pub(super) fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
     let same = |now: MappedImage| {
         (&now.image_id, &now.client, &now.fsid) == (&image.image_id, &image.client, &image.fsid)
     };

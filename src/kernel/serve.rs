@@ -6,12 +6,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::backing::{self, Backing};
 use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, Identified, rbd};
+use super::{HelperReply, HelperRequest, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::mount::{self, Options};
-use crate::sys::{blank, block, file, loopdev, openers, statfs, superblock};
+use crate::sys::{block, file, loopdev, openers, statfs};
 
 /// Serves one request. To be called in a helper process, which SIGTERM does not end.
 pub fn handle(request: &[u8]) -> Vec<u8> {
@@ -36,8 +37,10 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
         HelperRequest::GrowLoop { device } => loopdev::set_capacity(device.as_ref())
             .map(HelperReply::Bytes)
             .during(|| format!("grow {}", device.display())),
-        HelperRequest::Identify { device, sparse_file } => identify(device, sparse_file.as_deref()),
-        HelperRequest::Blank { device, sparse_file } => make_blank(device, sparse_file.as_deref()),
+        HelperRequest::Identify { device, sparse_file } => look_at(device, sparse_file.as_deref()),
+        HelperRequest::RemoveHalfMade { device, sparse_file } => {
+            backing::remove_half_made(device, sparse_file.as_deref()).map(|()| HelperReply::Done)
+        }
         HelperRequest::DeviceSize { device } => {
             let size = block::open(device.as_ref()).and_then(|device| block::size(&device));
             size.map(HelperReply::Bytes).during(|| format!("ask the size of {}", device.display()))
@@ -45,10 +48,7 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
         HelperRequest::Mount { source, target, fs_type, options, read_only } => {
             let options =
                 if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
-            let mounted = mount::mount(source.as_ref(), target.as_ref(), fs_type, &options);
-            mounted
-                .map(|()| HelperReply::Done)
-                .during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
+            mount_device(source, target, fs_type, &options)
         }
         HelperRequest::Bind { source, target, read_only } => bind(source, target, *read_only),
         HelperRequest::Unmount { target } => mount::ensure_unmounted(target.as_ref())
@@ -84,26 +84,18 @@ fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<HelperReply> 
         .during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
 }
 
-fn identify(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
-    let open = block::open_exclusive(device.as_ref()).during(|| format!("open {}", device.display()))?;
-    let device_bytes = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
-    let sparse = open_sparse(sparse_file)?;
-    let content = superblock::identify(&open, device_bytes, sparse.as_ref())
-        .during(|| format!("read {}", device.display()))?;
-    Ok(HelperReply::Identified(Identified { content, device_bytes }))
+fn look_at(device: &Backing, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
+    let _held = device.hold()?;
+    backing::identify(&device.path(), sparse_file).map(HelperReply::Identified)
 }
 
-fn make_blank(device: &OsStr, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
-    let open = block::open_to_write(device.as_ref()).during(|| format!("open {}", device.display()))?;
-    let size = block::size(&open).during(|| format!("ask the size of {}", device.display()))?;
-    let sparse = open_sparse(sparse_file)?;
-    blank::blank(&open, size, sparse.as_ref())
+/// What is mounted is what was looked at.
+fn mount_device(source: &Backing, target: &OsStr, fs_type: &str, options: &Options) -> Answer<HelperReply> {
+    let _held = source.hold()?;
+    let (source, target) = (source.path(), Path::new(target));
+    mount::mount(&source, target, fs_type, options)
         .map(|()| HelperReply::Done)
-        .during(|| format!("make {} blank", device.display()))
-}
-
-fn open_sparse(file: Option<&OsStr>) -> Answer<Option<File>> {
-    file.map(|path| File::open(path).during(|| format!("open {}", path.display()))).transpose()
+        .during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
 }
 
 /// Everything that can fail or take time without the freeze is done before and after it.

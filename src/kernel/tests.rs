@@ -36,7 +36,7 @@ impl Helper for Canned {
     }
 }
 
-fn kernel() -> (Kernel, Call) {
+pub(super) fn kernel() -> (Kernel, Call) {
     (Kernel::new(Arc::new(InPlace)), Call::internal("test"))
 }
 
@@ -46,13 +46,12 @@ fn subdirectory(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-fn spec<'a>(
-    image: &'a LoopImage,
-    target: &'a Path,
-    fs_type: &'a str,
-    options: &'a [String],
-) -> MountSpec<'a> {
-    MountSpec { source: image.device(), target, fs_type, options, read_only: false }
+fn backing(image: &LoopImage) -> Backing {
+    Backing::Loop(image.attached().clone())
+}
+
+fn spec<'a>(image: &'a Backing, target: &'a Path, fs_type: &'a str, options: &'a [String]) -> MountSpec<'a> {
+    MountSpec { source: image, target, fs_type, options, read_only: false }
 }
 
 #[test]
@@ -130,15 +129,17 @@ fn a_volume_is_identified_mounted_bound_and_unmounted() {
     in_private_mounts(|dir| {
         let (kernel, call) = kernel();
         let image = LoopImage::new(16 << 20);
-        let blank = kernel.identify(&call, image.device(), Some(image.file())).unwrap();
+        let blank = kernel.identify(&call, &backing(&image), Some(image.file())).unwrap();
         assert_eq!(blank, Identified { content: Content::Blank, device_bytes: 16 << 20 });
         mkfs("ext4", image.device());
-        match kernel.identify(&call, image.device(), Some(image.file())).unwrap().content {
+        match kernel.identify(&call, &backing(&image), Some(image.file())).unwrap().content {
             Content::FileSystem(found) => assert_eq!(found.fs_type, FsType::Ext4),
             other => panic!("{other:?}"),
         }
         let (target, bound) = (subdirectory(dir, "target"), subdirectory(dir, "bound"));
-        kernel.mount(&call, &spec(&image, &target, "ext4", &["noatime".into(), "discard".into()])).unwrap();
+        kernel
+            .mount(&call, &spec(&backing(&image), &target, "ext4", &["noatime".into(), "discard".into()]))
+            .unwrap();
         kernel.bind(&call, &target, &bound, true).unwrap();
         let mounts = Mounts::read().unwrap();
         assert!(mounts.find_at(&bound).unwrap().options.starts_with("ro,noatime"));
@@ -176,7 +177,7 @@ fn a_device_in_use_is_not_looked_at() {
         let image = LoopImage::new(16 << 20);
         mkfs("ext4", image.device());
         let _mount = image.mount("ext4", dir);
-        let error = kernel.identify(&call, image.device(), None).unwrap_err();
+        let error = kernel.identify(&call, &backing(&image), None).unwrap_err();
         assert_eq!((error.kind(), error.errno()), (Kind::Unavailable, Some(libc::EBUSY)));
     });
 }
@@ -201,10 +202,12 @@ fn a_mount_that_fails_says_why() {
         let (kernel, call) = kernel();
         let image = LoopImage::new(16 << 20);
         let target = subdirectory(dir, "target");
-        let unknown = kernel.mount(&call, &spec(&image, &target, "nosuchfs", &[])).unwrap_err();
+        let unknown = kernel.mount(&call, &spec(&backing(&image), &target, "nosuchfs", &[])).unwrap_err();
         assert_eq!((unknown.kind(), unknown.errno()), (Kind::Precondition, Some(libc::ENODEV)));
         mkfs("ext4", image.device());
-        let bad = kernel.mount(&call, &spec(&image, &target, "ext4", &["nosuchoption".into()])).unwrap_err();
+        let bad = kernel
+            .mount(&call, &spec(&backing(&image), &target, "ext4", &["nosuchoption".into()]))
+            .unwrap_err();
         assert!(
             bad.message().contains("1 options") && !bad.message().contains("nosuchoption"),
             "flags are sensitive: {bad}"
@@ -252,7 +255,7 @@ fn a_frozen_clone_holds_what_was_written_and_needs_no_replay() {
             let device = kernel.attach_loop(&call, &clone, true).unwrap();
             let options = ["noload".to_owned()];
             let spec = MountSpec {
-                source: &device.path,
+                source: &Backing::Loop(device.clone()),
                 target: &bound,
                 fs_type: "ext4",
                 options: &options,

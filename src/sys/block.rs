@@ -30,6 +30,14 @@ impl DeviceNumber {
     pub fn from_raw(raw: u64) -> Self {
         Self { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
     }
+
+    /// That of an open device.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub fn of(device: &File) -> io::Result<Self> {
+        device.metadata().map(|found| Self::from_raw(found.rdev()))
+    }
 }
 
 impl fmt::Display for DeviceNumber {

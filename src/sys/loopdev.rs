@@ -39,6 +39,7 @@ const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 
 const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 const SECTOR: u32 = 512;
@@ -129,6 +130,8 @@ pub struct LoopDevice {
     pub path: PathBuf,
     /// Whether it takes no writes.
     pub read_only: bool,
+    /// Whether the kernel detaches it as soon as nobody has it open, and gives its number to another file.
+    pub is_leaving: bool,
     backing: Inode,
 }
 
@@ -136,7 +139,20 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// A device that is only talked about.
     pub(crate) fn pretended(path: PathBuf, read_only: bool) -> Self {
-        Self { path, read_only, backing: Inode { device: 0, number: 0 } }
+        Self { path, read_only, is_leaving: false, backing: Inode { device: 0, number: 0 } }
+    }
+}
+
+impl LoopDevice {
+    /// Whether `open` is this device and still stands on its file; for as long as `open` is, it will.
+    ///
+    /// # Errors
+    /// Those of loop(4).
+    pub fn is(&self, open: &File) -> io::Result<bool> {
+        match status(open) {
+            Err(error) if is_gone(&error) => Ok(false),
+            info => info.map(|info| Inode { device: info.device, number: info.inode } == self.backing),
+        }
     }
 }
 
@@ -167,13 +183,15 @@ pub enum Detached {
 ///
 /// # Errors
 /// Those of open(2) and loop(4); EWOULDBLOCK when somebody holds an exclusive lock on the image; EROFS when
-/// it is attached read-only and is to be written; ENODEV when /dev has no loop devices.
+/// it is attached read-only and is to be written; EBUSY while it is leaving; ENODEV without loop devices.
 pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
     if let Some(device) = find(image)? {
-        return if device.read_only && !read_only {
-            Err(io::Error::from_raw_os_error(libc::EROFS))
-        } else {
-            Ok(device)
+        let refused = |errno| Err(io::Error::from_raw_os_error(errno));
+        return match device {
+            // A second device beside it would be a second cache of the same file.
+            LoopDevice { is_leaving: true, .. } => refused(libc::EBUSY),
+            LoopDevice { read_only: true, .. } if !read_only => refused(libc::EROFS),
+            device => Ok(device),
         };
     }
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -228,7 +246,8 @@ fn status(device: &File) -> io::Result<LoopInfo> {
 fn as_attached(path: PathBuf, device: &File) -> io::Result<LoopDevice> {
     let info = status(device)?;
     let backing = Inode { device: info.device, number: info.inode };
-    Ok(LoopDevice { path, read_only: info.flags & LO_FLAGS_READ_ONLY != 0, backing })
+    let has = |flag| info.flags & flag != 0;
+    Ok(LoopDevice { path, read_only: has(LO_FLAGS_READ_ONLY), is_leaving: has(LO_FLAGS_AUTOCLEAR), backing })
 }
 
 /// The device that stands on `image`, if one does. No device of another file that can be seen is opened: who

@@ -8,10 +8,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::block::DeviceNumber;
 
 /// A connected device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectedDevice {
     /// N of `/dev/nbdN`.
     pub number: u32,
@@ -93,6 +95,14 @@ impl Table {
         let sectors: u64 =
             self.attribute(number, "size")?.and_then(|sectors| sectors.parse().ok()).unwrap_or(0);
         Ok(Some(ConnectedDevice { number, cookie, read_only, size: sectors * 512, process }))
+    }
+
+    /// Whether the device still is what was found. A process that took over for another is no difference.
+    ///
+    /// # Errors
+    /// Those of reading sysfs.
+    pub fn is_connected(&self, device: &ConnectedDevice) -> io::Result<bool> {
+        Ok(self.read(device.number)?.is_some_and(|now| now.cookie == device.cookie))
     }
 
     /// Major and minor number of a device; None when it is gone.

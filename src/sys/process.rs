@@ -64,6 +64,19 @@ fn reset_signals(orphaned: Orphaned) {
     }
 }
 
+/// Has writes of `command` fail with EPIPE where nobody is there to read, as for a child that goes on. The
+/// standard library resets that before every exec.
+#[allow(unsafe_code)]
+pub fn ignore_broken_pipes(command: &mut Command) {
+    // SAFETY: between fork or not and exec; signal(2) is async-signal-safe and touches no memory of ours.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+}
+
 /// Has the kernel kill this process when its parent dies, which is `parent` if it has not died yet: prctl(2),
 /// "PR_SET_PDEATHSIG".
 #[allow(unsafe_code)]

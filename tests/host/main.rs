@@ -15,6 +15,7 @@ mod csi_v0;
 mod csi_v0_beside_v1;
 mod csi_v0_mesos;
 mod csi_v0_node;
+mod devices;
 mod door;
 mod full_disk;
 mod growth;

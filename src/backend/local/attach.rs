@@ -12,6 +12,7 @@ use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, Published
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::kernel::Backing;
 use crate::secrets::Secrets;
 use crate::sys::loopdev::{Detached, LoopDevice};
 
@@ -31,14 +32,17 @@ impl NodeDriver for Local {
         // The same incarnation before and after: it was there all the time.
         let incarnation = |found: &Found| found.record.as_ref().ok().map(|record| record.incarnation.clone());
         if self.look_up(id)?.is_some_and(|now| incarnation(&now) == incarnation(&found)) {
-            return Ok(self.to_attachment(&id.object, device));
+            return self.to_attachment(&id.object, device);
         }
         self.loops.detach(call, &device)?;
         Err(Error::not_found(format!("volume {id} was deleted while it was attached")))
     }
 
+    /// A device that leaves is none any more: as soon as nobody has it open, its number may be another
+    /// volume's.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
-        Ok(self.device_of(id)?.map(|device| self.to_attachment(&id.object, device)))
+        let stays = self.device_of(id)?.filter(|device| !device.is_leaving);
+        stays.map(|device| self.to_attachment(&id.object, device)).transpose()
     }
 
     fn detach(&self, call: &Call, id: &VolumeId, _by: PublishedBy, _secrets: &Secrets) -> Result<()> {
@@ -64,9 +68,24 @@ impl NodeDriver for Local {
 }
 
 impl Local {
-    fn to_attachment(&self, object: &str, device: LoopDevice) -> Attachment {
-        let LoopDevice { path, read_only, .. } = device;
-        Attachment::Block(BlockDevice { path, read_only, sparse_file: Some(self.volumes.image_path(object)) })
+    fn to_attachment(&self, object: &str, device: LoopDevice) -> Result<Attachment> {
+        Ok(Attachment::Block(BlockDevice {
+            path: device.path.clone(),
+            read_only: device.read_only,
+            image: self.image_of(object)?,
+            backing: Backing::Loop(device),
+            sparse_file: Some(self.volumes.image_path(object)),
+        }))
+    }
+
+    /// The incarnation; of what was put here by hand, the inode.
+    fn image_of(&self, object: &str) -> Result<String> {
+        let Some(found) = self.look(object)? else { return Ok(String::new()) };
+        Ok(match (found.record, found.image) {
+            (Ok(record), _) => record.incarnation,
+            (Err(_), Some(stat)) => format!("inode-{}", stat.st_ino),
+            (Err(_), None) => String::new(),
+        })
     }
 
     /// The device of the volume that an ID means. That of a newer volume of the same name is not it.

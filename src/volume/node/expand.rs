@@ -4,6 +4,7 @@ use crate::backend::{Attachment, BlockDevice};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::volume::Operations;
+use crate::volume::node::filesystem::FsDevice;
 use crate::volume::node::mounts::{Mounted, OnNode};
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, NodeExpand};
@@ -46,6 +47,6 @@ impl Operations {
                 "volume {id} is no longer mounted on this node: stage it again"
             )));
         }
-        self.grow(volume.call, id, &device.path, &mount_point, fs_type)
+        self.grow(FsDevice { call: volume.call, id, device, fs_type }, &mount_point)
     }
 }

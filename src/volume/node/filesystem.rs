@@ -6,11 +6,13 @@ use std::path::Path;
 use crate::backend::{Attachment, Backend, BlockDevice};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::exec::{Class, Cmd, Tool};
+use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
-use crate::journal::{Change, Table};
-use crate::sys::superblock::Content;
+use crate::kernel::{Overwrites, ToolGuard};
+use crate::sys::superblock::{Content, FileSystem};
 use crate::volume::Operations;
+use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
+use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, Capability};
 
 /// What a device gets when nobody says otherwise.
@@ -24,24 +26,13 @@ const SLACK: u64 = 1 << 20;
 /// as it is.
 const SMALLEST_BTRFS: u64 = 256 << 20;
 
-/// What was begun on a file system and must be finished before anything else, should a crash come between. It
-/// is written down with the volume's ID: a later volume of the same name may hold data, and nothing was begun
-/// on that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PendingFsWork {
-    /// The device was blank and is being formatted.
-    Formatting,
-    /// The file system is smaller than its device and grows once it is mounted.
-    Growing,
-}
-
-impl PendingFsWork {
-    fn text(self, id: &VolumeId) -> String {
-        match self {
-            Self::Formatting => format!("formatting {id}"),
-            Self::Growing => format!("growing {id}"),
-        }
-    }
+/// A volume's device, and the file system that it is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FsDevice<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) id: &'a VolumeId,
+    pub(crate) device: &'a BlockDevice,
+    pub(crate) fs_type: &'a str,
 }
 
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
@@ -58,25 +49,20 @@ pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
 }
 
 impl Operations {
-    /// Makes sure that `device` holds a sound file system of this type. Not for mounted devices.
+    /// Makes sure that the device holds a sound file system of this type. Not for mounted devices.
     ///
     /// A mark in the journal stands from before the formatting until after it. A device found half formatted
-    /// under a mark was blank before, so it is formatted again; without a mark nothing but a blank device
-    /// ever is. A whole file system is kept, mark or not: mkfs writes the superblock last, and somebody may
-    /// have made it by hand and put data there.
-    pub(crate) fn ensure_file_system(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        device: &BlockDevice,
-        fs_type: &str,
-    ) -> Result<()> {
-        let found = self.kernel.identify(call, &device.path, device.sparse_file.as_deref())?;
+    /// under a mark that is bound to it was blank before, so it is formatted again; without one nothing but a
+    /// blank device ever is. A whole file system is kept, mark or not: mkfs writes the superblock last, and
+    /// somebody may have made it by hand and put data there.
+    pub(crate) fn ensure_file_system(&self, on: FsDevice<'_>, record: &NodeRecord) -> Result<()> {
+        let FsDevice { call, id, device, fs_type } = on;
+        let found = self.kernel.identify(call, &device.backing, device.sparse_file.as_deref())?;
+        let stay = self.stay(id, record);
+        let is_half_made = || self.pending(id).is_some_and(|mark| mark.may_format(&device.image, stay));
         match found.content {
-            Content::Blank => self.format(call, id, device, fs_type),
-            Content::Foreign(_) if self.pending(id) == Some(PendingFsWork::Formatting) => {
-                self.format(call, id, device, fs_type)
-            }
+            Content::Blank => self.format(on, stay, Overwrites::Blank),
+            Content::Foreign(_) if is_half_made() => self.format(on, stay, Overwrites::HalfMade),
             Content::FileSystem(present) if present.fs_type.name() != fs_type => {
                 Err(Error::precondition(format!(
                     "volume {id} holds a file system of type {}, {fs_type} was asked for: nothing was changed; \
@@ -87,9 +73,7 @@ impl Operations {
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
                 self.clear_format_mark(id)?;
-                let growable = fs_type != "btrfs" || found.device_bytes >= SMALLEST_BTRFS;
-                let too_small = growable && found.device_bytes.saturating_sub(present.bytes) >= SLACK;
-                self.check_and_grow(call, id, device, fs_type, present.needs_check, too_small)
+                self.check_and_grow(on, &present, found.device_bytes)
             }
             Content::Foreign(what) => Err(Error::precondition(format!(
                 "volume {id} holds {what}, not a file system cephlet knows: it is not formatted over; \
@@ -99,7 +83,15 @@ impl Operations {
         }
     }
 
-    fn format(&self, call: &Call, id: &VolumeId, device: &BlockDevice, fs_type: &str) -> Result<()> {
+    /// How long what was begun on the volume binds to it: where other nodes reach it, as long as it is on
+    /// this one.
+    fn stay<'a>(&self, id: &VolumeId, record: &'a NodeRecord) -> &'a str {
+        let is_remote = self.backends.by_kind(&id.place).is_none_or(|backend| backend.traits().is_remote);
+        if is_remote && !record.stay.is_empty() { &record.stay } else { ANY_STAY }
+    }
+
+    fn format(&self, on: FsDevice<'_>, stay: &str, overwrites: Overwrites) -> Result<()> {
+        let FsDevice { call, id, device, fs_type } = on;
         if device.read_only {
             return Err(Error::precondition(format!(
                 "volume {id} is blank and was attached read-only: stage it for writing once"
@@ -116,26 +108,30 @@ impl Operations {
                 )));
             }
         };
-        self.write_pending(id, PendingFsWork::Formatting)?;
-        let made = self
-            .runner
-            .run(call, &Cmd::new(tool, Class::Unbounded).args(options.iter().copied()).arg(&device.path));
-        made.map_err(|error| self.explain_format(call, id, device, Error::from(error)))?;
+        let (image, stay) = (device.image.clone(), stay.to_string());
+        self.write_pending(id, &PendingFsWork { work: FsWork::Formatting, image, stay })?;
+        let made = tool_on(tool, device, overwrites).args(options.iter().copied()).arg(&device.path);
+        let made = self.runner.run(call, &made);
+        made.map_err(|error| self.explain_format(on, overwrites, Error::from(error)))?;
         // Before the first mount: from then on there may be data.
         self.clear_pending(id)
     }
 
     /// A formatter that failed before it wrote anything leaves no right to format over what is put there
-    /// later, by hand perhaps.
-    fn explain_format(&self, call: &Call, id: &VolumeId, device: &BlockDevice, error: Error) -> Error {
+    /// later, by hand perhaps; nor does one that did not begin, because the device is not blank any more.
+    fn explain_format(&self, on: FsDevice<'_>, overwrites: Overwrites, error: Error) -> Error {
+        let FsDevice { call, id, device, .. } = on;
+        let has_begun = error.exit_status() != Some(i32::from(NOT_BEGUN));
         let error = ended_badly(error).context(format!("volume {id} cannot be formatted"));
-        if error.kind() == Kind::Precondition
-            && self
-                .kernel
-                .identify(call, &device.path, device.sparse_file.as_deref())
-                .is_ok_and(|it| it.content == Content::Blank)
-            && let Err(error) = self.clear_pending(id)
-        {
+        let is_blank = || {
+            let found = self.kernel.identify(call, &device.backing, device.sparse_file.as_deref());
+            found.is_ok_and(|it| it.content == Content::Blank)
+        };
+        let is_untouched = match has_begun {
+            true => error.kind() == Kind::Precondition && is_blank(),
+            false => overwrites == Overwrites::Blank,
+        };
+        if is_untouched && let Err(error) = self.clear_pending(id) {
             log::warn!(
                 "volume {id}: its mark of a formatting that was never begun stays in the journal: {error}"
             );
@@ -143,31 +139,32 @@ impl Operations {
         error
     }
 
-    /// Repairs a file system that asks for it, and has it grow to its device: ext4 now, the others once they
-    /// are mounted.
-    fn check_and_grow(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        device: &BlockDevice,
-        fs_type: &str,
-        needs_check: bool,
-        too_small: bool,
-    ) -> Result<()> {
-        match (fs_type, needs_check || too_small) {
-            (_, false) => Ok(()),
-            ("ext4", true) => {
-                self.check_ext4(call, id, device)?;
-                let resize = Cmd::new(Tool::Resize2fs, Class::Unbounded).arg(&device.path);
-                if too_small { self.runner.run(call, &resize).map(drop).map_err(Error::from) } else { Ok(()) }
+    /// Repairs a file system that asks for it, and has it grow to its device once it is mounted; ext4 now,
+    /// where a mounted one cannot.
+    fn check_and_grow(&self, on: FsDevice<'_>, present: &FileSystem, device_bytes: u64) -> Result<()> {
+        let growable = on.fs_type != "btrfs" || device_bytes >= SMALLEST_BTRFS;
+        let is_small = growable && device_bytes.saturating_sub(present.bytes) >= SLACK;
+        let grows_mounted = on.fs_type != "ext4" || self.kernel.can_grow_mounted_ext4();
+        // resize2fs insists on a full check before it grows an unmounted file system.
+        if on.fs_type == "ext4" && (present.needs_check || (is_small && !grows_mounted)) {
+            self.check_ext4(on)?;
+        }
+        match (is_small, grows_mounted) {
+            (false, _) => Ok(()),
+            (true, true) => {
+                let (image, stay) = (on.device.image.clone(), ANY_STAY.to_string());
+                self.write_pending(on.id, &PendingFsWork { work: FsWork::Growing, image, stay })
             }
-            (_, true) => self.write_pending(id, PendingFsWork::Growing),
+            (true, false) => {
+                let resize = tool_on(Tool::Resize2fs, on.device, Overwrites::Nothing).arg(&on.device.path);
+                self.runner.run(on.call, &resize).map(drop).map_err(Error::from)
+            }
         }
     }
 
-    /// A full check, which resize2fs insists on before it grows an unmounted file system.
-    fn check_ext4(&self, call: &Call, id: &VolumeId, device: &BlockDevice) -> Result<()> {
-        let check = Cmd::new(Tool::E2fsck, Class::Unbounded).args(["-p", "-f"]).arg(&device.path);
+    fn check_ext4(&self, on: FsDevice<'_>) -> Result<()> {
+        let FsDevice { call, id, device, .. } = on;
+        let check = tool_on(Tool::E2fsck, device, Overwrites::Nothing).args(["-p", "-f"]).arg(&device.path);
         match self.runner.run(call, &check).map_err(Error::from) {
             // 1: errors were corrected (e2fsck(8), EXIT CODE).
             Err(error) if error.exit_status() != Some(1) => {
@@ -180,41 +177,41 @@ impl Operations {
     }
 
     /// Grows a file system that was found too small when it was mounted, even if a crash came between.
-    pub(crate) fn finish_growing(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        device: &Path,
-        mount_point: &Path,
-        fs_type: &str,
-    ) -> Result<()> {
-        if self.pending(id) != Some(PendingFsWork::Growing) {
-            return Ok(());
+    pub(crate) fn finish_growing(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
+        match self.pending(on.id) {
+            Some(PendingFsWork { work: FsWork::Growing, image, .. })
+                if image.is_empty() || image == on.device.image => {}
+            _ => return Ok(()),
         }
-        self.grow(call, id, device, mount_point, fs_type)?;
-        self.clear_pending(id)
-    }
-
-    /// Ends the right to format over what is found. It must be gone before anybody can write data there.
-    pub(crate) fn clear_format_mark(&self, id: &VolumeId) -> Result<()> {
-        if self.pending(id) == Some(PendingFsWork::Formatting) { self.clear_pending(id) } else { Ok(()) }
+        self.grow(on, mount_point)?;
+        self.clear_pending(on.id)
     }
 
     /// Ends the right to format over what is found, because the volume leaves this node: from now on others
     /// may write to it. What a formatting has half made is made blank, so that whoever has it next can begin
     /// anew.
     ///
-    /// A device that is gone or fails keeps what is half made: it must not keep the volume from leaving.
+    /// A device that is gone or fails, or that is another image, keeps what is half made: it must not keep
+    /// the volume from leaving.
     ///
     /// # Errors
     /// Those after which asking again helps: somebody is still at it.
-    pub(crate) fn undo_formatting(&self, call: &Call, id: &VolumeId, backend: &dyn Backend) -> Result<()> {
-        if self.pending(id) != Some(PendingFsWork::Formatting) {
+    pub(crate) fn undo_formatting(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        record: &NodeRecord,
+        backend: &dyn Backend,
+    ) -> Result<()> {
+        let Some(mark @ PendingFsWork { work: FsWork::Formatting, .. }) = self.pending(id) else {
             return Ok(());
-        }
+        };
         let undone = match backend.node().attached(id)? {
             None => Err(Error::internal("its device is gone")),
-            Some(Attachment::Block(device)) => self.remove_half_made(call, &device),
+            Some(Attachment::Block(device)) if mark.may_format(&device.image, self.stay(id, record)) => {
+                self.kernel.remove_half_made(call, &device.backing, device.sparse_file.as_deref())
+            }
+            Some(_) => Err(Error::internal("what is on it now is not known to be of that formatting")),
         };
         match undone {
             Err(error) if matches!(error.kind(), Kind::Internal | Kind::NotFound) => {
@@ -227,52 +224,14 @@ impl Operations {
         self.clear_pending(id)
     }
 
-    fn remove_half_made(&self, call: &Call, device: &BlockDevice) -> Result<()> {
-        let sparse_file = device.sparse_file.as_deref();
-        match self.kernel.identify(call, &device.path, sparse_file)?.content {
-            Content::Foreign(_) => self.kernel.blank(call, &device.path, sparse_file),
-            Content::Blank | Content::FileSystem(_) => Ok(()),
-        }
-    }
-
-    fn pending(&self, id: &VolumeId) -> Option<PendingFsWork> {
-        let found = self.journal.get(Table::Formats, &id.key())?;
-        [PendingFsWork::Formatting, PendingFsWork::Growing]
-            .into_iter()
-            .find(|work| work.text(id).as_bytes() == found)
-    }
-
-    fn write_pending(&self, id: &VolumeId, work: PendingFsWork) -> Result<()> {
-        self.journal.write(&[Change::put(Table::Formats, id.key(), work.text(id).into_bytes())])
-    }
-
-    /// Forgets what was begun on a volume that is gone.
-    pub(crate) fn forget_pending(&self, id: &VolumeId) -> Result<()> {
-        if self.pending(id).is_none() {
-            return Ok(());
-        }
-        self.journal.write_unsynced(&[Change::remove(Table::Formats, id.key())])
-    }
-
-    fn clear_pending(&self, id: &VolumeId) -> Result<()> {
-        self.journal.write(&[Change::remove(Table::Formats, id.key())])
-    }
-
     /// Grows a mounted file system to its device.
-    pub(crate) fn grow(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        device: &Path,
-        mount_point: &Path,
-        fs_type: &str,
-    ) -> Result<()> {
+    pub(crate) fn grow(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
+        let FsDevice { call, id, device, fs_type } = on;
+        let tool = |tool| tool_on(tool, device, Overwrites::Nothing);
         let cmd = match fs_type {
-            "ext4" => Cmd::new(Tool::Resize2fs, Class::Unbounded).arg(device),
-            "xfs" => Cmd::new(Tool::XfsGrowfs, Class::Unbounded).arg(mount_point),
-            "btrfs" => {
-                Cmd::new(Tool::Btrfs, Class::Unbounded).args(["filesystem", "resize", "max"]).arg(mount_point)
-            }
+            "ext4" => tool(Tool::Resize2fs).arg(&device.path),
+            "xfs" => tool(Tool::XfsGrowfs).arg(mount_point),
+            "btrfs" => tool(Tool::Btrfs).args(["filesystem", "resize", "max"]).arg(mount_point),
             other => {
                 return Err(Error::internal(format!(
                     "volume {id} is mounted as {other}, which cephlet cannot grow"
@@ -281,6 +240,14 @@ impl Operations {
         };
         self.runner.run(call, &cmd).map(drop).map_err(|error| explain_growth(Error::from(error), id, fs_type))
     }
+}
+
+/// A tool that makes, checks or grows a file system. It is never broken off, not even where everything that
+/// the daemon has started ends with it, and it begins only if the device still is the volume's.
+fn tool_on(tool: Tool, device: &BlockDevice, overwrites: Overwrites) -> Cmd {
+    let sparse_file = device.sparse_file.clone().map(Into::into);
+    let guard = ToolGuard { device: device.backing.clone(), sparse_file, overwrites };
+    Cmd::new(tool, Class::Unbounded).outliving().guarded(guard.to_bytes())
 }
 
 /// A tool that ended and said no is the volume's trouble. One that was not run to its end keeps its own

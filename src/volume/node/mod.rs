@@ -3,6 +3,7 @@
 mod expand;
 mod filesystem;
 pub(crate) mod mounts;
+mod pending;
 mod publish;
 mod publish_unstaged;
 pub(crate) mod record;

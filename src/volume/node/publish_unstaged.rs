@@ -44,7 +44,10 @@ impl Operations {
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend, id, &context)?;
         let before = self.record_before(call, id, request, &fs_type)?;
-        let mut record = before.unwrap_or_else(|| self.first_record(id, &context, &fs_type));
+        let mut record = match before {
+            Some(record) => record,
+            None => self.first_record(id, &context, &fs_type)?,
+        };
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
         if entry == TargetEntry::New {
             self.remember(id, &record)?;
@@ -174,6 +177,7 @@ mod tests {
         let mut record = NodeRecord {
             volume_id,
             boot_id,
+            stay: String::new(),
             access,
             read_only: false,
             stagings,

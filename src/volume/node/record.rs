@@ -19,6 +19,8 @@ pub struct NodeRecord {
     pub volume_id: String,
     /// The boot in which it was staged.
     pub boot_id: String,
+    /// A number of its own for as long as it is on this node; empty in a record of an earlier release.
+    pub stay: String,
     /// Block device or file system; the mount flags are sorted and without `ro` and `rw`.
     pub access: Access,
     /// The device or the one real mount is read-only.
@@ -83,6 +85,7 @@ impl NodeRecord {
         let record = records::NodeVolume {
             volume_id: self.volume_id.clone(),
             boot_id: self.boot_id.clone(),
+            stay: self.stay.clone(),
             block,
             fs_type,
             mount_flags: flags,
@@ -106,6 +109,7 @@ impl NodeRecord {
         Some(Self {
             volume_id: record.volume_id,
             boot_id: record.boot_id,
+            stay: record.stay,
             access,
             read_only: record.read_only,
             stagings: record.stagings.into_iter().map(decode_staging).collect::<Option<_>>()?,
@@ -251,6 +255,7 @@ mod tests {
     #[test]
     fn flags_of_single_paths_are_not_shared() {
         let flags = ["rw", "noatime", "ro", "discard"].map(String::from).to_vec();
+                stay: "0123".into(),
         let capability = Capability {
             access: Access::Mount { fs_type: String::new(), flags },
             mode: Mode::SingleNodeWriter,

@@ -12,8 +12,9 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::kernel::MountSpec;
 use crate::secrets::Secrets;
+use crate::sys::random;
 use crate::volume::Operations;
-use crate::volume::node::filesystem;
+use crate::volume::node::filesystem::{self, FsDevice};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Staging};
 use crate::volume::request::{Access, Capability, Mode, NodeStage};
@@ -121,7 +122,7 @@ impl Operations {
         let read_only = record::is_read_only(capability);
         let staging = Staging { path: request.staging_path.clone(), mode: capability.mode, read_only };
         let mut record = match before {
-            None => self.first_record(id, &context_of(request), fs_type),
+            None => self.first_record(id, &context_of(request), fs_type)?,
             Some(record) => record,
         };
         admit(id, &record, &record::shared_access(capability, fs_type), read_only, &staging.path)?;
@@ -142,10 +143,17 @@ impl Operations {
     }
 
     /// The record of a volume that is not in use on this node yet. Nobody has it in it.
-    pub(crate) fn first_record(&self, id: &VolumeId, context: &NodeContext<'_>, fs_type: &str) -> NodeRecord {
-        NodeRecord {
+    pub(crate) fn first_record(
+        &self,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+        fs_type: &str,
+    ) -> Result<NodeRecord> {
+        let stay = random::hex(8).map_err(|error| Error::io("draw a random number", &error))?;
+        Ok(NodeRecord {
             volume_id: id.to_string(),
             boot_id: self.boot_id.clone(),
+            stay,
             access: record::shared_access(context.capability, fs_type),
             // Several nodes may have it mounted: not even the journal may be replayed.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
@@ -155,7 +163,7 @@ impl Operations {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
             },
-        }
+        })
     }
 
     /// Mounts what is attached once, below the runtime directory. A block volume needs no mount.
@@ -168,13 +176,14 @@ impl Operations {
         };
         let mount_point = self.real_mount(id)?;
         let read_only = record.read_only || device.read_only;
+        let on = FsDevice { call, id, device, fs_type };
         match self.mounted_at(volume, &mount_point)? {
             Mounted::Ours { .. } => {}
             Mounted::Nothing => {
-                self.ensure_file_system(call, id, device, fs_type)?;
+                self.ensure_file_system(on, record)?;
                 mounts::ensure_place(&mount_point, true)?;
                 let options = mount_options(fs_type, flags, read_only);
-                let (source, target) = (&device.path, &mount_point);
+                let (source, target) = (&device.backing, &mount_point);
                 let spec = MountSpec { source, target, fs_type, options: &options, read_only };
                 let mounted = self.kernel.mount(call, &spec);
                 mounted.map_err(|error| explain_mount(error, flags).context(format!("volume {id}")))?;
@@ -187,7 +196,7 @@ impl Operations {
                 )));
             }
         }
-        if read_only { Ok(()) } else { self.finish_growing(call, id, &device.path, &mount_point, fs_type) }
+        if read_only { Ok(()) } else { self.finish_growing(on, &mount_point) }
     }
 
     fn bind_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {

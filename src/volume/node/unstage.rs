@@ -101,10 +101,7 @@ impl Operations {
             file::remove_dir(&mount_point)
                 .map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.by_kind(&id.place) {
-                // It may have been staged by another form of its ID.
-                for id in [Some(id.clone()), VolumeId::parse(&record.volume_id)].iter().flatten() {
-                    self.undo_formatting(call, id, backend.as_ref())?;
-                }
+                self.undo_formatting(call, id, &record, backend.as_ref())?;
                 backend.node().detach(call, id, record.published, secrets)?;
             }
         }

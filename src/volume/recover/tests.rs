@@ -282,6 +282,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
         let record = NodeRecord {
             volume_id: staged.to_string(),
             boot_id: "boot".into(),
+            stay: String::new(),
             access: Access::Block,
             read_only: false,
             stagings: vec![staging],

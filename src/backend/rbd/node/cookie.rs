@@ -23,7 +23,6 @@ pub(super) fn means(cookie: &str, image: &Image<'_>) -> bool {
 }
 
 /// The image's id.
-#[cfg(test)]
 pub(super) fn image_id(cookie: &str) -> &str {
     fields(cookie).map_or("", |[.., id]| id)
 }

@@ -22,8 +22,8 @@ use crate::backend::rbd::timing::NodeTiming;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
-use crate::kernel::Kernel;
 use crate::kernel::rbd::Unmapped;
+use crate::kernel::{Backing, Kernel};
 use crate::sys::block;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
@@ -74,23 +74,27 @@ enum MappedBy {
 
 impl Mapping {
     fn kernel(image: MappedImage) -> Self {
-        let device = BlockDevice { path: image.path(), read_only: image.read_only, sparse_file: None };
+        // By hand it may have been mapped with its key in the options, and a backing is seen in `ps`.
+        let shown = MappedImage { config: String::new(), ..image.clone() };
+        let device = BlockDevice {
+            path: image.path(),
+            backing: Backing::Rbd(shown),
+            image: image.image_id.clone(),
+            read_only: image.read_only,
+            sparse_file: None,
+        };
         Self { device, by: MappedBy::Kernel(image) }
     }
 
     fn nbd(connected: ConnectedDevice) -> Self {
-        let device =
-            BlockDevice { path: connected.path(), read_only: connected.read_only, sparse_file: None };
+        let device = BlockDevice {
+            path: connected.path(),
+            backing: Backing::Nbd(connected.clone()),
+            image: cookie::image_id(&connected.cookie).into(),
+            read_only: connected.read_only,
+            sparse_file: None,
+        };
         Self { device, by: MappedBy::Nbd(connected) }
-    }
-
-    /// The id of the image.
-    #[cfg(test)]
-    fn image_id(&self) -> &str {
-        match &self.by {
-            MappedBy::Kernel(image) => &image.image_id,
-            MappedBy::Nbd(connected) => cookie::image_id(&connected.cookie),
-        }
     }
 }
 

@@ -176,7 +176,7 @@ fn what_is_mapped_is_found_without_asking_anybody() {
     for mounter in [Mounter::Kernel, Mounter::Tool, Mounter::Nbd] {
         let mapping = node.map(&options(mounter)).unwrap();
         assert_eq!(
-            (mapping.device.path.as_path(), mapping.image_id()),
+            (mapping.device.path.as_path(), mapping.device.image.as_str()),
             (Path::new("/dev/rbd4"), "1081c73c7e97")
         );
     }
@@ -188,7 +188,7 @@ fn without_an_id_the_name_and_the_cluster_tell() {
     node.kernel_maps(3, "web", "another");
     let by_name = |fsid, access: &ClusterAccess| {
         let image = Image { cluster: &access.cluster, fsid, id: None, ..node.image() };
-        node.mapper.find(&image).unwrap().map(|mapping| mapping.image_id().to_owned())
+        node.mapper.find(&image).unwrap().map(|mapping| mapping.device.image)
     };
     assert_eq!(by_name(None, &node.access).as_deref(), Some("another"));
     assert_eq!(by_name(None, &access(&[Some("10.9.9.9:6789")])), None);

@@ -125,3 +125,26 @@ fn commands_are_counted_with_what_their_call_is_about() {
         stuck.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn what_must_not_be_broken_off_outlives_the_daemons_cgroup() {
+    let mut stubs = Stubs::new();
+    let cmd = || stubs.cmd(Class::Unbounded, "echo $PPID").outliving();
+    // As systemd-run does: it becomes the program.
+    let script = "#!/bin/sh\necho in a scope\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
+    let (stub, outliving) = (stubs.dir.path().join("systemd-run"), cmd());
+    let written = "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"";
+    let installed = Command::new("sh").args(["-c", written, "install"]).arg(&stub).arg(script).status();
+    assert!(installed.unwrap().success());
+    stubs.processes.tools = Tools::find(vec![stubs.dir.path().into(), "/usr/bin".into(), "/bin".into()]);
+    let output = |stubs: &Stubs, cmd: &Cmd| {
+        String::from_utf8(stubs.processes.run(&patient_call(), cmd).unwrap().stdout).unwrap()
+    };
+    stubs.processes.booted = stubs.dir.path().join("none");
+    assert!(!output(&stubs, &outliving).contains("scope"), "there is no systemd");
+    stubs.processes.booted = stubs.dir.path().into();
+    let own = std::process::id();
+    assert_eq!(output(&stubs, &outliving), format!("in a scope\n{own}\n"), "UNSAFE: it ends with the cgroup");
+    let dying = stubs.cmd(Class::Unbounded, "echo $PPID");
+    assert_eq!(output(&stubs, &dying), format!("{own}\n"));
+}

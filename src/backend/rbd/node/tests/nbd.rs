@@ -20,7 +20,10 @@ fn a_device_of_rbd_nbd_bears_what_it_is() {
     node.nbd_connects(2, COOKIE);
     node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
     let mapping = node.map(&options).unwrap();
-    assert_eq!((mapping.device.path.as_path(), mapping.image_id()), (Path::new("/dev/nbd2"), "1081c73c7e97"));
+    assert_eq!(
+        (mapping.device.path.as_path(), mapping.device.image.as_str()),
+        (Path::new("/dev/nbd2"), "1081c73c7e97")
+    );
     assert_eq!(node.mapper.condition(&mapping), None);
     let by_name = Image { id: None, ..node.image() };
     assert_eq!(node.mapper.find(&by_name).unwrap(), Some(mapping));
