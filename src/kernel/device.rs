@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::block::DeviceNumber;
-use crate::sys::openers::Opener;
+use crate::sys::openers::Openers;
 
 impl Kernel {
     /// The size of a device in bytes.
@@ -59,11 +59,24 @@ impl Kernel {
         }
     }
 
+    /// Whether a device is mounted, in whichever mount namespace, or otherwise claimed. Who only has it open
+    /// has not claimed it.
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn is_claimed(&self, call: &Call, device: &Path) -> Result<bool> {
+        let step = format!("look whether {} is in use", device.display());
+        match self.ask(call, &step, Class::Question, &HelperRequest::IsClaimed { device: device.into() })? {
+            HelperReply::Claimed(is) => Ok(is),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
     /// The processes that have a block device open. (Looking through all descriptors may take a while.)
     ///
     /// # Errors
     /// Failures of the system.
-    pub fn openers(&self, call: &Call, device: DeviceNumber) -> Result<Vec<Opener>> {
+    pub fn openers(&self, call: &Call, device: DeviceNumber) -> Result<Openers> {
         let step = format!("look who has block device {device} open");
         match self.ask(call, &step, Class::Question, &HelperRequest::Openers { device })? {
             HelperReply::Openers(openers) => Ok(openers),
@@ -80,7 +93,7 @@ fn explain_device(error: Error, device: &Path) -> Error {
                 "another process still works on {device}, or it is mounted: `fuser -vm {device}` shows it"
             ))
         }
+        Some(libc::ESTALE) => error.with_kind(Kind::Unavailable),
         _ => error,
     }
 }
-        Some(libc::ESTALE) => error.with_kind(Kind::Unavailable),

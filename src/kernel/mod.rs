@@ -19,7 +19,7 @@ use crate::sys::copy::Reflink;
 use crate::sys::freeze::Thawed;
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::Unmounted;
-use crate::sys::openers::Opener;
+use crate::sys::openers::Openers;
 use crate::sys::statfs::Usage;
 
 mod backing;
@@ -52,6 +52,7 @@ enum HelperRequest {
     Statfs { path: OsString },
     CloneFrozen { mount_points: Vec<OsString>, from: OsString, to: OsString },
     Thaw { mount_point: OsString },
+    IsClaimed { device: OsString },
     Openers { device: DeviceNumber },
     Rbd(rbd::RbdRequest),
 }
@@ -68,7 +69,8 @@ enum HelperReply {
     Usage(Usage),
     Cloned(Reflink),
     Thawed(Thawed),
-    Openers(Vec<Opener>),
+    Claimed(bool),
+    Openers(Openers),
     Rbd(rbd::RbdReply),
     Failed(SyscallFailure),
 }

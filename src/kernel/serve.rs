@@ -63,6 +63,9 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
         HelperRequest::Thaw { mount_point } => freeze::thaw(mount_point.as_ref())
             .map(HelperReply::Thawed)
             .during(|| format!("thaw {}", mount_point.display())),
+        HelperRequest::IsClaimed { device } => block::is_claimed(device.as_ref())
+            .map(HelperReply::Claimed)
+            .during(|| format!("look whether {} is in use", device.display())),
         HelperRequest::Openers { device } => {
             openers::of(*device).map(HelperReply::Openers).during(|| format!("look who has {device} open"))
         }

@@ -124,6 +124,17 @@ pub fn open_to_write(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
+/// Whether somebody claims a device: a mount, in whichever mount namespace, a holder, an exclusive opener.
+///
+/// # Errors
+/// Those of open(2), but EBUSY.
+pub fn is_claimed(path: &Path) -> io::Result<bool> {
+    match open_exclusive(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(true),
+        open => open.map(|_| false),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -151,9 +162,14 @@ mod tests {
         in_private_mounts(|dir| {
             let image = LoopImage::new(16 << 20);
             mkfs("ext4", image.device());
-            drop(open_exclusive(image.device()).unwrap());
-            let _mount = image.mount("ext4", dir);
-            assert_eq!(open_exclusive(image.device()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+            assert!(!is_claimed(image.device()).unwrap());
+            let mount = image.mount("ext4", dir);
+            assert!(is_claimed(image.device()).unwrap());
+            // Also where it is mounted in another mount namespace only.
+            in_private_mounts(|_| {
+                crate::sys::mount::unmount(mount.path()).unwrap();
+                assert!(is_claimed(image.device()).unwrap(), "UNSAFE: a mount is missed");
+            });
         });
     }
 }

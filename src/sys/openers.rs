@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::block::DeviceNumber;
@@ -19,16 +20,52 @@ pub struct Opener {
     pub name: String,
 }
 
-/// The processes, of those that this one may look at, that have the block device open. Mounts are none.
+/// Who has a block device open. Mounts are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Openers {
+    /// Those that were seen.
+    pub seen: Vec<Opener>,
+    /// How many processes this one may not look at, for want of CAP_SYS_PTRACE.
+    pub hidden: usize,
+}
+
+/// What a look at a process shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// It has the device open.
+    Opener,
+    /// It has not.
+    Stranger,
+    /// This process may not see that.
+    Hidden,
+}
+
+/// The processes that have the block device open.
 ///
 /// # Errors
 /// Those of reading /proc; processes that end meanwhile are passed over.
-pub fn of(device: DeviceNumber) -> io::Result<Vec<Opener>> {
-    let openers = processes()?
-        .into_iter()
-        .filter(|process| descriptors(*process).any(|descriptor| is_device(&descriptor, device)));
-    let name = |process| fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    Ok(openers.map(|process| Opener { process, name: name(process).trim_end().to_owned() }).collect())
+pub fn of(device: DeviceNumber) -> io::Result<Openers> {
+    let mut found = Openers::default();
+    for process in processes()? {
+        match look(process, device) {
+            Look::Stranger => {}
+            Look::Hidden => found.hidden += 1,
+            Look::Opener => {
+                let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+                found.seen.push(Opener { process, name: name.trim_end().to_owned() });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn look(process: u32, device: DeviceNumber) -> Look {
+    let entries = match fs::read_dir(format!("/proc/{process}/fd")) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Look::Hidden,
+        entries => entries.into_iter().flatten().flatten(),
+    };
+    let looks: Vec<Look> = entries.map(|entry| look_at(&entry.path(), device)).collect();
+    [Look::Opener, Look::Hidden].into_iter().find(|look| looks.contains(look)).unwrap_or(Look::Stranger)
 }
 
 /// The processes, of those that this one may look at, that have this file open for writing.
@@ -86,17 +123,30 @@ fn is_for_writing(process: u32, descriptor: &Path) -> bool {
 }
 
 /// Asks nobody but this kernel: another descriptor of that process may be of a network file system that does
-/// not answer.
-fn is_device(descriptor: &Path, device: DeviceNumber) -> bool {
-    statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok_and(|found| {
-        FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
-            && (found.stx_rdev_major, found.stx_rdev_minor) == (device.major, device.minor)
-    })
+/// not answer. Some of these show files to their owner alone (FUSE), but the link may be read.
+fn look_at(descriptor: &Path, device: DeviceNumber) -> Look {
+    match statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE) {
+        Ok(found)
+            if FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
+                && (found.stx_rdev_major, found.stx_rdev_minor) == (device.major, device.minor) =>
+        {
+            Look::Opener
+        }
+        Err(Errno::ACCESS | Errno::PERM) => match fs::read_link(descriptor) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Look::Hidden,
+            _ => Look::Stranger,
+        },
+        _ => Look::Stranger,
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::process::Command;
+
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
     use super::*;
     use crate::sys::block::{Device, open};
     use crate::sys::scratch::LoopImage;
@@ -105,11 +155,33 @@ mod tests {
     fn who_has_it_open_is_found() {
         let image = LoopImage::new(4 << 20);
         let number = Device::at(image.device()).unwrap().number;
-        assert!(!of(number).unwrap().iter().any(|opener| opener.process == std::process::id()));
+        let ours = || of(number).unwrap().seen.into_iter().find(|it| it.process == std::process::id());
+        assert_eq!(ours(), None);
         let _device = open(image.device()).unwrap();
-        let opener =
-            of(number).unwrap().into_iter().find(|opener| opener.process == std::process::id()).unwrap();
-        assert!(!opener.name.is_empty());
+        assert!(!ours().unwrap().name.is_empty());
+    }
+
+    /// What root's other processes have open, it sees only with CAP_SYS_PTRACE, if they may do more than it.
+    #[test]
+    fn who_may_not_be_looked_at_is_counted() {
+        let image = LoopImage::new(4 << 20);
+        let number = Device::at(image.device()).unwrap().number;
+        let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+        let blind = std::thread::scope(|scope| {
+            let look = || {
+                let effective = capabilities(None).unwrap().permitted & CapabilitySet::DAC_OVERRIDE;
+                let few = CapabilitySets { effective, permitted: effective, inheritable: effective };
+                set_capabilities(None, few).unwrap();
+                (of(number).unwrap().hidden, look(other.id(), number))
+            };
+            // Capabilities are a thread's own.
+            scope.spawn(look).join().unwrap()
+        });
+        let sees = look(other.id(), number);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(blind.0 > 0 && blind.1 == Look::Hidden, "UNSAFE: {blind:?}: nobody seems to have it open");
+        assert_eq!(sees, Look::Stranger);
     }
 
     #[test]

@@ -103,8 +103,9 @@ fn volumes_outlive_the_daemon() {
 fn the_daemon_keeps_the_rights_that_volumes_need() {
     let directives = directives();
     let granted = directives["CapabilityBoundingSet"].join(" ");
-    // SYS_RESOURCE: without it a mounted ext4 does not grow.
-    for needed in ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE"] {
+    // SYS_RESOURCE: without it a mounted ext4 does not grow. SYS_PTRACE: without it nobody is seen who has a
+    // device open, and what rbd-nbd has mapped is never unmapped.
+    for needed in ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE"] {
         assert!(granted.split_whitespace().any(|capability| capability == needed), "{needed}");
     }
     for device in ["/dev/loop-control rw", "block-* rw"] {

@@ -1,6 +1,8 @@
 //! What maps an image when it is not the kernel through its own files: `rbd device map`, and rbd-nbd.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use super::scene::{Scene, connected, device, fill, size_at};
 use crate::support::machine::{checksum, mount_at, run, text};
@@ -90,6 +92,38 @@ fn a_process_that_died_is_reported_and_replaced() {
     scene.publish(&volume, "stage", "target").expect("publish it again");
     fs::write(scene.path("target/file"), "content").expect("write");
     scene.retire(&volume, &["target"], &["stage"]);
+    assert!(connected().is_empty());
+    scene.assert_clean();
+}
+
+/// rbd-nbd unmaps also what is in use, and says that all is well.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_process_is_not_ended_under_its_users() {
+    let scene = Scene::alone();
+    let volume = scene.give("one", 32, block(), &[("mounter", "rbd-nbd")]);
+    scene.stage(&volume, "stage").expect("stage");
+    let [nbd] = connected().try_into().expect("one device");
+    let open = fs::File::open(&nbd).expect("open the device");
+    refused(scene.unstage(&volume, "stage"), Code::FAILED_PRECONDITION, &["open in"]);
+    drop(open);
+
+    // Mounted where this mount namespace does not see it.
+    run("mkfs.ext4", &["-q", text(&nbd)]);
+    let at = scene.path("elsewhere");
+    fs::create_dir(&at).expect("make a directory");
+    let script = r#"mount "$0" "$1" && echo mounted && read go && echo data >"$1/file" && sync -f "$1" && echo written"#;
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["--mount", "sh", "-c", script, text(&nbd), text(&at)]);
+    let mut elsewhere = elsewhere.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare");
+    let mut said = BufReader::new(elsewhere.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    assert_eq!(said.next().as_deref(), Some("mounted"));
+    refused(scene.unstage(&volume, "stage"), Code::FAILED_PRECONDITION, &["another mount namespace"]);
+    assert_eq!(connected(), [nbd]);
+    writeln!(elsewhere.stdin.take().expect("piped"), "go").expect("let it go on");
+    assert_eq!(said.next().as_deref(), Some("written"), "UNSAFE: its device was taken away under it");
+    assert!(elsewhere.wait().expect("its end").success());
+    scene.retire(&volume, &[], &["stage"]);
     assert!(connected().is_empty());
     scene.assert_clean();
 }

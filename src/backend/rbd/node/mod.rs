@@ -28,6 +28,7 @@ use crate::sys::block;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::nbd::{ConnectedDevice, Table};
+use crate::sys::openers::Openers;
 use crate::sys::rbd::{Bus, MappedImage};
 
 pub(crate) mod attach;
@@ -213,6 +214,7 @@ impl Mapper {
         };
         let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
         self.verify(call, wanted, &mapping)?;
+        self.refuse_dead(image, &mapping)?;
         lock.give_back().map_err(|error| {
             Error::io(format_args!("release the lock by which {image} is mapped"), &error)
         })?;
@@ -350,12 +352,22 @@ impl Mapper {
         let path = &mapping.device.path;
         let openers =
             block::Device::at(path).ok().and_then(|device| self.kernel.openers(call, device.number).ok());
-        let others = openers.into_iter().flatten().filter(|opener| match &mapping.by {
+        let Openers { seen, hidden } = openers.unwrap_or_default();
+        let others = seen.into_iter().filter(|opener| match &mapping.by {
             MappedBy::Kernel(_) => true,
             MappedBy::Nbd(connected) => !self.table.serves(opener.process, connected),
         });
         users.extend(others.map(|opener| format!("open in {} ({})", opener.name, opener.process)));
-        let users = if users.is_empty() { "in use".to_owned() } else { users.join(", ") };
+        if users.is_empty() && hidden > 0 {
+            users.push(format!(
+                "perhaps open in one of {hidden} processes that cephlet may not look at (grant it CAP_SYS_PTRACE)"
+            ));
+        }
+        let users = if users.is_empty() {
+            "in use, or mounted in another mount namespace".to_owned()
+        } else {
+            users.join(", ")
+        };
         Error::precondition(format!(
             "{} cannot be unmapped: it is {users}; end that and try again",
             path.display()

@@ -6,7 +6,12 @@
 //! be told from others. With `try-netlink` one gets a device that waits for another process when its own
 //! has died, and grows only when it is mapped again.
 //!
-//! rbd-nbd unmaps a device also while it is open, which fails all further I/O: who unmaps looks first.
+//! rbd-nbd unmaps a device also while it is in use, which fails all further I/O: who unmaps looks first, for
+//! claims (mounts, of any mount namespace) and for processes that merely have it open. What cannot be looked
+//! at may be in use.
+//!
+//! It also says that it has mapped a device which serves nobody, where the number is still taken by a file
+//! system whose mapping was ended: so its process is looked for.
 
 use super::{Image, MapRequest, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
@@ -15,6 +20,7 @@ use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::Unmapped;
 use crate::sys::byte_lock::ByteLock;
 use crate::sys::nbd::ConnectedDevice;
+use crate::sys::openers::Openers;
 
 impl Mapper {
     /// Why it cannot map anything, if so. It loads the kernel's driver by itself.
@@ -48,8 +54,11 @@ impl Mapper {
         if now.cookie != connected.cookie {
             return Ok(Unmapped::Done);
         }
-        let openers = self.kernel.openers(call, number)?;
-        if openers.iter().any(|opener| !self.table.serves(opener.process, connected)) {
+        let openers = || self.kernel.openers(call, number);
+        let is_open = |openers: Openers| {
+            openers.hidden > 0 || openers.seen.iter().any(|it| !self.table.serves(it.process, connected))
+        };
+        if self.kernel.is_claimed(call, &path)? || is_open(openers()?) {
             return Ok(Unmapped::InUse);
         }
         let command = Cmd::new(Tool::RbdNbd, Class::Change).args(["-c", "/dev/null", "unmap"]).arg(path);
@@ -79,11 +88,8 @@ impl Mapper {
     ) -> Result<()> {
         let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
         let MapRequest { access, image, .. } = *wanted;
-        let served = self.table.is_served(connected);
         let path = connected.path();
-        if served
-            .map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))?
-        {
+        if self.is_served(connected)? {
             return Ok(());
         }
         let command = access.command(Tool::RbdNbd, Class::Change).outliving();
@@ -95,6 +101,28 @@ impl Mapper {
             explain(error.into(), image).context(format_args!("{} has lost its process", path.display()))
         })?;
         self.verify(call, wanted, mapping)
+    }
+
+    fn is_served(&self, connected: &ConnectedDevice) -> Result<bool> {
+        let path = connected.path();
+        let served = self.table.is_served(connected);
+        served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))
+    }
+
+    /// Whether what was mapped just now lives.
+    ///
+    /// # Errors
+    /// Unavailable if it does not.
+    pub(super) fn refuse_dead(&self, image: &Image<'_>, mapping: &Mapping) -> Result<()> {
+        let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
+        match self.is_served(connected)? {
+            true => Ok(()),
+            false => Err(Error::unavailable(format!(
+                "{image} was mapped as {}, but its rbd-nbd process has ended (is that device still in use by \
+                 what was unmapped before?): try again",
+                mapping.device.path.display()
+            ))),
+        }
     }
 
     /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it

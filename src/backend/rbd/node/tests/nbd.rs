@@ -43,22 +43,49 @@ fn a_device_that_has_lost_its_process_gets_another() {
     assert!(error.message().contains("/dev/nbd2 has lost its process"), "{error}");
 }
 
+/// Next the helper is asked for the claim of the device, and then who has it open.
+fn expect_looks(node: &Node, claimed: bool, openers: Option<&str>) {
+    let reply = format!(r#"{{"Claimed":{claimed}}}"#);
+    node.helper
+        .expect(br#"{"IsClaimed":{"device":{"Unix":[47,100,101,118,47,110,98,100,50]}}}"#.as_slice(), reply);
+    if let Some(openers) = openers {
+        let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
+        node.helper.expect(question.as_slice(), format!(r#"{{"Openers":{openers}}}"#));
+    }
+}
+
+const OWN_PROCESS: &str = r#"{"seen":[{"process":40,"name":"rbd-nbd"}],"hidden":0}"#;
+
 #[test]
-fn rbd_nbd_unmaps_only_what_nobody_has_open() {
+fn rbd_nbd_unmaps_only_what_nobody_uses() {
     let node = Node::new();
     node.nbd_connects(2, COOKIE);
-    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
-    let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
-    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":7,"name":"qemu"}]}"#.as_slice());
-    let error = node.mapper.unmap(&node.call, &mapping).unwrap_err();
-    assert_eq!(error.kind(), Kind::Precondition);
     node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
-    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
+    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    let of_others = r#"{"seen":[{"process":7,"name":"qemu"},{"process":40,"name":"rbd-nbd"}],"hidden":0}"#;
+    let unseen = r#"{"seen":[{"process":40,"name":"rbd-nbd"}],"hidden":3}"#;
+    for (claimed, openers) in [(true, None), (false, Some(of_others)), (false, Some(unseen))] {
+        expect_looks(&node, claimed, openers);
+        let error = node.mapper.unmap(&node.call, &mapping).expect_err("UNSAFE: it is in use");
+        assert_eq!(error.kind(), Kind::Precondition, "{error}");
+    }
+    expect_looks(&node, false, Some(OWN_PROCESS));
     node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
     node.mapper.unmap(&node.call, &mapping).unwrap();
 
     node.nbd_connects(2, "cephlet/main/vms/n1/other/1");
     node.mapper.unmap(&node.call, &mapping).unwrap();
+}
+
+#[test]
+fn what_was_mapped_and_serves_nobody_is_not_given_out() {
+    let mut node = Node::new();
+    Nbd::on(&mut node, None);
+    // It says that all is well, and ends.
+    fs::remove_dir_all(node.dir.path().join("proc/40")).unwrap();
+    expect_map_by_nbd(&node);
+    let error = node.map(&options(Mounter::Nbd)).unwrap_err();
+    assert!(error.kind() == Kind::Unavailable && error.message().contains("/dev/nbd2"), "{error}");
 }
 
 /// What rbd-nbd does to the kernel: `map` connects a device, `unmap` takes it away, and with its process the
@@ -101,8 +128,7 @@ fn expect_map_by_nbd(node: &Node) {
 }
 
 fn expect_unmap_by_nbd(node: &Node) {
-    let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
-    node.helper.expect(question.as_slice(), br#"{"Openers":[{"process":40,"name":"rbd-nbd"}]}"#.as_slice());
+    expect_looks(node, false, Some(OWN_PROCESS));
     node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
 }
 
