@@ -110,6 +110,23 @@ impl CommandError {
         }
     }
 
+    /// Whether it was started and runs no more, so that what it left half done stays so.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Self::Failed { .. }
+            | Self::Signaled { .. }
+            | Self::StatusLost { .. }
+            | Self::TooMuchOutput { .. } => true,
+            Self::TimedOut { reaped, .. } => *reaped,
+            Self::NotFound { .. }
+            | Self::NotStarted { .. }
+            | Self::Expired { .. }
+            | Self::TooBusy { .. }
+            | Self::Stopping { .. }
+            | Self::StillRunning { .. } => false,
+        }
+    }
+
     fn kind(&self) -> Kind {
         match self {
             Self::NotFound { .. } => Kind::Precondition,

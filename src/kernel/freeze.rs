@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::{HelperReply, HelperRequest, Kernel, read_reply, to_bytes, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -14,7 +14,8 @@ impl Kernel {
     /// `mount_points` are frozen (once each, however many of its mounts are named). Where blocks cannot be
     /// shared nothing is left of `to`.
     ///
-    /// Never killed: a file system that stays frozen hangs everybody who writes to it.
+    /// Never killed: a file system that stays frozen hangs everybody who writes to it. If somebody else kills
+    /// the helper, all are thawed here.
     ///
     /// # Errors
     /// [`Kind::Precondition`] when one of them is frozen by somebody else; [`Kind::AlreadyExists`] when `to`
@@ -27,12 +28,30 @@ impl Kernel {
         to: &Path,
     ) -> Result<Reflink> {
         let step = format!("clone {} to {}", from.display(), to.display());
+        let places = mount_points;
         let mount_points = mount_points.iter().map(Into::into).collect();
         let request = HelperRequest::CloneFrozen { mount_points, from: from.into(), to: to.into() };
-        match self.ask(call, &step, Class::Unbounded, &request).map_err(explain_clone)? {
+        let asked = self.helper.ask(call, &step, Class::Unbounded, &to_bytes(&request));
+        let reply = asked.or_else(|error| {
+            // What one that goes on has frozen, it thaws.
+            let thawed = if error.has_ended() { self.thaw_all(call, places) } else { Ok(()) };
+            thawed.and(Err(error.into()))
+        })?;
+        match read_reply(&step, &reply).map_err(explain_clone)? {
             HelperReply::Cloned(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
+    }
+
+    fn thaw_all(&self, call: &Call, mount_points: &[PathBuf]) -> Result<()> {
+        // Each of them, and then the first failure.
+        let thawed: Vec<_> = mount_points.iter().map(|place| self.thaw(call, place)).collect();
+        thawed.into_iter().zip(mount_points).try_for_each(|(thawed, place)| {
+            thawed.map(drop).map_err(|error| {
+                let hint = "it hangs its writers until `fsfreeze --unfreeze` is run on it";
+                error.context(format_args!("{} may be frozen ({hint})", place.display()))
+            })
+        })
     }
 
     /// Thaws the file system at `mount_point`.

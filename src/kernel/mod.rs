@@ -108,15 +108,21 @@ impl Kernel {
     }
 
     fn ask(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<HelperReply> {
-        let request =
-            serde_json::to_vec(request).map_err(|error| Error::internal(format!("{step}: {error}")))?;
-        let reply = self.helper.ask(call, step, class, &request)?;
-        match serde_json::from_slice(&reply)
-            .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?
-        {
-            HelperReply::Failed(failure) => Err(explain_permission(failure.into())),
-            reply => Ok(reply),
-        }
+        read_reply(step, &self.helper.ask(call, step, class, &to_bytes(request))?)
+    }
+}
+
+/// A request holds nothing that JSON cannot say; an empty one is refused by the other side.
+fn to_bytes(request: &HelperRequest) -> Vec<u8> {
+    serde_json::to_vec(request).unwrap_or_default()
+}
+
+fn read_reply(step: &str, reply: &[u8]) -> Result<HelperReply> {
+    match serde_json::from_slice(reply)
+        .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?
+    {
+        HelperReply::Failed(failure) => Err(explain_permission(failure.into())),
+        reply => Ok(reply),
     }
 }
 

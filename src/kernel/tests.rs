@@ -303,6 +303,34 @@ fn a_clone_that_fails_leaves_nothing_frozen_and_no_file() {
     });
 }
 
+/// A helper that is killed between freeze and thaw.
+struct KilledInTheFreeze(PathBuf);
+
+impl Helper for KilledInTheFreeze {
+    fn ask(&self, _: &Call, step: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+        let request_read = serde_json::from_slice(request).unwrap();
+        let HelperRequest::CloneFrozen { .. } = request_read else { return Ok(handle(request)) };
+        std::mem::forget(freeze::Frozen::freeze(&self.0).unwrap());
+        let (command, stderr_tail) = (step.to_owned(), String::new());
+        Err(CommandError::Signaled { command, signal: libc::SIGKILL, stderr_tail })
+    }
+}
+
+#[test]
+fn what_a_killed_helper_has_frozen_is_thawed() {
+    in_private_mounts(|dir| {
+        let image = LoopImage::new(16 << 20);
+        mkfs("ext4", image.device());
+        let volume = image.mount("ext4", dir);
+        let kernel = Kernel::new(Arc::new(KilledInTheFreeze(volume.path().into())));
+        let places = [dir.to_owned(), volume.path().to_owned()];
+        let cloned = kernel.clone_frozen(&Call::internal("test"), &places, image.file(), &dir.join("clone"));
+        let left = freeze::thaw(volume.path()).unwrap();
+        assert!(cloned.unwrap_err().message().contains("signal 9"));
+        assert_eq!(left, Thawed::NotFrozen, "UNSAFE: the consumer's writes hang");
+    });
+}
+
 #[test]
 fn a_file_system_frozen_by_others_is_theirs_to_thaw() {
     in_private_mounts(|dir| {
