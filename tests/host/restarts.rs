@@ -55,6 +55,67 @@ fn volumes_outlive_a_daemon_that_ends_in_order() {
     take_back(&daemon, &id);
 }
 
+/// The journal forgets what is in use, as one that was damaged and moved away; the kernel does not.
+fn lose_journal(daemon: &mut Daemon) {
+    daemon.kill9();
+    fs::rename(daemon.path("state/journal"), daemon.path("lost-journal")).expect("move the journal away");
+    daemon.restart();
+}
+
+#[test]
+fn what_no_record_tells_of_is_taken_back_all_the_same() {
+    let mut daemon = Daemon::start();
+    let id = use_volume(&daemon);
+    lose_journal(&mut daemon);
+    let (client, target, staging) = (daemon.client(), daemon.text("target"), daemon.text("stage"));
+    let unstaged = client.node_unstage_volume(&unstage(&id, &staging));
+    assert!(unstaged.is_err(), "UNSAFE: it is in use at its target, and may be given to another node");
+    refused(unstaged, Code::FAILED_PRECONDITION, &[&id, &target, "no record"]);
+    for _ in 0..2 {
+        client.node_unpublish_volume(&unpublish(&id, &target)).expect("unpublish");
+        client.node_unstage_volume(&unstage(&id, &staging)).expect("unstage");
+        assert!(!is_mounted(&daemon.path("target")), "UNSAFE: unpublished, and still mounted");
+        daemon.assert_node_is_clean();
+    }
+    client.delete_volume(&delete(&id)).expect("delete");
+}
+
+#[test]
+fn what_no_record_tells_of_is_not_another_volumes() {
+    let mut daemon = Daemon::start();
+    let id = use_volume(&daemon);
+    let other = daemon.client().create(&volume("two")).expect("create").volume_id;
+    lose_journal(&mut daemon);
+    let client = daemon.client();
+    client.node_unpublish_volume(&unpublish(&other, &daemon.text("target"))).expect("it is not there");
+    client.node_unstage_volume(&unstage(&other, &daemon.text("stage"))).expect("it is not there");
+    assert!(
+        is_mounted(&daemon.path("target")) && is_mounted(&daemon.path("stage")),
+        "UNSAFE: of another volume"
+    );
+    client.node_unpublish_volume(&unpublish(&id, &daemon.text("target"))).expect("unpublish");
+    client.node_unstage_volume(&unstage(&id, &daemon.text("stage"))).expect("unstage");
+}
+
+#[test]
+fn a_block_volume_without_a_record_is_taken_back() {
+    let mut daemon = Daemon::start();
+    let id = daemon.client().create(&volume_as("one", 8 << 20, block())).expect("create").volume_id;
+    let (staging, target) = (daemon.text("stage"), daemon.text("target"));
+    daemon.client().node_stage_volume(&stage(&id, &staging, block())).expect("stage");
+    daemon.client().node_publish_volume(&publish(&id, &staging, &target, block())).expect("publish");
+    lose_journal(&mut daemon);
+    let client = daemon.client();
+    refused(
+        client.node_unstage_volume(&unstage(&id, &staging)),
+        Code::FAILED_PRECONDITION,
+        &[&id, &target, "no record"],
+    );
+    client.node_unpublish_volume(&unpublish(&id, &target)).expect("unpublish");
+    client.node_unstage_volume(&unstage(&id, &staging)).expect("unstage");
+    daemon.assert_node_is_clean();
+}
+
 #[test]
 fn repeated_calls_after_a_restart_find_things_done() {
     let mut daemon = Daemon::start();

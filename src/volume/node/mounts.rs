@@ -108,6 +108,13 @@ impl Operations {
         Ok(OnNode { call, id, attachment })
     }
 
+    /// Where the volume, or its device's node, is mounted.
+    pub(crate) fn mount_points(&self, volume: &OnNode<'_>) -> Result<Vec<PathBuf>> {
+        let mounts = read()?;
+        let own = volume.attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
+        Ok(own.unwrap_or_default().iter().map(|mount| mount.mount_point.clone()).collect())
+    }
+
     /// What is mounted at `target`.
     pub(crate) fn mounted_at(&self, volume: &OnNode<'_>, target: &Path) -> Result<Mounted> {
         let mounts = read()?;

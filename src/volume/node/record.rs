@@ -178,6 +178,20 @@ impl Operations {
         Ok(self.record_under_name(id)?.filter(|record| record.is_of(id)))
     }
 
+    /// A record of a volume that is in use at no path, where none was written.
+    pub(crate) fn unrecorded(&self, id: &VolumeId) -> NodeRecord {
+        NodeRecord {
+            volume_id: id.to_string(),
+            boot_id: self.boot_id.clone(),
+            stay: String::new(),
+            access: Access::Block,
+            read_only: false,
+            stagings: Vec::new(),
+            targets: Vec::new(),
+            published: PublishedBy::Controller,
+        }
+    }
+
     /// What is remembered of a volume that is staged or published at `path`.
     pub(crate) fn record_at(&self, id: &VolumeId, path: &str) -> Result<NodeRecord> {
         let record = self.node_record(id)?.filter(|record| record.paths().any(|known| known == path));
@@ -241,6 +255,7 @@ mod tests {
             let record = NodeRecord {
                 volume_id: "local:n:::o:1".into(),
                 boot_id: "b".into(),
+                stay: "0123".into(),
                 access,
                 read_only: true,
                 stagings: vec![staging.clone()],
@@ -255,7 +270,6 @@ mod tests {
     #[test]
     fn flags_of_single_paths_are_not_shared() {
         let flags = ["rw", "noatime", "ro", "discard"].map(String::from).to_vec();
-                stay: "0123".into(),
         let capability = Capability {
             access: Access::Mount { fs_type: String::new(), flags },
             mode: Mode::SingleNodeWriter,

@@ -4,8 +4,9 @@
 //! mounted and attached while any staging path or target is left, whatever the orchestrator believes.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::backend::PublishedBy;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
@@ -58,7 +59,10 @@ impl Operations {
         path: &str,
         secrets: &Secrets,
     ) -> Result<()> {
-        let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+        let Some(mut record) = self.node_record(id)? else {
+            let left = self.remove_unrecorded(call, id, path, secrets)?;
+            return if left.is_empty() { Ok(()) } else { Err(still_mounted(id, &left)) };
+        };
         let volume = self.look_on_node(call, id)?;
         if record.stagings.iter().any(|staging| staging.path == path) {
             if record.access != Access::Block {
@@ -76,7 +80,9 @@ impl Operations {
         path: &str,
         secrets: &Secrets,
     ) -> Result<()> {
-        let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+        let Some(mut record) = self.node_record(id)? else {
+            return self.remove_unrecorded(call, id, path, secrets).map(drop);
+        };
         let volume = self.look_on_node(call, id)?;
         if let Some(target) = record.targets.iter().find(|target| target.path == path) {
             self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
@@ -84,6 +90,46 @@ impl Operations {
             record.targets.retain(|target| target.path != path);
         }
         self.release(&volume, record, secrets)
+    }
+
+    /// Takes a volume from a path where no record says that it is, because the journal was lost: the kernel
+    /// is asked. Where it is mounted nowhere else, the device is taken from the node; else it says where.
+    ///
+    /// What is not attached has nothing here: what else lies at the path is another volume's.
+    fn remove_unrecorded(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        path: &str,
+        secrets: &Secrets,
+    ) -> Result<Vec<PathBuf>> {
+        let volume = self.look_on_node(call, id)?;
+        if volume.attachment.is_none() || self.predecessor(id)?.is_some() {
+            return Ok(Vec::new());
+        }
+        self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
+        let real = self.real_mount(id)?;
+        let mut left = self.mount_points(&volume)?;
+        left.retain(|at| *at != real);
+        if left.is_empty() {
+            log::warn!("volume {id} is attached, but this node has no record of it: it is detached");
+            self.release(&volume, self.unrecorded(id), secrets)?;
+            self.end_own_publication(&volume, secrets);
+        }
+        Ok(left)
+    }
+
+    /// Of what there is no record it is not known who published it. What the node itself did is undone as far
+    /// as possible.
+    fn end_own_publication(&self, volume: &OnNode<'_>, secrets: &Secrets) {
+        let OnNode { call, id, .. } = *volume;
+        let Some(backend) = self.backends.by_kind(&id.place) else { return };
+        if let Err(error) = backend.node().detach(call, id, PublishedBy::Node, secrets) {
+            let rest = "ControllerUnpublishVolume ends that";
+            log::warn!(
+                "volume {id} is detached; if this node had published it, it stays so ({rest}): {error}"
+            );
+        }
     }
 
     /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
@@ -148,6 +194,15 @@ impl Operations {
             }
         }
     }
+}
+
+fn still_mounted(id: &VolumeId, left: &[PathBuf]) -> Error {
+    let left: Vec<_> = left.iter().map(|path| path.display().to_string()).collect();
+    Error::precondition(format!(
+        "volume {id} is still mounted at {}, of which this node has no record (was its journal lost?): \
+         unpublish it there first, or unmount it",
+        left.join(", ")
+    ))
 }
 
 /// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and
