@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::disk::Disk;
 use super::ram::{RamDisk, errno};
 use super::tests::{ONE_SEGMENT, SMALL, fail, get, open, put};
 use super::{Change, Journal, Table};
@@ -81,4 +82,28 @@ fn where_a_file_system_keeps_no_room_each_record_finds_its_own() {
         assert_eq!(refused.unwrap_err().kind(), Kind::NoSpace);
     }
     assert!(journal.poisoned().is_none());
+}
+
+/// As btrfs does, where the room that is kept cannot be written to, but can be given up.
+#[test]
+fn a_removal_that_finds_no_room_gives_up_what_is_kept() {
+    let disk = RamDisk::default();
+    let journal = open(&disk, ONE_SEGMENT).unwrap();
+    journal.write(&[put("gone", "1"), put("kept", "1")]).unwrap();
+    let watched = disk.clone();
+    disk.hook(move |op, _| {
+        let is_cut = watched.operations().last().is_some_and(|last| last.starts_with("truncate"));
+        if op == "write" && !is_cut { Err(errno(libc::ENOSPC)) } else { Ok(()) }
+    });
+    for _ in 0..2 {
+        assert_eq!(journal.write(&[put("new", "2")]).unwrap_err().kind(), Kind::NoSpace);
+        // The next write is not the one behind this cut.
+        disk.sync_dir().unwrap();
+    }
+    journal.write(&[Change::remove(Table::Node, "gone")]).unwrap();
+    let found = open(&disk.after_kill(), ONE_SEGMENT).unwrap();
+    for journal in [journal, found] {
+        assert_eq!((get(&journal, "gone"), get(&journal, "new")), (None, None));
+        assert_eq!(get(&journal, "kept").as_deref(), Some("1"));
+    }
 }

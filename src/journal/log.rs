@@ -146,8 +146,8 @@ impl Log {
     }
 
     /// Appends `record`, not yet durable, and gives its sequence number. A full disk is a normal thing: the
-    /// part that was written is cut off again, and as nobody waited for it and nothing behind it exists, the
-    /// journal is as it was. If even that fails, or for any other error, the end of the file is unknown.
+    /// journal is as it was then, as nobody waited for the part that was cut off again, and nothing behind it
+    /// exists.
     pub(super) fn append(
         &mut self,
         disk: &dyn Disk,
@@ -155,26 +155,40 @@ impl Log {
         synced: u64,
         room: Room,
     ) -> Result<u64, WriteFailure> {
-        let name = Name::Segment(self.number);
         let bytes = record.seal(self.last + 1, synced);
         match self.keep_room(disk, self.end + bytes.len() as u64) {
             Err(full) if room == Room::Free => return Err(WriteFailure::Full(full)),
             _ => {}
         }
-        if let Err(e) = self.file.write_at(self.end, bytes) {
-            let error = failed(disk, "write", name, &e);
-            if error.kind() != Kind::NoSpace {
-                return Err(WriteFailure::Fatal(error));
-            }
-            self.kept = self.end;
-            self.file
-                .truncate(self.end)
-                .map_err(|e| WriteFailure::Fatal(failed(disk, "cut", name, &e).context(&error)))?;
-            return Err(WriteFailure::Full(error));
+        let written = match (self.write(disk, bytes), room) {
+            // btrfs writes the last block anew elsewhere, in the room that the cut has given up.
+            (Err(WriteFailure::Full(_)), Room::Kept) => self.write(disk, bytes),
+            (written, _) => written,
+        };
+        if matches!(written, Err(WriteFailure::Full(_))) {
+            // Whether that succeeds shows when it is needed.
+            let _ = self.keep_room(disk, self.end);
         }
+        written?;
         self.end += bytes.len() as u64;
         self.last += 1;
         Ok(self.last)
+    }
+
+    /// Writes behind the end. On a full disk the part that was written is cut off again, and with it goes the
+    /// room that was kept. If even that fails, or for any other error, the end of the file is unknown.
+    fn write(&mut self, disk: &dyn Disk, bytes: &[u8]) -> Result<(), WriteFailure> {
+        let name = Name::Segment(self.number);
+        let Err(e) = self.file.write_at(self.end, bytes) else { return Ok(()) };
+        let error = failed(disk, "write", name, &e);
+        if error.kind() != Kind::NoSpace {
+            return Err(WriteFailure::Fatal(error));
+        }
+        self.kept = self.end;
+        match self.file.truncate(self.end) {
+            Ok(()) => Err(WriteFailure::Full(error)),
+            Err(e) => Err(WriteFailure::Fatal(failed(disk, "cut", name, &e).context(&error))),
+        }
     }
 }
 

@@ -12,8 +12,9 @@
 //! - W1. One record with all changes of the call is written behind the last one, where the disk has kept room
 //!   for it (fallocate). Behind it room stays for removals, which a full disk needs most: any other record
 //!   has to find more room first, or the call gets [`NoSpace`](crate::error::Kind::NoSpace). On ENOSPC from
-//!   the write the file is cut back to where it was, with the same answer; the journal goes on. Any other
-//!   error poisons it. What is kept is no part of the file's length, and O6 gives it up.
+//!   the write the file is cut back to where it was, which gives up what was kept; a removal is written once
+//!   more then, anything else gets the same answer, and the journal goes on. Any other error poisons it. What
+//!   is kept is no part of the file's length, and O6 gives it up as well.
 //! - W2. fdatasync of the segment. Whoever comes first does it for all records written by then; the others
 //!   wait, and the next of them does it for those written meanwhile. An error poisons: after a failed fsync
 //!   nobody knows what is on the disk, and a second one would lie (it answers Ok without having written).
