@@ -200,3 +200,24 @@ pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::backend::rbd::tests::wanted;
+
+    /// The rights to read an image's metadata are not those to be told of its volume.
+    #[test]
+    fn mount_flags_are_not_written_down() {
+        let access = Access::Mount { fs_type: "xfs".into(), flags: vec!["context=secret".into()] };
+        let capability = Capability { access, mode: Mode::SingleNodeWriter };
+        let mut new = wanted("a", 1 << 20, None);
+        new.capabilities = vec![capability.clone()];
+        let text = to_bytes(&CreationRequest::new(&new, None)).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("xfs") && !text.contains("secret"), "UNSAFE: {text}");
+        let kept = to_bytes(&Use::from(&capability)).unwrap();
+        assert!(String::from_utf8(kept).unwrap().contains("secret"), "a publication is compared with them");
+    }
+}

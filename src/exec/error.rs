@@ -112,19 +112,15 @@ impl CommandError {
 
     /// Whether it was started and runs no more, so that what it left half done stays so.
     pub fn has_ended(&self) -> bool {
-        match self {
-            Self::Failed { .. }
-            | Self::Signaled { .. }
-            | Self::StatusLost { .. }
-            | Self::TooMuchOutput { .. } => true,
-            Self::TimedOut { reaped, .. } => *reaped,
-            Self::NotFound { .. }
-            | Self::NotStarted { .. }
-            | Self::Expired { .. }
-            | Self::TooBusy { .. }
-            | Self::Stopping { .. }
-            | Self::StillRunning { .. } => false,
-        }
+        use CommandError::{Failed, Signaled, StatusLost, TimedOut, TooMuchOutput};
+        matches!(
+            self,
+            Failed { .. }
+                | Signaled { .. }
+                | StatusLost { .. }
+                | TooMuchOutput { .. }
+                | TimedOut { reaped: true, .. }
+        )
     }
 
     fn kind(&self) -> Kind {
