@@ -5,14 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::machine::{checksum, loops_below, run, text};
+use crate::support::machine::{Checksum, checksum, loops_below, run, text};
 use crate::support::requests::*;
 use crate::support::scratch::{make_file, poke};
 use crate::support::stub::{Hanging, install};
 use crate::support::{Code, Daemon, MIB, Scratch, Setup, TestVolume, await_that, refused};
 
 /// The device of an image is taken away, and another image gets its name; gives the checksum of that one.
-fn replace(image: &Path) -> String {
+fn replace(image: &Path) -> Checksum {
     let device = loops_below(image).remove(0).0;
     run("losetup", &["--detach", text(&device)]);
     let other = image.with_extension("new");
