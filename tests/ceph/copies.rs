@@ -2,12 +2,11 @@
 
 use cephlet::proto::csi_v1 as wire;
 
-use crate::support::machine::Checksum;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, MIB, await_that, object_of, refused};
 
 /// A volume of 8 MiB whose content is not empty.
-fn with_content(corner: &Corner, client: &Client, name: &str) -> String {
+pub(crate) fn with_content(corner: &Corner, client: &Client, name: &str) -> String {
     let id = client.create(&corner.volume(name, 8)).expect("create").volume_id;
     corner.poke(&id, 0, b"begin");
     corner.poke(&id, 5 << 20, &[7; 70_000]);
@@ -15,7 +14,7 @@ fn with_content(corner: &Corner, client: &Client, name: &str) -> String {
 }
 
 #[track_caller]
-fn take(client: &Client, name: &str, volume: &str) -> wire::Snapshot {
+pub(crate) fn take(client: &Client, name: &str, volume: &str) -> wire::Snapshot {
     let reply = client.create_snapshot(&snapshot(name, volume)).expect("snapshot");
     reply.snapshot.into_option().expect("the reply has a snapshot")
 }
@@ -280,87 +279,4 @@ fn snapshots_are_listed_by_source_and_by_id() {
         assert!(list(by_id("x")).is_empty() && list(by_id(&format!("{}x", of_other.snapshot_id))).is_empty());
         daemon.restart();
     }
-}
-
-/// What a killed `rbd rename` leaves beside the image's own name: another one by which it is found.
-fn give_second_name(corner: &Corner, own: &str, second: &str) {
-    let namespace = format!("--namespace={}", corner.namespace);
-    let [from, to] = [own, second].map(|name| format!("rbd_id.{name}"));
-    corner.cluster.rados(&["--pool=rbd", &namespace, "cp", &from, &to]);
-}
-
-/// A copy of a snapshot with content, and what it was called while it was made.
-struct Copy {
-    request: wire::CreateVolumeRequest,
-    made: wire::Volume,
-    checksum: Checksum,
-    temporary: String,
-    origin: [String; 2],
-}
-
-fn with_copy(corner: &Corner, daemon: &crate::support::Daemon) -> Copy {
-    let client = daemon.client();
-    let id = with_content(corner, &client, "one");
-    let taken = take(&client, "moment", &id).snapshot_id;
-    let request = from_snapshot(corner.volume("copy", 8), &taken);
-    let made = client.create(&request).expect("copy");
-    let digits = object_of(&made.volume_id).strip_prefix("csi-vol-").expect("an image of ours");
-    let tag = cephlet::controller_tag("node-1", &daemon.path("state"));
-    let temporary = format!("csi-tmp-{digits}-{tag}");
-    Copy { checksum: corner.checksum(&made.volume_id), request, made, temporary, origin: [taken, id] }
-}
-
-#[track_caller]
-fn clear(corner: &Corner, client: &Client, copy: &str, origin: &[String; 2]) {
-    client.delete_volume(&delete(copy)).expect("delete the copy");
-    client.delete_snapshot(&delete_snapshot(&origin[0])).expect("delete the snapshot");
-    client.delete_volume(&delete(&origin[1])).expect("delete the source");
-    corner.await_empty();
-}
-
-#[test]
-fn a_copy_that_kept_its_former_name_loses_nothing_but_that() {
-    let corner = Corner::new();
-    let mut daemon = corner.start();
-    let copy = with_copy(&corner, &daemon);
-    give_second_name(&corner, object_of(&copy.made.volume_id), &copy.temporary);
-    daemon.restart();
-    assert_eq!(daemon.client().create(&copy.request).expect("again"), copy.made);
-    assert_eq!(corner.checksum(&copy.made.volume_id), copy.checksum);
-    clear(&corner, &daemon.client(), &copy.made.volume_id, &copy.origin);
-}
-
-#[test]
-fn a_copy_that_only_seems_to_have_its_name_is_made_again() {
-    let corner = Corner::new();
-    let mut daemon = corner.start();
-    let copy = with_copy(&corner, &daemon);
-    let object = object_of(&copy.made.volume_id);
-    corner.cluster.rbd(&["rename", &corner.spec(object), &corner.spec(&copy.temporary)]);
-    give_second_name(&corner, &copy.temporary, object);
-    daemon.restart();
-    let again = daemon.client().create(&copy.request).expect("again");
-    assert_eq!(corner.checksum(&again.volume_id), copy.checksum);
-    clear(&corner, &daemon.client(), &again.volume_id, &copy.origin);
-}
-
-#[test]
-fn a_deleted_volume_is_not_found_by_the_name_it_kept() {
-    let corner = Corner::new();
-    let daemon = corner.start();
-    let client = daemon.client();
-    let id = with_content(&corner, &client, "one");
-    let image = corner.info(&id)["id"].as_str().expect("an id").to_string();
-    let taken = take(&client, "kept", &id).snapshot_id;
-    let (object, held) = (object_of(&id), format!("csi-held-{image}"));
-    // Broken off at its beginning, then at its end.
-    give_second_name(&corner, object, &held);
-    client.delete_volume(&delete(&id)).expect("delete");
-    give_second_name(&corner, &held, object);
-    let new = client.create(&corner.volume("one", 8)).expect("a new one").volume_id;
-    assert_ne!(new, id);
-    client.delete_snapshot(&delete_snapshot(&taken)).expect("delete the snapshot");
-    client.controller_get_volume(&get(&new)).expect("it is there");
-    client.delete_volume(&delete(&new)).expect("delete the new one");
-    corner.await_empty();
 }

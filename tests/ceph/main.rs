@@ -14,6 +14,7 @@ mod clusters;
 mod controllers;
 mod copies;
 mod faults;
+mod half_made;
 mod lists;
 mod node;
 mod parents;

@@ -91,58 +91,6 @@ impl Watch {
     }
 }
 
-/// Has an image of this id listed among the clones of a snapshot, or no more: `child_attach` or
-/// `child_detach`.
-fn list_clone(corner: &Corner, method: &str, parent: &str, snapshot: u64, clone: &str) {
-    let script = "\
-import os, rados, struct, sys
-method, namespace, parent, snapshot, clone = sys.argv[1:]
-def text(it): return struct.pack('<I', len(it)) + it.encode()
-cluster = rados.Rados(conffile=os.environ['CEPH_CONF'])
-cluster.connect()
-pool = cluster.open_ioctx('rbd')
-pool.set_namespace(namespace)
-child = struct.pack('<q', cluster.pool_lookup('rbd')) + text(clone) + text(namespace)
-child = struct.pack('<BBI', 1, 1, len(child)) + child
-pool.execute('rbd_header.' + parent, 'rbd', method, struct.pack('<Q', int(snapshot)) + child)
-";
-    let mut python = corner.cluster.command("/usr/bin/python3");
-    python.args(["-c", script, method, &corner.namespace, parent, &snapshot.to_string(), clone]);
-    let output = python.output().expect("python3");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// `rbd rm` of a clone lets go of its parent's snapshot first, and then removes that. One that is killed in
-/// between leaves it in the trash of the parent.
-#[test]
-fn a_snapshot_without_clones_keeps_no_parent() {
-    for in_trash in [false, true] {
-        let corner = Corner::new();
-        let [parent, clone] = ["1", "2"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(32))));
-        let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
-        let taken = format!("{parent}@taken");
-        rbd(&["create", "--size", "16M", &parent]);
-        rbd(&["snap", "create", &taken]);
-        rbd(&["clone", "--rbd-default-clone-format=2", &taken, &clone]);
-        let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
-        let snapshot = corner.json(&["snap", "ls", &parent])[0]["id"].as_u64().expect("an id");
-        list_clone(&corner, "child_attach", &id, snapshot, "killed");
-        rbd(&["snap", "rm", &taken]);
-        rbd(&["rm", "--no-progress", &clone]);
-        if in_trash {
-            rbd(&["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true", &parent]);
-        } else {
-            rbd(&["rename", &parent, &corner.spec(&format!("csi-held-{id}"))]);
-        }
-        list_clone(&corner, "child_detach", &id, snapshot, "killed");
-        let place = ["--pool", "rbd", "--namespace", &corner.namespace, "--image-id", &id];
-        let left = corner.json(&[&["snap", "ls", "--all"], &place[..]].concat());
-        assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
-        let _daemon = corner.start();
-        corner.await_empty();
-    }
-}
-
 /// 0.1.0 had librbd keep them in the trash, where it leaves those that somebody has open when the last clone
 /// goes.
 #[test]

@@ -191,30 +191,6 @@ fn a_large_volume_is_purged_in_the_background() {
 }
 
 #[test]
-fn a_killed_creation_is_healed() {
-    let corner = Corner::new();
-    let mut daemon = corner.start();
-    let made = daemon.client().create(&corner.volume("one", 8)).expect("create");
-    let object = object_of(&made.volume_id).to_string();
-    daemon.client().delete_volume(&delete(&made.volume_id)).expect("delete");
-    // What a killed `rbd create` leaves: a name without an image. `create` says "exists" then, and `info` "no
-    // such".
-    let half = format!("rbd_id.{object}");
-    let name_only = || {
-        corner.cluster.rados(&["--pool", "rbd", "--namespace", &corner.namespace, "create", &half]);
-    };
-    name_only();
-    daemon.restart();
-    let healed = daemon.client().create(&corner.volume("one", 8)).expect("create");
-    assert_eq!((object_of(&healed.volume_id), corner.images()), (object.as_str(), vec![object.clone()]));
-    daemon.client().delete_volume(&delete(&healed.volume_id)).expect("delete");
-    name_only();
-    daemon.client().delete_volume(&delete(&healed.volume_id)).expect("delete what is half made");
-    let unnamed = format!("rbd:main:rbd:{}:{object}", corner.namespace);
-    daemon.client().delete_volume(&delete(&unnamed)).expect("delete what is half made");
-}
-
-#[test]
 fn a_volume_grows_and_never_shrinks() {
     let corner = Corner::new();
     let daemon = corner.start();

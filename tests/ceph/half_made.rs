@@ -1,0 +1,284 @@
+//! What killed commands leave, made by hand, and what the next request makes of it.
+
+use cephlet::proto::csi_v1 as wire;
+use serde_json::Value;
+
+use crate::copies::{take, with_content};
+use crate::support::machine::Checksum;
+use crate::support::requests::*;
+use crate::support::{Client, Code, Corner, Daemon, object_of, refused};
+
+#[test]
+fn a_killed_creation_is_healed() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let made = daemon.client().create(&corner.volume("one", 8)).expect("create");
+    let object = object_of(&made.volume_id).to_string();
+    daemon.client().delete_volume(&delete(&made.volume_id)).expect("delete");
+    // What a killed `rbd create` leaves: a name without an image. `create` says "exists" then, and `info` "no
+    // such".
+    let half = format!("rbd_id.{object}");
+    let name_only = || {
+        corner.cluster.rados(&["--pool", "rbd", "--namespace", &corner.namespace, "create", &half]);
+    };
+    name_only();
+    daemon.restart();
+    let healed = daemon.client().create(&corner.volume("one", 8)).expect("create");
+    assert_eq!((object_of(&healed.volume_id), corner.images()), (object.as_str(), vec![object.clone()]));
+    daemon.client().delete_volume(&delete(&healed.volume_id)).expect("delete");
+    name_only();
+    daemon.client().delete_volume(&delete(&healed.volume_id)).expect("delete what is half made");
+    let unnamed = format!("rbd:main:rbd:{}:{object}", corner.namespace);
+    daemon.client().delete_volume(&delete(&unnamed)).expect("delete what is half made");
+}
+
+/// Has an image of this id listed among the clones of a snapshot, or no more: `child_attach` or
+/// `child_detach`.
+fn list_clone(corner: &Corner, method: &str, parent: &str, snapshot: u64, clone: &str) {
+    let script = "\
+import os, rados, struct, sys
+method, namespace, parent, snapshot, clone = sys.argv[1:]
+def text(it): return struct.pack('<I', len(it)) + it.encode()
+cluster = rados.Rados(conffile=os.environ['CEPH_CONF'])
+cluster.connect()
+pool = cluster.open_ioctx('rbd')
+pool.set_namespace(namespace)
+child = struct.pack('<q', cluster.pool_lookup('rbd')) + text(clone) + text(namespace)
+child = struct.pack('<BBI', 2, 1, len(child)) + child
+pool.execute('rbd_header.' + parent, 'rbd', method, struct.pack('<Q', int(snapshot)) + child)
+";
+    let mut python = corner.cluster.command("/usr/bin/python3");
+    python.args(["-c", script, method, &corner.namespace, parent, &snapshot.to_string(), clone]);
+    let output = python.output().expect("python3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// `rbd rm` of a clone lets go of its parent's snapshot first, and then removes that. One that is killed in
+/// between leaves it in the trash of the parent.
+#[test]
+fn a_snapshot_without_clones_keeps_no_parent() {
+    for in_trash in [false, true] {
+        let corner = Corner::new();
+        let [parent, clone] = ["1", "2"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(32))));
+        let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
+        let taken = format!("{parent}@taken");
+        rbd(&["create", "--size", "16M", &parent]);
+        rbd(&["snap", "create", &taken]);
+        rbd(&["clone", "--rbd-default-clone-format=2", &taken, &clone]);
+        let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
+        let snapshot = corner.json(&["snap", "ls", &parent])[0]["id"].as_u64().expect("an id");
+        list_clone(&corner, "child_attach", &id, snapshot, "killed");
+        rbd(&["snap", "rm", &taken]);
+        rbd(&["rm", "--no-progress", &clone]);
+        if in_trash {
+            rbd(&["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true", &parent]);
+        } else {
+            rbd(&["rename", &parent, &corner.spec(&format!("csi-held-{id}"))]);
+        }
+        list_clone(&corner, "child_detach", &id, snapshot, "killed");
+        let place = ["--pool", "rbd", "--namespace", &corner.namespace, "--image-id", &id];
+        let left = corner.json(&[&["snap", "ls", "--all"], &place[..]].concat());
+        assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+        let _daemon = corner.start();
+        corner.await_empty();
+    }
+}
+
+/// What a killed `rbd rename` leaves beside the image's own name: another one by which it is found.
+fn give_second_name(corner: &Corner, own: &str, second: &str) {
+    let namespace = format!("--namespace={}", corner.namespace);
+    let [from, to] = [own, second].map(|name| format!("rbd_id.{name}"));
+    corner.cluster.rados(&["--pool=rbd", &namespace, "cp", &from, &to]);
+}
+
+/// A copy of a snapshot with content, and what it was called while it was made.
+struct Copy {
+    request: wire::CreateVolumeRequest,
+    made: wire::Volume,
+    checksum: Checksum,
+    temporary: String,
+    origin: [String; 2],
+}
+
+/// What a copy is called while this daemon makes it.
+fn temporary_of(daemon: &Daemon, volume: &str) -> String {
+    let digits = object_of(volume).strip_prefix("csi-vol-").expect("an image of ours");
+    format!("csi-tmp-{digits}-{}", cephlet::controller_tag("node-1", &daemon.path("state")))
+}
+
+fn with_copy(corner: &Corner, daemon: &Daemon) -> Copy {
+    let client = daemon.client();
+    let id = with_content(corner, &client, "one");
+    let taken = take(&client, "moment", &id).snapshot_id;
+    let request = from_snapshot(corner.volume("copy", 8), &taken);
+    let made = client.create(&request).expect("copy");
+    let temporary = temporary_of(daemon, &made.volume_id);
+    Copy { checksum: corner.checksum(&made.volume_id), request, made, temporary, origin: [taken, id] }
+}
+
+#[track_caller]
+fn clear(corner: &Corner, client: &Client, copy: &str, origin: &[String; 2]) {
+    client.delete_volume(&delete(copy)).expect("delete the copy");
+    client.delete_snapshot(&delete_snapshot(&origin[0])).expect("delete the snapshot");
+    client.delete_volume(&delete(&origin[1])).expect("delete the source");
+    corner.await_empty();
+}
+
+#[test]
+fn a_copy_that_kept_its_former_name_loses_nothing_but_that() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let copy = with_copy(&corner, &daemon);
+    give_second_name(&corner, object_of(&copy.made.volume_id), &copy.temporary);
+    daemon.restart();
+    assert_eq!(daemon.client().create(&copy.request).expect("again"), copy.made);
+    assert_eq!(corner.checksum(&copy.made.volume_id), copy.checksum);
+    clear(&corner, &daemon.client(), &copy.made.volume_id, &copy.origin);
+}
+
+#[test]
+fn a_copy_that_only_seems_to_have_its_name_is_made_again() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let copy = with_copy(&corner, &daemon);
+    let object = object_of(&copy.made.volume_id);
+    corner.cluster.rbd(&["rename", &corner.spec(object), &corner.spec(&copy.temporary)]);
+    give_second_name(&corner, &copy.temporary, object);
+    daemon.restart();
+    let again = daemon.client().create(&copy.request).expect("again");
+    assert_eq!(corner.checksum(&again.volume_id), copy.checksum);
+    clear(&corner, &daemon.client(), &again.volume_id, &copy.origin);
+}
+
+#[test]
+fn a_deleted_volume_is_not_found_by_the_name_it_kept() {
+    let corner = Corner::new();
+    let daemon = corner.start();
+    let client = daemon.client();
+    let id = with_content(&corner, &client, "one");
+    let image = corner.info(&id)["id"].as_str().expect("an id").to_string();
+    let taken = take(&client, "kept", &id).snapshot_id;
+    let (object, held) = (object_of(&id), format!("csi-held-{image}"));
+    // Broken off at its beginning, then at its end.
+    give_second_name(&corner, object, &held);
+    client.delete_volume(&delete(&id)).expect("delete");
+    give_second_name(&corner, &held, object);
+    let new = client.create(&corner.volume("one", 8)).expect("a new one").volume_id;
+    assert_ne!(new, id);
+    client.delete_snapshot(&delete_snapshot(&taken)).expect("delete the snapshot");
+    client.controller_get_volume(&get(&new)).expect("it is there");
+    client.delete_volume(&delete(&new)).expect("delete the new one");
+    corner.await_empty();
+}
+
+/// Its snapshot, as `rbd snap ls` has it.
+fn snapshot_of(corner: &Corner, volume: &str) -> Value {
+    corner.json(&["snap", "ls", &corner.spec(volume)])[0].clone()
+}
+
+/// What a killed `rbd clone` leaves under the temporary name: an image of the right size without a parent, or
+/// one whose parent does not know it and lets its snapshot go.
+#[test]
+fn a_copy_whose_clone_was_killed_is_made_again() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let copy = with_copy(&corner, &daemon);
+    let (source, temporary) = (&copy.origin[1], corner.spec(&copy.temporary));
+    let snapshot = snapshot_of(&corner, source);
+    let blank = || drop(corner.cluster.rbd(&["create", "--size", "8M", &temporary]));
+    let unlisted = || {
+        let from = format!("{}@{}", corner.spec(source), snapshot["name"].as_str().expect("a name"));
+        corner.cluster.rbd(&["clone", "--rbd-default-clone-format=2", &from, &temporary]);
+        let id = |info: Value| info["id"].as_str().expect("an id").to_string();
+        let [parent, clone] = [corner.info(source), corner.json(&["info", &temporary])].map(id);
+        list_clone(&corner, "child_detach", &parent, snapshot["id"].as_u64().expect("a number"), &clone);
+    };
+    let states: [&dyn Fn(); 2] = [&blank, &unlisted];
+    let mut made = copy.made.volume_id.clone();
+    for leave_half_made in states {
+        daemon.client().delete_volume(&delete(&made)).expect("delete");
+        leave_half_made();
+        made = daemon.client().create(&copy.request).expect("copy").volume_id;
+        assert_eq!(corner.checksum(&made), copy.checksum, "UNSAFE: what was half made is taken for a copy");
+        daemon.client().delete_volume(&delete(&made)).expect("delete");
+        leave_half_made();
+        // A start sweeps it up, at the same time perhaps.
+        daemon.restart();
+        made = daemon.client().create(&copy.request).expect("copy").volume_id;
+        assert_eq!(corner.checksum(&made), copy.checksum, "UNSAFE: what was half made is taken for a copy");
+    }
+    clear(&corner, &daemon.client(), &made, &copy.origin);
+}
+
+/// The snapshot from which a killed attempt copied a volume is as old as that attempt.
+#[test]
+fn a_volume_is_copied_as_it_is_now() {
+    let corner = Corner::new();
+    let daemon = corner.start();
+    let client = daemon.client();
+    let source = with_content(&corner, &client, "one");
+    let request = from_volume(corner.volume("copy", 8), &source);
+    let first = client.create(&request).expect("copy").volume_id;
+    let temporary = temporary_of(&daemon, &first);
+    client.delete_volume(&delete(&first)).expect("delete");
+    let transient = temporary.replacen("csi-tmp-", "csi-copy-", 1);
+    corner.cluster.rbd(&["snap", "create", &format!("{}@{transient}", corner.spec(&source))]);
+    corner.poke(&source, 0, b"later");
+    let copy = client.create(&request).expect("copy").volume_id;
+    assert_eq!(corner.checksum(&copy), corner.checksum(&source), "UNSAFE: it is of an earlier moment");
+    assert_eq!(corner.json(&["snap", "ls", &corner.spec(&source)]).as_array().map(Vec::len), Some(0));
+    for volume in [copy, source] {
+        client.delete_volume(&delete(&volume)).expect("delete");
+    }
+    corner.await_empty();
+}
+
+/// A snapshot is taken under a claim to its name, and deleted before that. A kill leaves one without the
+/// other.
+#[test]
+fn a_snapshot_and_the_claim_to_its_name_are_completed() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let source = with_content(&corner, &daemon.client(), "one");
+    let other = daemon.client().create(&corner.volume("other", 8)).expect("create").volume_id;
+    let taken = take(&daemon.client(), "moment", &source);
+    let claims = || -> Vec<String> {
+        corner.objects().into_iter().filter(|name| name.starts_with("cephlet.snap.")).collect()
+    };
+    let [claim] = claims().try_into().expect("one claim");
+    let spec = format!(
+        "{}@{}",
+        corner.spec(&source),
+        snapshot_of(&corner, &source)["name"].as_str().expect("a name")
+    );
+    let without_snapshot = || drop(corner.cluster.rbd(&["snap", "rm", "--no-progress", &spec]));
+    let without_claim = || {
+        let namespace = format!("--namespace={}", corner.namespace);
+        corner.cluster.rados(&["--pool=rbd", &namespace, "rm", &claim]);
+    };
+    let states: [&dyn Fn(); 2] = [&without_snapshot, &without_claim];
+    for leave_half_made in states {
+        leave_half_made();
+        daemon.restart();
+        assert_eq!(take(&daemon.client(), "moment", &source).snapshot_id, taken.snapshot_id);
+        assert_eq!((claims(), snapshot_of(&corner, &source).is_object()), (vec![claim.clone()], true));
+        refused(
+            daemon.client().create_snapshot(&snapshot("moment", &other)),
+            Code::ALREADY_EXISTS,
+            &["moment"],
+        );
+    }
+    for leave_half_made in states {
+        leave_half_made();
+        daemon.restart();
+        daemon.client().delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete");
+        assert_eq!((claims(), snapshot_of(&corner, &source)), (vec![], Value::Null));
+        take(&daemon.client(), "moment", &source);
+    }
+    let client = daemon.client();
+    client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete");
+    for volume in [source, other] {
+        client.delete_volume(&delete(&volume)).expect("delete");
+    }
+    corner.await_empty();
+}
