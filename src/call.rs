@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -56,8 +56,8 @@ struct CallState {
     started: Instant,
     expired: Expired,
     bulkhead: Mutex<Option<Bulkhead>>,
+    ignores_deadline: AtomicBool,
     subject: Mutex<String>,
-    objects: Mutex<Vec<String>>,
     step: Mutex<(String, Instant)>,
 }
 
@@ -71,8 +71,8 @@ impl Call {
             started: now,
             expired: Box::new(expired),
             bulkhead: Mutex::default(),
+            ignores_deadline: AtomicBool::new(false),
             subject: Mutex::default(),
-            objects: Mutex::default(),
             step: Mutex::new((String::from("queued"), now)),
         }));
         let (held, waits, begun) = (Arc::default(), Arc::default(), Arc::default());
@@ -176,19 +176,15 @@ impl Progress {
         self.0.started.elapsed()
     }
 
-    /// Says which objects are locked for the call from now on.
-    pub fn set_locked_objects(&self, objects: Vec<String>) {
-        *self.0.objects.lock() = objects;
-    }
-
-    /// The objects that are locked for the call, by the keys of their locks.
-    pub fn objects(&self) -> Vec<String> {
-        self.0.objects.lock().clone()
-    }
-
-    /// Whether the client's deadline has passed.
+    /// Whether the client's deadline has passed, unless the call goes on all the same.
     pub fn expired(&self) -> bool {
-        (self.0.expired)()
+        !self.0.ignores_deadline.load(Ordering::Relaxed) && (self.0.expired)()
+    }
+
+    /// From now on the call goes on to its end whatever its client's deadline: a repetition would have to do
+    /// again what was done so far, which takes longer than a client waits.
+    pub fn ignore_deadline(&self) {
+        self.0.ignores_deadline.store(true, Ordering::Relaxed);
     }
 
     /// Says what the call's work may hang with.
@@ -262,6 +258,14 @@ mod tests {
         call.clone().wait("one", Duration::from_millis(2), PAUSE).expect("it was waited for long enough");
         call.wait("other", Duration::from_millis(2), PAUSE).expect_err("nobody has waited for this one");
         call.wait("none", Duration::ZERO, PAUSE).expect("nothing to wait for");
+    }
+
+    #[test]
+    fn a_call_that_goes_on_whatever_its_deadline_never_expires() {
+        let call = Call::new("Test", || true);
+        assert!(call.expired());
+        call.clone().ignore_deadline();
+        assert!(!call.expired());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The order of start-up and of shutdown.
 //!
-//! Start: signals → lock of the state directory → journal → commands of an earlier daemon → backends →
-//! recovery → workers → socket → READY.
+//! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
 //! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
 //! reap what remains → journal synced → lock released. Volumes stay mounted.
 
@@ -17,7 +16,7 @@ use crate::backend::{Backend, Backends};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
-use crate::exec::{ProcessLimits, Processes, Survivor, Tools};
+use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
@@ -30,7 +29,6 @@ use crate::layout::Layout;
 use crate::locks::Locks;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
-use crate::survivors;
 use crate::sys::flock::FileLock;
 use crate::volume::{AcquireLock, Operations};
 use crate::workers::Workers;
@@ -90,13 +88,11 @@ impl Daemon {
         let layout = Layout::new(config);
         let state = lock_state(&layout)?;
         let journal = open_journal(&layout, &signals)?;
-        let survivors = find_survivors(&layout)?;
-        let processes = start_processes(config, &layout)?;
+        let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
         let locks: Arc<Locks<Answer>> =
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
-        survivors::hold(survivors, &locks)?;
         recover(config, &operations, &locks)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
@@ -229,19 +225,9 @@ fn open_journal(layout: &Layout, signals: &Signals) -> Result<Arc<Journal>> {
     Ok(Arc::new(journal))
 }
 
-/// The commands of an earlier daemon that still run: looked for before this one starts any.
-fn find_survivors(layout: &Layout) -> Result<Vec<Survivor>> {
-    let records = layout.command_records();
-    Survivor::find(&records).map_err(|error| Error::io(format!("read {}", records.display()), &error))
-}
-
-fn start_processes(config: &Config, layout: &Layout) -> Result<Arc<Processes>> {
+fn start_processes(config: &Config) -> Result<Arc<Processes>> {
     let tools = Tools::find(config.tool_path.clone());
-    let processes = Processes::new(
-        tools,
-        ProcessLimits::new(config.tools, config.tool_timeout),
-        layout.command_records(),
-    );
+    let processes = Processes::new(tools, ProcessLimits::new(config.tools, config.tool_timeout));
     processes.map(Arc::new).map_err(|error| Error::io("prepare for starting commands", &error))
 }
 
@@ -332,8 +318,7 @@ mod tests {
         .unwrap();
         let layout = Layout::new(&config);
         let limits = ProcessLimits::new(config.tools, config.tool_timeout);
-        let records = directory.path().join("commands");
-        let processes = Arc::new(Processes::new(Tools::find(Vec::new()), limits, records).unwrap());
+        let processes = Arc::new(Processes::new(Tools::find(Vec::new()), limits).unwrap());
         let kernel = Kernel::new(Arc::clone(&processes) as _);
         let clusters = Arc::new(Clusters::of([]));
         let backends = backends(&config, &layout, &kernel, &processes, &clusters, &Arc::default()).unwrap();

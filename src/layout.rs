@@ -60,10 +60,9 @@ impl Layout {
         self.runtime.join("map-locks")
     }
 
-    /// What runs, for the next daemon: of this state directory only, as others may share the runtime
-    /// directory.
-    pub fn command_records(&self) -> PathBuf {
-        self.runtime.join("commands").join(short_hash(&self.state.to_string_lossy()))
+    /// Held by commands that format volumes, whose daemon may have been killed.
+    pub fn formatting_locks(&self) -> PathBuf {
+        self.runtime.join("formatting-locks")
     }
 
     /// Where the command line stages a volume, which has no orchestrator to choose a path.

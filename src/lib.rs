@@ -26,7 +26,6 @@ mod notify;
 mod secrets;
 mod signals;
 mod spelling;
-mod survivors;
 mod sys;
 mod volume;
 mod workers;

@@ -83,6 +83,11 @@ pub trait Volumes {
     /// it has one. None: there is no such volume. An ID that has its incarnation is returned without a look.
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>>;
 
+    /// Whether the source of a copy is locked while the copy is made.
+    fn locks_sources(&self) -> bool {
+        true
+    }
+
     /// Makes the volume, or finds the one made by the same request. `write_intent` is called before the first
     /// change.
     fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume>;

@@ -21,18 +21,18 @@ pub enum Class {
     /// off it would leave something half made and locks that others wait for; it has the time to end in good
     /// order, and the client asks again.
     Change,
-    /// Must not be broken off (mkfs, fsck, resize): no deadline, never killed.
+    /// Takes as long as it takes (flatten, purge): no deadline, whatever its client's. Only the end of the
+    /// daemon breaks it off.
+    Lasting,
+    /// Must not be broken off (mkfs, fsck, resize): no deadline, never killed. It outlives its client, and
+    /// the daemon.
     Unbounded,
-    /// Takes as long as it takes, can be broken off at any moment and goes on when it is repeated (flatten):
-    /// no deadline. It is killed as soon as its client's deadline has passed, which is how it is broken off,
-    /// and when the daemon ends, however that ends: nobody would know of it any more.
-    Breakable,
 }
 
 impl Class {
     /// Whether it may run for hours.
     pub(super) fn is_lasting(self) -> bool {
-        matches!(self, Self::Unbounded | Self::Breakable)
+        matches!(self, Self::Lasting | Self::Unbounded)
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! What every started process gets: an absolute path found once at start, no shell, a cleared environment
 //! (`LC_ALL=C`, `TZ=UTC`, `PATH`), `/` as its directory, a process group of its own, stdin from memory or
-//! `/dev/null`, and no descriptors of the daemon but that of its own [`record`] and those that
-//! the command was given.
+//! `/dev/null`, and no descriptors of the daemon but those that the command was given.
 //!
 //! How it ends:
 //! 1. It exits. [`Runner::run`] returns then, not when a grandchild closes the pipe: pidfd and pipes are
@@ -13,8 +12,10 @@
 //!    [`Call`](crate::call::Call), which keeps the volume locked until the process is gone.
 //! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the
 //!    call ends and the process goes to the reaper, which goes on reading its output.
-//! 5. [`Class::Breakable`] has no deadline either, but is killed when its client's has passed, and dies with
-//!    the daemon.
+//! 5. The daemon dies, however that happens: the kernel kills the process, so that the next daemon meets none
+//!    that could still do or undo anything. Exceptions are what must not be broken off, [`Class::Unbounded`],
+//!    and what leaves a process behind on purpose, [`Cmd::outliving`]: these the next daemon finds by the
+//!    device that they have open, or by a lock that they keep ([`Cmd::keeping_open`]).
 
 mod command;
 mod error;
@@ -22,10 +23,10 @@ mod guard;
 mod helper;
 mod process;
 mod reaper;
-mod record;
 mod runner;
 mod scope;
 mod semaphore;
+mod starter;
 mod stream;
 mod tools;
 
@@ -36,6 +37,5 @@ pub use command::{Class, Cmd, Output, Runner};
 pub use error::CommandError;
 pub use guard::{GUARD_ARGUMENT, NOT_BEGUN, become_tool};
 pub use helper::{HELPER_ARGUMENT, Helper, serve};
-pub use record::Survivor;
 pub use runner::{ProcessLimits, Processes};
 pub use tools::{Tool, Tools};

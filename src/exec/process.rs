@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::CommandError;
 use super::command::{Input, KeptOpen, MemoryFile, Output};
-use super::record::CommandRecord;
+use super::starter::Starter;
 use super::stream::{Keep, Stream};
 use crate::sys::process::{Orphaned, isolate};
 
@@ -38,7 +38,7 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    fn command(&self, record: Option<&CommandRecord>) -> io::Result<Command> {
+    fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(self.program);
         let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));
         let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
@@ -51,8 +51,7 @@ impl Start<'_> {
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let kept_open = self.kept_open.map(|file| file.0.try_clone()).transpose()?.map(OwnedFd::from);
-        let record = record.map(CommandRecord::descriptor).transpose()?;
-        isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open).chain(record).collect());
+        isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open).collect());
         Ok(command)
     }
 
@@ -102,13 +101,11 @@ pub(super) struct Process {
     stdout: Stream,
     stderr: Stream,
     started: Instant,
-    /// Until the process is reaped or its end is found out.
-    _record: Option<CommandRecord>,
 }
 
 impl Process {
-    pub(super) fn start(start: &Start<'_>, record: Option<CommandRecord>) -> io::Result<Self> {
-        let mut child = start.command(record.as_ref())?.spawn()?;
+    pub(super) fn start(start: &Start<'_>, starter: &Starter) -> io::Result<Self> {
+        let mut child = starter.spawn(start.command()?)?;
         let group = Pid::from_child(&child);
         Self::watch(&mut child, start.stdout_limit).map(|(pidfd, stdout, stderr)| Self {
             group,
@@ -117,7 +114,6 @@ impl Process {
             stderr,
             child,
             started: Instant::now(),
-            _record: record,
         })
     }
 

@@ -19,8 +19,8 @@ use super::guard;
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
-use super::record::{CommandRecord, CommandRecords};
 use super::semaphore::{Permit, Semaphore, Waiter};
+use super::starter::Starter;
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
 use crate::call::Call;
 use crate::sys::crash;
@@ -81,7 +81,6 @@ impl fmt::Display for Started {
 #[derive(Debug)]
 pub struct Processes {
     tools: Tools,
-    records: CommandRecords,
     search_path: OsString,
     limits: ProcessLimits,
     helper_program: PathBuf,
@@ -89,6 +88,7 @@ pub struct Processes {
     booted: PathBuf,
     tools_running: Arc<Semaphore>,
     helpers_running: Arc<Semaphore>,
+    starter: Starter,
     reaper: Reaper,
     /// Can be read from the moment the daemon stops.
     stop: OwnedFd,
@@ -104,27 +104,25 @@ struct Task<'a> {
     call: &'a Call,
     command: String,
     class: Class,
-    /// Whether it leaves a process behind on purpose.
-    outlives: bool,
     start: Start<'a>,
     permit: Permit,
 }
 
 impl Processes {
-    /// Starts the reaper's thread. What runs is written down in the directory `records`.
+    /// Starts its threads.
     ///
     /// # Errors
-    /// If there is no thread, descriptor or directory to be had.
-    pub fn new(tools: Tools, limits: ProcessLimits, records: PathBuf) -> io::Result<Self> {
+    /// If there is no thread or descriptor to be had.
+    pub fn new(tools: Tools, limits: ProcessLimits) -> io::Result<Self> {
         keep_ended_children()?;
         Ok(Self {
-            records: CommandRecords::open(records)?,
             search_path: tools.search_path(),
             tools,
             helper_program: PathBuf::from("/proc/self/exe"),
             booted: PathBuf::from(scope::BOOTED),
             tools_running: Semaphore::new(limits.tools, limits.change),
             helpers_running: Semaphore::new(limits.helpers, limits.change),
+            starter: Starter::start()?,
             reaper: Reaper::start()?,
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stopping: AtomicBool::new(false),
@@ -168,13 +166,8 @@ impl Processes {
         name: &'a str,
         args: &'a [OsString],
         stdin: &'a Input,
-        class: Class,
+        orphaned: Orphaned,
     ) -> Start<'a> {
-        let orphaned = match class {
-            Class::Question | Class::Listing | Class::Change => Orphaned::MayWriteNoMore,
-            Class::Unbounded => Orphaned::GoesOn,
-            Class::Breakable => Orphaned::Dies,
-        };
         let (search_path, stdout_limit) = (self.search_path.as_os_str(), self.limits.stdout);
         Start { program, name, args, search_path, stdin, files: &[], kept_open: None, stdout_limit, orphaned }
     }
@@ -187,8 +180,7 @@ impl Processes {
         }
         task.call.enter_step(task.command.as_str());
         crash::point("start a process");
-        let started = self.record(&task).and_then(|record| Process::start(&task.start, record));
-        let job = match started {
+        let job = match Process::start(&task.start, &self.starter) {
             Ok(job) => job,
             Err(cause) => return Err(CommandError::NotStarted { command: task.command, cause }),
         };
@@ -197,24 +189,6 @@ impl Processes {
         let result = self.watch(job, task);
         crash::point("a process has ended");
         result
-    }
-
-    /// Writes down for the next daemon what changes a locked object.
-    fn record(&self, task: &Task<'_>) -> io::Result<Option<CommandRecord>> {
-        let ProcessLimits { change, grace, last_wait, .. } = self.limits;
-        let at_most = match task.class {
-            Class::Question | Class::Listing => return Ok(None),
-            Class::Change => Some(change + grace + last_wait),
-            Class::Unbounded => None,
-            Class::Breakable => Some(Duration::ZERO),
-        };
-        let objects = task.call.objects();
-        // What is to outlive the daemon and never ends by itself is found in other ways.
-        let stays = task.outlives && task.class != Class::Unbounded;
-        if stays || objects.is_empty() {
-            return Ok(None);
-        }
-        self.records.write(&task.command, objects, at_most).map(Some)
     }
 
     fn watch(&self, mut job: Process, task: Task<'_>) -> Result<Output, CommandError> {
@@ -228,15 +202,16 @@ impl Processes {
         }
     }
 
-    /// Waits for the end of the process, its deadline, or the daemon's; for all but a change also for that of
-    /// its client.
+    /// Waits for the end of the process, its deadline, or the daemon's; where it changes nothing, or goes on
+    /// by itself, also for that of its client.
     fn wait(&self, job: &mut Process, class: Class, call: &Call) -> WaitEnd {
         let now = Instant::now();
         let (deadline, heeds_client) = match class {
             Class::Question => (Some(now + self.limits.question), true),
             Class::Listing => (Some(now + self.limits.listing), true),
             Class::Change => (Some(now + self.limits.change), false),
-            Class::Unbounded | Class::Breakable => (None, true),
+            Class::Lasting => (None, false),
+            Class::Unbounded => (None, true),
         };
         loop {
             let tick = heeds_client.then(|| Instant::now() + TICK);
@@ -330,10 +305,10 @@ impl Runner for Processes {
             Some(args) => (self.helper_program.as_path(), args),
             None => (program, &cmd.args),
         };
-        let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, cmd.class);
+        let orphaned = orphaned(cmd.class, cmd.outlives);
+        let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
-        let Cmd { class, outlives, .. } = *cmd;
-        self.perform(Task { call, command, class, outlives, start, permit }, &self.tools_started)
+        self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
     }
 
     fn has(&self, tool: Tool) -> Result<(), CommandError> {
@@ -348,9 +323,18 @@ impl Helper for Processes {
         let permit = self.helpers_running.enter(&Waiter { call, command: step, class, bulkhead })?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
-        let start = self.start(&self.helper_program, "cephlet", &args, &request, class);
-        let task = Task { call, command: step.to_owned(), class, outlives: false, start, permit };
+        let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
+        let task = Task { call, command: step.to_owned(), class, start, permit };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
+    }
+}
+
+/// What becomes of a process when the daemon dies.
+fn orphaned(class: Class, outlives: bool) -> Orphaned {
+    match class {
+        Class::Unbounded => Orphaned::GoesOn,
+        _ if outlives => Orphaned::MayWriteNoMore,
+        Class::Question | Class::Listing | Class::Change | Class::Lasting => Orphaned::Dies,
     }
 }
 

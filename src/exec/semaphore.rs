@@ -222,7 +222,7 @@ mod tests {
         let semaphore = Semaphore::new(2, NEVER);
         let (sender, entered) = mpsc::channel();
         let held = enter(&semaphore, Class::Unbounded);
-        queue(&semaphore, Class::Breakable, "lasting", &sender);
+        queue(&semaphore, Class::Lasting, "lasting", &sender);
         queue(&semaphore, Class::Question, "question", &sender);
         let (name, question) = entered.recv().unwrap();
         assert_eq!(name, "question");
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn whatever_hangs_in_one_bulkhead_every_place_of_another_is_free() {
-        for class in [Class::Question, Class::Unbounded, Class::Breakable] {
+        for class in [Class::Question, Class::Unbounded, Class::Lasting] {
             let semaphore = Semaphore::new(3, NEVER);
             let (call, expired) = (Call::internal("test"), Call::new("test", || true));
             let enter_now = |bulkhead, class| enter_as(&semaphore, &expired, class, bulkhead);

@@ -10,7 +10,6 @@ use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest, Sha256};
 
 use super::failure::{Answer, During, SyscallFailure};
 use super::{HelperReply, HelperRequest, Kernel, unexpected};
@@ -20,6 +19,7 @@ use crate::error::Result;
 use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::block::Device;
+use crate::sys::byte_lock::number_of;
 use crate::sys::keyring::add_ceph_key;
 use crate::sys::rbd::{Bus, MappedImage, add_line};
 
@@ -98,11 +98,9 @@ impl fmt::Display for ImageToMap {
     }
 }
 
-/// The number that the lock of an image's mapping goes by; different images share one about never, and then
-/// only wait.
+/// The number that the lock of an image's mapping goes by.
 pub fn lock_key(pool: &str, namespace: &str, image_id: &str) -> u64 {
-    let digest = Sha256::digest([pool, namespace, image_id].join("\0"));
-    digest.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
+    number_of(&[pool, namespace, image_id].join("\0"))
 }
 
 /// The same of an image whose id is not known: by its name.

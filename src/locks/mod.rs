@@ -198,7 +198,6 @@ impl<A: Clone + Send + 'static> Inner<A> {
         // The entry's clone of the call is dropped at the end, after the mutex: it may be the last, and free
         // another lock.
         let call = entry.call.clone();
-        call.set_locked_objects(entry.keys.iter().map(ToString::to_string).collect());
         let mut state = self.state.lock();
         let now = Instant::now();
         let effects = state.table.enter(entry, self.wait, now);

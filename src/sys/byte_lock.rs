@@ -9,7 +9,51 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::file;
+
+/// The file of some locks. It need not be there before the first is taken.
+#[derive(Clone, Debug)]
+pub struct LockFile(PathBuf);
+
+impl LockFile {
+    /// The locks in this file.
+    pub fn at(file: PathBuf) -> Self {
+        Self(file)
+    }
+
+    /// Takes a lock; None where somebody else holds it.
+    ///
+    /// # Errors
+    /// Those of making the file and its directory, and of fcntl(2).
+    pub fn try_take(&self, key: u64) -> io::Result<Option<ByteLock>> {
+        if let Some(directory) = self.0.parent() {
+            file::ensure_dir(directory)?;
+        }
+        ByteLock::try_take(File::options().create(true).append(true).open(&self.0)?, key)
+    }
+
+    /// Whether somebody holds a lock, this process included.
+    ///
+    /// # Errors
+    /// Those of opening the file, and of fcntl(2).
+    pub fn is_taken(&self, key: u64) -> io::Result<bool> {
+        match File::options().append(true).open(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            file => is_taken(&file?, key),
+        }
+    }
+}
+
+/// The number of the lock that goes by a text. Different texts have the same one about never, and then only
+/// wait for each other.
+pub fn number_of(text: &str) -> u64 {
+    Sha256::digest(text).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
 
 /// A lock that is held.
 #[derive(Debug)]

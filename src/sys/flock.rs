@@ -28,6 +28,7 @@ impl FileLock {
 ///
 /// # Errors
 /// Those of flock(2).
+#[cfg(test)]
 pub fn lock(file: &File) -> io::Result<()> {
     rustix::io::retry_on_intr(|| flock(file, FlockOperation::LockExclusive))?;
     Ok(())
@@ -37,7 +38,7 @@ pub fn lock(file: &File) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of flock(2).
-pub fn try_lock(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File) -> io::Result<bool> {
     match rustix::io::retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Err(Errno::WOULDBLOCK) => Ok(false),
         locked => Ok(locked.map(|()| true)?),

@@ -22,8 +22,8 @@ pub enum Orphaned {
     MayWriteNoMore,
     /// Such a write fails with EPIPE and the child goes on: for work that must outlive the daemon.
     GoesOn,
-    /// The kernel kills it, even before: when the thread ends that started it. For a thread that waits for
-    /// the child.
+    /// The kernel kills it, even before: when the thread ends that started it. For a thread that lives as
+    /// long as the daemon.
     Dies,
 }
 

@@ -1,8 +1,8 @@
 //! What an operation locks while it runs: the keys of its objects, known from the request alone.
 //!
 //! The key is the object itself, never the text of an ID, and the same for the controller's and the node's
-//! work. An operation on a source and a new object locks both. An ID that means nothing here needs no lock:
-//! its operation only says so.
+//! work. An operation on a source and a new object locks both, where the backend needs that. An ID that means
+//! nothing here needs no lock: its operation only says so.
 
 use crate::backend::{NewSnapshot, NewVolume, Origin};
 use crate::error::Result;
@@ -68,9 +68,11 @@ impl Operations {
         })
     }
 
-    /// What the creation of a volume locks: the volume, and the source.
+    /// What the creation of a volume locks: the volume, and the source unless its backend does without.
     pub fn locks_of_creation(&self, new: &NewVolume) -> LockSet {
-        let source = new.source.iter().map(|(_, origin)| match origin {
+        let backend = self.backends.by_kind(&new.place);
+        let is_locked = backend.is_none_or(|backend| backend.volumes().locks_sources());
+        let source = new.source.iter().filter(|_| is_locked).map(|(_, origin)| match origin {
             Origin::Volume(id) => id.key(),
             Origin::Snapshot(id) => id.key(),
         });

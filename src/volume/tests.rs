@@ -125,6 +125,22 @@ fn a_volume_is_made_where_it_was_locked_whatever_is_reloaded_meanwhile() {
     assert_eq!(made.id.place.cluster, "ceph");
 }
 
+/// A copy that is flattened may take hours: whoever needs its source is not kept waiting, but where one
+/// daemon is all that keeps a copy and its source apart.
+#[test]
+fn only_a_backend_that_needs_it_has_the_source_of_a_copy_locked() {
+    let scene = Scene::new();
+    let source = scene.operations.plan_creation(request()).unwrap();
+    let source = scene.operations.create(&Call::internal("test"), &source).unwrap().id;
+    let copy = CreateVolume {
+        name: "copy".into(),
+        source: Some(crate::csi::Source::Volume(source.to_string())),
+        ..request()
+    };
+    let new = scene.operations.plan_creation(copy).unwrap();
+    assert_eq!(scene.operations.locks_of_creation(&new).keys, [Key::from(new.place.key(&new.object))]);
+}
+
 /// What comes of a call whose work is repeated as often as it has to wait, as the calls of clients are.
 fn repeated<T>(work: impl Fn(&Call) -> Result<T>) -> (Result<T>, usize) {
     let call = Call::internal("test");

@@ -3,7 +3,7 @@
 use cephlet::proto::csi_v1 as wire;
 
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, MIB, await_that, object_of, refused};
+use crate::support::{Client, Code, Corner, MIB, object_of, refused};
 
 /// A volume of 8 MiB whose content is not empty.
 pub(crate) fn with_content(corner: &Corner, client: &Client, name: &str) -> String {
@@ -224,7 +224,7 @@ fn a_snapshot_outlives_its_volume_and_is_copied_still() {
 }
 
 #[test]
-fn long_chains_are_flattened_in_the_background() {
+fn a_copy_that_would_be_too_deep_is_flattened_while_it_is_made() {
     let corner = Corner::new();
     let daemon = corner.start();
     let client = daemon.client();
@@ -235,10 +235,10 @@ fn long_chains_are_flattened_in_the_background() {
         chain.push(client.create(&request).expect("copy").volume_id);
     }
     let has_parent = |id: &String| !corner.info(id)["parent"].is_null();
-    await_that("one is flat", || match chain.iter().skip(1).filter(|id| !has_parent(id)).count() {
-        0 => Err("none".to_string()),
-        _ => Ok(()),
-    });
+    let flat: Vec<usize> = (0..chain.len()).filter(|number| !has_parent(&chain[*number])).collect();
+    assert_eq!(flat, [0, 9]);
+    let map = corner.cluster.rbd(&["object-map", "check", "--no-progress", &corner.spec(&chain[9])]);
+    assert_eq!((corner.info(&chain[9])["flags"].as_array().map(Vec::len), map.as_str()), (Some(0), ""));
     chain.iter().for_each(|id| assert_eq!(corner.checksum(id), before));
     chain.iter().for_each(|id| drop(client.delete_volume(&delete(id)).expect("delete")));
     corner.await_empty();

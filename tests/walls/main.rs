@@ -82,7 +82,7 @@ fn nobody_ends_the_process_but_main() {
 
 /// Which modules each module knows. Dependencies point right: `grpc → volume → { backend, journal, locks } →
 /// { kernel, exec, sys }`; what is not in the list knows nobody.
-const KNOWS: [(&str, &[&str]); 18] = [
+const KNOWS: [(&str, &[&str]); 17] = [
     (
         "backend",
         &[
@@ -97,28 +97,11 @@ const KNOWS: [(&str, &[&str]); 18] = [
     (
         "daemon",
         &[
-            "backend",
-            "clusters",
-            "config",
-            "error",
-            "exec",
-            "grpc",
-            "ids",
-            "jobs",
-            "journal",
-            "kernel",
-            "layout",
-            "locks",
-            "logging",
-            "notify",
-            "signals",
-            "survivors",
-            "sys",
-            "volume",
-            "workers",
+            "backend", "clusters", "config", "error", "exec", "grpc", "ids", "jobs", "journal", "kernel",
+            "layout", "locks", "logging", "notify", "signals", "sys", "volume", "workers",
         ],
     ),
-    ("exec", &["call", "clock", "error", "secrets", "sys"]),
+    ("exec", &["call", "error", "secrets", "sys"]),
     ("grpc", &["backend", "call", "csi", "error", "locks", "secrets", "sys", "volume", "workers"]),
     ("ids", &["error"]),
     ("jobs", &["call", "error"]),
@@ -127,7 +110,6 @@ const KNOWS: [(&str, &[&str]); 18] = [
     ("layout", &["config"]),
     ("locks", &["call", "error"]),
     ("logging", &["clock"]),
-    ("survivors", &["call", "error", "exec", "locks"]),
     (
         "volume",
         &[

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::backend::Served;
 use crate::backend::ceph::cache::Cache;
@@ -13,7 +12,6 @@ use crate::backend::ceph::{PoolRef, placement};
 use crate::backend::rbd::image::in_progress::InProgress;
 use crate::backend::rbd::image::record::RecordCache;
 use crate::backend::rbd::jobs::Jobs;
-use crate::backend::rbd::jobs::flatten_registry::FlattenRegistry;
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::timing::Timing;
@@ -38,7 +36,8 @@ pub(crate) struct Context {
     pub jobs: Jobs,
     /// Internal images, temporary or retained, that this daemon works on.
     pub in_progress: InProgress,
-    pub flattens: FlattenRegistry,
+    /// The clusters in which this daemon makes a copy that is flattened.
+    pub flattening: InProgress,
 }
 
 /// Who we are to the clusters.
@@ -60,21 +59,14 @@ pub(crate) struct Memory {
     pub snapshots: SnapshotCache,
     /// What retained images were called as volumes, by their ids: that never changes.
     pub former_names: Cache<String, String>,
-    /// How many parents an image has at most, by its id: others may have flattened one of them. Its parent
-    /// never becomes another, it only goes when the image is flattened.
-    pub parent_counts: Cache<String, ParentCount>,
+    /// How many parents an image has at most, by its id. It is fewer where somebody has flattened one of them
+    /// since.
+    pub parent_counts: Cache<String, usize>,
     pub locations: Locations,
     pub health: Health,
     /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
     /// back and bring none.
     pub published_with: Cache<String, Secrets>,
-}
-
-/// How many parents an image has at most.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ParentCount {
-    pub most: usize,
-    pub counted: Instant,
 }
 
 impl Context {
@@ -231,24 +223,9 @@ impl Pool<'_> {
     pub fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {
         self.tool().clone_image(self.call, clone)
     }
-}
 
-/// [`FlattenTool`](crate::backend::rbd::tool::FlattenTool), here.
-impl Pool<'_> {
     pub fn flatten(&self, image: &str) -> Result<Changed> {
         self.tool().flatten(self.call, self.at, image)
-    }
-
-    pub fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
-        self.tool().disable_features(self.call, self.at, image, features)
-    }
-
-    pub fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
-        self.tool().enable_features(self.call, self.at, image, features)
-    }
-
-    pub fn rebuild_object_map(&self, image: &str) -> Result<Changed> {
-        self.tool().rebuild_object_map(self.call, self.at, image)
     }
 }
 

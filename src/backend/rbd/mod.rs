@@ -42,6 +42,7 @@ use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{Backend, NodeDriver, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes};
+use crate::backend::ceph::cache::Cache;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
@@ -83,15 +84,16 @@ impl Rbd {
         (identity, timing): (Identity, Timing),
         queue: Arc<JobQueue>,
     ) -> Self {
+        let parent_counts = Cache::for_at_most(timing.parent_count_valid);
         let context = Arc::new(Context {
             clusters,
             tool,
             identity,
             timing,
-            memory: Memory::default(),
+            memory: Memory { parent_counts, ..Memory::default() },
             jobs: Jobs::new(queue),
             in_progress: Default::default(),
-            flattens: Default::default(),
+            flattening: Default::default(),
         });
         // The queue must not keep what it works for.
         let weak = Arc::downgrade(&context);

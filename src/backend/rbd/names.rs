@@ -126,12 +126,6 @@ pub(crate) fn transient_of(temporary: &str) -> String {
     temporary.replacen(TEMPORARY, TRANSIENT, 1)
 }
 
-/// The volume that the copy of this temporary name is to be.
-pub(crate) fn volume_of_temporary(temporary: &str) -> String {
-    let volume = temporary.replacen(TEMPORARY, VOLUME, 1);
-    volume.rsplit_once('-').map_or(volume.clone(), |(volume, _)| volume.to_string())
-}
-
 /// The digits of a volume's name.
 fn last_digits(object: &str) -> &str {
     object.rsplit('-').next().unwrap_or(object)
@@ -174,7 +168,6 @@ mod tests {
         );
         assert_eq!(tag_of_temporary(&copy), Some(TAG));
         assert_eq!((temporary_from(&source), transient_of(&copy)), (copy.clone(), source.clone()));
-        assert_eq!(volume_of_temporary(&copy), volume);
         assert_eq!(tag_of_transient(&source), Some(TAG));
         assert_eq!(tag_of_transient("csi-copy-by-hand"), None);
     }

@@ -37,13 +37,12 @@ pub(crate) struct Timing {
     pub parents_interval: Duration,
     /// A copy of another controller that is older than this is not being made any more.
     pub abandoned_copy: Duration,
-    /// The longest pause between two looks at an image that cannot be flattened now.
-    pub longest_flatten_pause: Duration,
-    /// Between two looks of a flatten whether another controller needs the image.
-    pub flatten_look: Duration,
-    /// So long a count of parents is believed that says that an image has too many: whoever flattens one of
-    /// them does it for all its clones.
+    /// So long a count of parents is believed: it gets less when somebody flattens one of them.
     pub parent_count_valid: Duration,
+    /// So long a copy that is to be flattened waits for others to be.
+    pub flatten_wait: Duration,
+    /// Between two looks whether it is its turn.
+    pub flatten_poll: Duration,
 }
 
 impl Default for Timing {
@@ -63,9 +62,9 @@ impl Default for Timing {
             parent_check: seconds(5),
             parents_interval: seconds(60 * 60),
             abandoned_copy: seconds(24 * 60 * 60),
-            longest_flatten_pause: seconds(60 * 60),
-            flatten_look: seconds(10),
-            parent_count_valid: seconds(10 * 60),
+            parent_count_valid: seconds(60 * 60),
+            flatten_wait: seconds(60 * 60),
+            flatten_poll: seconds(10),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Stubs {
         let mut limits = ProcessLimits::new(4, SOON);
         change(&mut limits);
         let tools = Tools::find(vec![dir.path().into(), "/usr/bin".into(), "/bin".into()]);
-        let processes = Processes::new(tools, limits, dir.path().join("records")).unwrap();
+        let processes = Processes::new(tools, limits).unwrap();
         Self { dir, processes }
     }
 

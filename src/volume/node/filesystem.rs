@@ -9,6 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
 use crate::kernel::{Overwrites, ToolGuard};
+use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
 use crate::sys::superblock::{Content, FileSystem};
 use crate::volume::Operations;
 use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
@@ -57,12 +58,13 @@ impl Operations {
     /// somebody may have made it by hand and put data there.
     pub(crate) fn ensure_file_system(&self, on: FsDevice<'_>, record: &NodeRecord) -> Result<()> {
         let FsDevice { call, id, device, fs_type } = on;
+        let lock = self.lock_formatting(id)?;
         let found = self.kernel.identify(call, &device.backing, device.sparse_file.as_deref())?;
         let stay = self.stay(id, record);
         let is_half_made = || self.pending(id).is_some_and(|mark| mark.may_format(&device.image, stay));
         match found.content {
-            Content::Blank => self.format(on, stay, Overwrites::Blank),
-            Content::Foreign(_) if is_half_made() => self.format(on, stay, Overwrites::HalfMade),
+            Content::Blank => self.format(on, stay, Overwrites::Blank, &lock),
+            Content::Foreign(_) if is_half_made() => self.format(on, stay, Overwrites::HalfMade, &lock),
             Content::FileSystem(present) if present.fs_type.name() != fs_type => {
                 Err(Error::precondition(format!(
                     "volume {id} holds a file system of type {}, {fs_type} was asked for: nothing was changed; \
@@ -90,7 +92,23 @@ impl Operations {
         if is_remote && !record.stay.is_empty() { &record.stay } else { ANY_STAY }
     }
 
-    fn format(&self, on: FsDevice<'_>, stay: &str, overwrites: Overwrites) -> Result<()> {
+    /// The right to format the volume, which the formatter keeps for as long as it runs, whatever becomes of
+    /// the daemon. No exclusive open would do: mkfs.btrfs only tries whether it could have one (6.2), and the
+    /// guard cannot have one for it, as mkfs.ext4 and mkfs.xfs want it for themselves.
+    fn lock_formatting(&self, id: &VolumeId) -> Result<ByteLock> {
+        let locks = LockFile::at(self.layout.formatting_locks());
+        let lock = locks.try_take(number_of(&id.key()));
+        let lock = lock.map_err(|error| Error::io(format!("lock volume {id} for formatting"), &error))?;
+        lock.ok_or_else(|| {
+            Error::unavailable(format!(
+                "volume {id} is still being formatted by a command of an earlier cephlet, which was killed: \
+                 try again when that has ended (`fuser -v {}` shows it)",
+                self.layout.formatting_locks().display()
+            ))
+        })
+    }
+
+    fn format(&self, on: FsDevice<'_>, stay: &str, overwrites: Overwrites, lock: &ByteLock) -> Result<()> {
         let FsDevice { call, id, device, fs_type } = on;
         if device.read_only {
             return Err(Error::precondition(format!(
@@ -110,8 +128,8 @@ impl Operations {
         };
         let (image, stay) = (device.image.clone(), stay.to_string());
         self.write_pending(id, &PendingFsWork { work: FsWork::Formatting, image, stay })?;
-        let made = tool_on(tool, device, overwrites).args(options.iter().copied()).arg(&device.path);
-        let made = self.runner.run(call, &made);
+        let mkfs = tool_on(tool, device, overwrites).args(options.iter().copied()).arg(&device.path);
+        let made = self.runner.run(call, &mkfs.keeping_open(lock.file()));
         made.map_err(|error| self.explain_format(on, overwrites, Error::from(error)))?;
         // Before the first mount: from then on there may be data.
         self.clear_pending(id)
@@ -206,6 +224,7 @@ impl Operations {
         let Some(mark @ PendingFsWork { work: FsWork::Formatting, .. }) = self.pending(id) else {
             return Ok(());
         };
+        let _lock = self.lock_formatting(id)?;
         let undone = match backend.node().attached(id)? {
             None => Err(Error::internal("its device is gone")),
             Some(Attachment::Block(device)) if mark.may_format(&device.image, self.stay(id, record)) => {

@@ -1,5 +1,8 @@
 //! Chains of clones that are as long as they may be.
 
+use cephlet::proto::csi_v1::CreateVolumeRequest;
+
+use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Corner, MIB};
 
@@ -9,7 +12,7 @@ const MIBS: i64 = 8;
 /// Many small objects: a flatten that is killed has some of them half done.
 const LAYOUT: [(&str, &str); 1] = [("objectSize", "64K")];
 
-/// A chain of clones. A copy of its end is flattened.
+/// A chain of clones. A copy of its end is flattened while it is made.
 pub struct Chain<'a> {
     corner: &'a Corner,
     pub volumes: Vec<String>,
@@ -45,9 +48,18 @@ impl<'a> Chain<'a> {
     /// A copy of its end.
     #[track_caller]
     pub fn copy(&self, client: &Client, name: &str) -> String {
+        self.try_copy(client, name).expect("copy")
+    }
+
+    /// The same, unless it is refused.
+    pub fn try_copy(&self, client: &Client, name: &str) -> Answer<String> {
+        client.create(&self.request(name)).map(|made| made.volume_id)
+    }
+
+    /// What asks for it.
+    pub fn request(&self, name: &str) -> CreateVolumeRequest {
         let volume = self.corner.volume_with(name, MIBS, &LAYOUT);
-        let request = from_snapshot(volume, self.snapshots.last().expect("a snapshot"));
-        client.create(&request).expect("copy").volume_id
+        from_snapshot(volume, self.snapshots.last().expect("a snapshot"))
     }
 
     #[track_caller]

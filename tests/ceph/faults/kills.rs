@@ -1,10 +1,11 @@
 //! Commands that are killed while they make, change and take away.
 
-use super::killer::Killer;
+use super::chain::Chain;
+use super::killer::{Killer, kills};
 use crate::support::machine::Checksum;
 use crate::support::requests::*;
 use crate::support::shape::is_image_of;
-use crate::support::{Client, MIB};
+use crate::support::{Client, MIB, object_of};
 
 /// So many requests at once: each is hit several times.
 const REQUESTS: usize = 20;
@@ -36,6 +37,9 @@ fn copies(killer: &Killer) -> (Vec<String>, Checksum) {
     killer.client().delete_volume(&delete(&source)).expect("delete the source");
     (ids, sum)
 }
+
+/// What a flatten takes, in microseconds: half of it goes by before it copies anything.
+const FLATTEN: u64 = 120_000;
 
 /// How many volumes there are. What is left of killed copies may be removed later.
 fn volumes(killer: &Killer) -> usize {
@@ -176,4 +180,25 @@ fn expansions_whose_commands_are_killed() {
         assert_contents(&killer, &ids, &sum);
         killer.clear(&ids);
     });
+}
+
+#[test]
+#[ignore = "random: tests/run --full"]
+fn copies_whose_flattens_are_killed() {
+    let killer = Killer::of(&["flatten"]);
+    let client = killer.client();
+    let chain = Chain::grow(&killer.corner, &client);
+    let sum = killer.corner.checksum(&chain.volumes[0]);
+    let copies = std::cell::Cell::new(0);
+    killer.rounds(|| {
+        killer.arm_within(FLATTEN, kills() - killer.killed());
+        let name = format!("copy-{}", copies.replace(copies.get() + 1));
+        let copy = killer.insist(|client| chain.try_copy(client, &name));
+        killer.spare();
+        assert_eq!(killer.corner.checksum(&copy), sum, "UNSAFE: a copy has lost data");
+        assert!(killer.corner.rows()[object_of(&copy)]["parent"].is_null(), "it has too many parents");
+        client.delete_volume(&delete(&copy)).expect("delete");
+    });
+    chain.delete(&client);
+    killer.clear(&[]);
 }

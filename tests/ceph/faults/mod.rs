@@ -6,7 +6,5 @@ pub mod chain;
 pub mod killer;
 
 mod kills;
-mod kills_of_flatten;
 mod pauses;
-mod preempt;
 mod small_disk;

@@ -13,12 +13,14 @@
 //! 5. what the clone has inherited from its source: its file system is kept, its limits are not
 //! 6. the creation record, limits
 //! 7. does it read from the source? size
-//! 8. rename, and a look whose name it is; if it is another's, the copy is dropped and the answer is the
+//! 8. flatten, if it would have too many parents: [`chain`]
+//! 9. rename, and a look whose name it is; if it is another's, the copy is dropped and the answer is the
 //!    image that has it
 
 use std::collections::BTreeMap;
 
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::chain;
 use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
 use crate::backend::rbd::image::find::find_taken;
 use crate::backend::rbd::image::parent::check_retained_later;
@@ -26,7 +28,7 @@ use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy, settle_and_find};
 use crate::backend::rbd::image::size::size_of_copy;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
-use crate::backend::rbd::jobs::{CopiedVolume, FlattenCandidate, Job};
+use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names::{self, LIMIT_KEY, RECORD_KEY};
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
@@ -91,6 +93,7 @@ fn copy(
         if is_certain && missed.as_ref() == Some(&source.image) {
             return Err(no_source(origin));
         }
+        let _turn = source.is_at_end().then(|| chain::take_turn(pool)).transpose()?;
         if attempt == 0 {
             write_intent()?;
         }
@@ -255,6 +258,11 @@ fn complete(
         pool.resize(temporary, size)?;
         info.size = size;
     }
+    let parents = if source.is_at_end() { 0 } else { source.parents + 1 };
+    if parents == 0 && chain::flatten(pool, &info)? == Changed::Absent {
+        return Ok(Outcome::Disturbed);
+    }
+    pool.memory().parent_counts.remember(info.id.clone(), parents);
     give_name(pool, spec, info, &record)
 }
 
@@ -276,9 +284,6 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
         match ensure_renamed(pool, &info, name)? {
             Named::Done(info) => {
                 pool.memory().records.remember(&spec.key(), &info.id, record);
-                if let Some(candidate) = FlattenCandidate::of(pool.at, &info) {
-                    pool.context.jobs.add_now(Job::Flatten(candidate));
-                }
                 return Ok(Outcome::Made(info));
             }
             Named::Absent => return Ok(Outcome::Disturbed),

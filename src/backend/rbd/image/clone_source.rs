@@ -3,6 +3,7 @@
 use crate::backend::Origin;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::chain::{MAX_PARENTS, count_parents};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::names;
@@ -18,6 +19,8 @@ pub(crate) struct CloneSource {
     /// Its id.
     pub id: String,
     pub snapshot: String,
+    /// How many parents the image has, at most.
+    pub parents: usize,
     /// The snapshot is taken for this copy only.
     pub is_transient: bool,
     /// The image's name was remembered, not asked for.
@@ -34,6 +37,11 @@ pub(crate) enum Mismatch {
 }
 
 impl CloneSource {
+    /// Whether a clone of it would have too many parents.
+    pub fn is_at_end(&self) -> bool {
+        self.parents >= MAX_PARENTS
+    }
+
     /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and
     /// by now it is in the trash, where it goes by another.
     pub fn mismatch(&self, clone: &ImageInfo) -> Option<Mismatch> {
@@ -77,21 +85,33 @@ fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<Poo
 }
 
 fn from_snapshot(pool: &Pool<'_>, id: &SnapshotId, may_guess: bool) -> Result<CloneSource> {
-    let remembered = if may_guess { pool.memory().records.name_of(&id.place, &id.source) } else { None };
+    let remembered = if may_guess { last_known(pool, id) } else { None };
     let is_cached_name = remembered.is_some();
-    let image = match remembered {
-        Some(name) => Some(name),
-        None => pool.info(ImageRef::Id(&id.source))?.map(|info| info.name),
+    let (image, parents) = match remembered {
+        Some(known) => known,
+        None => {
+            let info = pool.info(ImageRef::Id(&id.source))?;
+            let info = info.ok_or_else(|| no_source(&Origin::Snapshot(id.clone())))?;
+            let parents = count_parents(pool, &info)?;
+            (info.name, parents)
+        }
     };
-    let image = image.ok_or_else(|| no_source(&Origin::Snapshot(id.clone())))?;
-    let (at, snapshot) = (pool.at.clone(), names::snapshot(&id.snapshot));
-    Ok(CloneSource { at, image, id: id.source.clone(), snapshot, is_transient: false, is_cached_name })
+    let (at, id, snapshot) = (pool.at.clone(), id.source.clone(), names::snapshot(&id.snapshot));
+    Ok(CloneSource { at, image, id, snapshot, parents, is_transient: false, is_cached_name })
+}
+
+/// What the image was called, and how many parents it had, a while ago.
+fn last_known(pool: &Pool<'_>, id: &SnapshotId) -> Option<(String, usize)> {
+    let memory = pool.memory();
+    Some((memory.records.name_of(&id.place, &id.source)?, memory.parent_counts.get(&id.source)?))
 }
 
 fn from_volume(pool: &Pool<'_>, id: &VolumeId, object: &str) -> Result<CloneSource> {
     let info = existing_volume(pool, id).map_err(|error| error.context("the content source"))?;
+    let parents = count_parents(pool, &info)?;
     let (at, snapshot) = (pool.at.clone(), names::transient(object, pool.tag()));
-    Ok(CloneSource { at, image: info.name, id: info.id, snapshot, is_transient: true, is_cached_name: false })
+    let (image, id) = (info.name, info.id);
+    Ok(CloneSource { at, image, id, snapshot, parents, is_transient: true, is_cached_name: false })
 }
 
 /// The refusal of a source that is not there.

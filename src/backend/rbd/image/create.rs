@@ -56,6 +56,7 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, write_intent: WriteInten
         match (made, find_taken(pool, name)?) {
             (Made::New, Some(info)) => {
                 pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
+                pool.memory().parent_counts.remember(info.id.clone(), 0);
                 return Ok(info);
             }
             (Made::Taken, Some(info)) => return answer_from(pool, spec, info),

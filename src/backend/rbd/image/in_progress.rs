@@ -1,4 +1,4 @@
-//! Which internal images, temporary or retained, somebody in this daemon works on right now.
+//! What somebody in this daemon works on right now, by name.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ pub(crate) struct WorkGuard<'a> {
 }
 
 impl InProgress {
-    /// Begins to work on an internal image, unless somebody does: everybody else leaves it alone until the
-    /// guard is dropped.
+    /// Begins to work on something, unless somebody does: everybody else leaves it alone until the guard is
+    /// dropped.
     pub fn try_begin(&self, name: &str) -> Option<WorkGuard<'_>> {
         let free = self.0.lock().insert(name.to_string());
         free.then(|| WorkGuard { names: self, name: name.to_string() })

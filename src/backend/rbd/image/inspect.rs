@@ -88,7 +88,6 @@ fn unknown(id: &VolumeId, image: String) -> ImageInfo {
         size: 0,
         snapshots: 0,
         features: BTreeSet::new(),
-        flags: BTreeSet::new(),
         created: UNIX_EPOCH,
         parent: None,
     }

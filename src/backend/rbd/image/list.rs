@@ -89,7 +89,6 @@ fn info(entry: &ListedImage) -> ImageInfo {
         size: entry.size,
         snapshots: entry.snapshots.len() as u64,
         features: BTreeSet::new(),
-        flags: BTreeSet::new(),
         created: UNIX_EPOCH,
         parent: entry.parent.clone(),
     }

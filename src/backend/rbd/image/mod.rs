@@ -1,10 +1,11 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
 //!
 //! From the top: what is asked of a volume (`create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `remove`, `retain`, `trash`); what all of it rests on (`find`,
-//! `rename`, `watchers`, `deletion_lock`, `record`).
+//! `capacity`); how that is done (`clone`, `chain`, `remove`, `retain`, `trash`); what all of it rests on
+//! (`find`, `rename`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
+mod chain;
 mod clone;
 mod clone_source;
 pub(crate) mod create;
@@ -15,7 +16,6 @@ pub(crate) mod find;
 pub(crate) mod in_progress;
 pub(crate) mod inspect;
 pub(crate) mod list;
-pub(crate) mod object_map;
 pub(crate) mod parent;
 pub(crate) mod qos;
 pub(crate) mod record;
@@ -41,6 +41,12 @@ use crate::secrets::Secrets;
 impl Volumes for Context {
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
         delete::resolve(self, call, id, secrets)
+    }
+
+    /// A copy may take hours, for which its source is in use as before. What other controllers do to the
+    /// source meanwhile is no worse than what this one does.
+    fn locks_sources(&self) -> bool {
+        false
     }
 
     fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume> {

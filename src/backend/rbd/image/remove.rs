@@ -12,7 +12,6 @@ use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
 };
 use crate::backend::rbd::image::watchers::refuse_watched;
-use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
 use crate::error::{Error, Result};
@@ -48,7 +47,6 @@ pub(crate) enum Attempt {
 
 /// Removes an image. The caller holds its deletion lock.
 pub(crate) fn remove_image(pool: &Pool<'_>, info: ImageInfo, terms: Terms) -> Result<()> {
-    preempt_flatten(pool, &info)?;
     let parent = info.parent.clone();
     let removed = remove_unchanged(pool, info, terms);
     // Also of one that failed: it may be killed between the parent and the rest.
@@ -121,7 +119,7 @@ pub(crate) fn try_remove_by_name(
 ) -> Result<Attempt> {
     match lock.under(pool, |pool| pool.remove(name))? {
         Removed::Gone => Ok(Attempt::Done),
-        // A removal that its daemon did not survive was still under way, and may have ended half way.
+        // An earlier removal may have been killed half way.
         Removed::Absent => match pool.purge(image)? {
             Removed::Watched => Err(interrupted()),
             _ => Ok(Attempt::Done),

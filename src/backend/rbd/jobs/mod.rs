@@ -1,15 +1,12 @@
-//! What is done in the background: purging the trash, removing what a crash left, flattening. Each cluster
-//! has a lane of the queue, and another one for what may take hours.
+//! What is done in the background: purging the trash, removing what a crash left. Each cluster has a lane of
+//! the queue, and another one for what may take hours.
 //!
 //! The queue is in memory only. After a restart the sweep finds in the clusters with credentials of their own
-//! what was on it, but for images to be flattened.
+//! what was on it.
 //!
 //! Here is only what there is to do. [`run`] does it, with all the operations below it.
 
-pub(crate) mod flatten;
-pub(crate) mod flatten_registry;
 pub(crate) mod parents;
-pub(crate) mod preempt;
 pub(crate) mod purge;
 pub(crate) mod run;
 pub(crate) mod sweep;
@@ -17,12 +14,11 @@ pub(crate) mod sweep;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::ceph::{ClusterAccess, PoolRef};
-use crate::backend::rbd::tool::{ImageInfo, Parent};
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::tool::Parent;
 use crate::call::Call;
 use crate::error::Result;
 use crate::jobs::{JobQueue, Requeue};
-use crate::secrets::Secrets;
 
 const NOW: Duration = Duration::ZERO;
 
@@ -43,8 +39,6 @@ pub(crate) enum Job {
     FollowPurge { at: PoolRef, image: String, name: String, parent: Option<Parent>, pause: Duration },
     /// Remove a copy that was not finished, and the snapshot that it was made from, if that was taken for it.
     RemoveTemporary { at: PoolRef, temporary: String, source: Option<CopiedVolume> },
-    /// Flatten a copy that has too many parents.
-    Flatten(FlattenCandidate),
 }
 
 /// A volume that a copy is made of, by a transient snapshot.
@@ -53,29 +47,6 @@ pub(crate) struct CopiedVolume {
     pub at: PoolRef,
     /// The id of its image.
     pub image: String,
-}
-
-/// A copy that may have to be flattened.
-#[derive(Clone, Debug)]
-pub(crate) struct FlattenCandidate {
-    pub at: PoolRef,
-    pub id: String,
-    pub parent: Parent,
-    /// How often it was found in use.
-    pub found_in_use: u32,
-    /// The features of its object map, as they were before the first attempt.
-    pub map_features: Option<Vec<&'static str>>,
-}
-
-impl FlattenCandidate {
-    /// An image, if it is a copy. In a cluster without credentials of its own nothing is done in the
-    /// background.
-    pub fn of(at: &PoolRef, info: &ImageInfo) -> Option<Self> {
-        let parent = info.parent.clone()?;
-        let access = ClusterAccess::new(Arc::clone(&at.access.cluster), &Secrets::default()).ok()?;
-        let at = PoolRef { access, ..at.clone() };
-        Some(Self { at, id: info.id.clone(), parent, found_in_use: 0, map_features: None })
-    }
 }
 
 /// Does a job; it may change the job for the next time.
@@ -120,13 +91,12 @@ impl Job {
             | Self::CheckParent { at, .. }
             | Self::FollowPurge { at, .. }
             | Self::RemoveTemporary { at, .. } => Some(at),
-            Self::Flatten(candidate) => Some(&mut candidate.at),
         }
     }
 
     fn lane(&self) -> String {
         match self {
-            Self::Purge { .. } | Self::Flatten(_) => format!("long work in {}", self.cluster()),
+            Self::Purge { .. } => format!("long work in {}", self.cluster()),
             _ => self.cluster().to_string(),
         }
     }
@@ -139,7 +109,6 @@ impl Job {
             | Self::CheckParent { at, .. }
             | Self::FollowPurge { at, .. }
             | Self::RemoveTemporary { at, .. } => &at.access.cluster.name,
-            Self::Flatten(candidate) => &candidate.at.access.cluster.name,
         }
     }
 }
@@ -155,7 +124,6 @@ impl std::fmt::Display for Job {
             Self::RemoveTemporary { at, temporary, source: Some(CopiedVolume { image, .. }) } => {
                 write!(f, "remove image {temporary} of {at}, and what it was copied from of image {image}")
             }
-            Self::Flatten(candidate) => write!(f, "flatten image {} of {}", candidate.id, candidate.at),
             Self::Purge { at, image, .. } => write!(f, "purge image {image} from the trash of {at}"),
             Self::CheckParent { at, image, .. } => {
                 write!(f, "look at image {image} of {at}, which may have lost its last clone")

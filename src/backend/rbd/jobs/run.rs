@@ -5,7 +5,6 @@ use std::sync::Weak;
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::jobs::flatten::flatten_if_deep;
 use crate::backend::rbd::jobs::parents::{Checked, purge_if_childless};
 use crate::backend::rbd::jobs::purge::{Outcome, follow_purge, purge};
 use crate::backend::rbd::jobs::sweep::{
@@ -69,7 +68,6 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
             }
             Ok(Requeue::After(context.timing.parents_interval))
         }
-        Job::Flatten(candidate) => flatten_if_deep(context, call, candidate),
     }
 }
 

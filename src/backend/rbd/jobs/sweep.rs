@@ -175,8 +175,6 @@ fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
 /// that goes by this name in the trash, unseen, and a removal takes away one of them.
 pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&CopiedVolume>) -> Result<Swept> {
     let Some(_working) = pool.context.in_progress.try_begin(name) else { return Ok(Swept::BeingMade) };
-    // What outlives this daemon keeps its successor from making the copy again.
-    pool.call.set_locked_objects(vec![pool.place().key(&names::volume_of_temporary(name))]);
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
         there.remove_snapshot(ImageRef::Id(image), &names::transient_of(name))?;

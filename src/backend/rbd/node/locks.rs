@@ -1,50 +1,24 @@
 //! Who maps an image at this moment.
 //!
-//! A command that maps goes on when its daemon is killed, and may do its work after the next daemon has
-//! looked. So who maps takes the image's lock first; the command inherits it, and whatever the command leaves
-//! running. It is released once what was mapped is known to be the image. Whoever finds it taken knows that
-//! a command is under way or, if there is a device of rbd-nbd, whose process lives on with the lock, that
-//! nobody has seen to it: that device was given to nobody and is unmapped.
-//!
-//! The record that every other command has (`exec::record`) would not do: the process of rbd-nbd would keep
-//! the volume locked for as long as it is in use.
+//! What maps may be in a system call when its daemon is killed, and do its work after the next daemon has
+//! looked; and the process of rbd-nbd lives on. So who maps takes the image's lock first; the command
+//! inherits it, and whatever the command leaves running. It is released once what was mapped is known to be
+//! the image. Whoever finds it taken knows that a command is under way or, if there is a device of rbd-nbd,
+//! whose process lives on with the lock, that nobody has seen to it: that device was given to nobody and is
+//! unmapped.
 //!
 //! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation says.
 
-use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 
 use super::{Image, MappedBy, Mapper, Mapping, cookie};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::kernel::rbd::{lock_key, name_key};
-use crate::sys::byte_lock::{self, ByteLock};
-use crate::sys::file;
+use crate::sys::byte_lock::ByteLock;
 
-/// The locks of this node: bytes of one file, which need not be there before the first is taken.
-#[derive(Clone, Debug)]
-pub(super) struct MapLocks(PathBuf);
-
-impl MapLocks {
-    pub(super) fn at(file: PathBuf) -> Self {
-        Self(file)
-    }
-
-    pub(super) fn try_take(&self, key: u64) -> io::Result<Option<ByteLock>> {
-        if let Some(directory) = self.0.parent() {
-            file::ensure_dir(directory)?;
-        }
-        ByteLock::try_take(File::options().create(true).append(true).open(&self.0)?, key)
-    }
-
-    fn is_taken(&self, key: u64) -> io::Result<bool> {
-        match File::options().append(true).open(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            file => byte_lock::is_taken(&file?, key),
-        }
-    }
-}
+/// The locks of this node.
+pub(super) use crate::sys::byte_lock::LockFile as MapLocks;
 
 impl Image<'_> {
     fn lock_key(&self) -> u64 {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{addresses, staying_watchers};
-use crate::backend::rbd::jobs::preempt::preempt_flatten;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
@@ -129,7 +128,7 @@ impl Attempt<'_> {
         self.lock(Stage::Asking)?;
         let info = self.verified(Stage::Asking)?;
         self.refuse_second_writer(Stage::Asking)?;
-        self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+        self.refuse_watchers().or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         Ok(info)
     }
 
@@ -142,16 +141,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Takes the lock, which preempts our own flatten of the image; not once the client has given up: the
-    /// volume may have been taken back by then, through another controller, and nobody would do so again.
+    /// Takes the lock; not once the client has given up: the volume may have been taken back by then, through
+    /// another controller, and nobody would do so again.
     fn lock(&self, stage: Stage) -> Result<()> {
         let client = self.pool.call.progress().clone();
         let call = self.pool.call.only_while(move || !client.expired());
         match (Pool { call: &call, ..*self.pool }).lock(self.header(), &self.wanted.request(stage))? {
-            Locked::Now => {
-                self.pool.context.flattens.preempt(self.image);
-                Ok(())
-            }
+            Locked::Now => Ok(()),
             Locked::Held => {
                 self.admitting_locks()?;
                 Err(Error::unavailable(format!(
@@ -202,8 +198,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
-        preempt_flatten(self.pool, info)?;
+    fn refuse_watchers(&self) -> Result<()> {
         let watchers = staying_watchers(self.pool, &self.id.object)?;
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }

@@ -1,141 +1,215 @@
-//! Chains of clones.
+//! Chains of clones: a copy that would have too many parents is flattened while it is made.
 
+use parking_lot::Mutex;
+
+use super::delete::delete;
+use super::publish::publish;
 use super::*;
+use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
+use crate::error::Kind;
 
-/// A volume with this many parents, one behind the other.
-fn chain(rbd: &Rbd, parents: usize) -> VolumeId {
+/// A volume with this many parents, one behind the other, at the end of a chain that has data.
+fn chain(cluster: &FakeCluster, rbd: &Rbd, parents: usize) -> VolumeId {
     let mut id = create(rbd, &wanted("0", GIB, None)).unwrap().id;
+    cluster.write(&cluster.at(), &id.object, "data");
     for link in 1..=parents {
         id = create(rbd, &wanted(&link.to_string(), 0, Some(Origin::Volume(id)))).unwrap().id;
     }
     id
 }
 
-pub(super) fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
+/// A cluster with a controller and a chain that is as long as it may be; what asks for a copy of its end.
+fn scene() -> (FakeCluster, Arc<Rbd>, NewVolume) {
+    let cluster = FakeCluster::new();
+    let rbd = controller(&cluster, ONE);
+    let end = chain(&cluster, &rbd, 8);
+    assert!(!is_flat(&cluster, &end));
+    cluster.forget_steps();
+    (cluster, Arc::new(rbd), wanted("9", 0, Some(Origin::Volume(end))))
+}
+
+fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
     cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().unwrap().parent.is_none()
 }
 
-/// More than the longest pause.
-pub(super) const LONG: Duration = Duration::from_secs(2 * 60 * 60);
-
-/// A cluster with a controller and the end of a chain that is too long, which waits to be flattened.
-pub(super) fn with_deep() -> (FakeCluster, Rbd, VolumeId) {
-    let cluster = FakeCluster::new();
-    let rbd = controller(&cluster, ONE);
-    let eighth = chain(&rbd, 8);
-    do_jobs(&rbd);
-    assert!(!is_flat(&cluster, &eighth));
-    let ninth = create(&rbd, &wanted("9", 0, Some(Origin::Volume(eighth)))).unwrap().id;
-    cluster.write(&cluster.at(), &ninth.object, "data");
-    cluster.forget_steps();
-    (cluster, rbd, ninth)
+#[track_caller]
+fn assert_whole(cluster: &FakeCluster, id: &VolumeId) {
+    assert!(is_flat(cluster, id), "it has too many parents");
+    assert_eq!(cluster.content(&cluster.at(), &id.object), "data", "UNSAFE: its data are gone");
+    assert!(!cluster.dump().contains("csi-tmp-"), "{}", cluster.dump());
 }
 
-/// In how many seconds the one thing is due that is to be done.
-pub(super) fn seconds(rbd: &Rbd) -> u64 {
-    let waiting = rbd.context.jobs.queue.waiting();
-    let [(_, pause)] = &waiting[..] else { panic!("{waiting:?}") };
-    pause.as_secs_f64().round() as u64
+fn methods(cluster: &FakeCluster) -> String {
+    let steps = cluster.steps();
+    steps.iter().map(|step| step.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+/// Which step of the creation flattens.
+fn step_of_flatten() -> u64 {
+    let (cluster, rbd, new) = scene();
+    create(&rbd, &new).unwrap();
+    cluster.steps().iter().position(|step| step.starts_with("flatten ")).unwrap() as u64 + 1
 }
 
 #[test]
-fn only_what_is_too_deep_is_flattened() {
-    let (cluster, rbd, ninth) = with_deep();
-    do_jobs(&rbd);
-    assert!(is_flat(&cluster, &ninth));
-    assert_eq!(cluster.content(&cluster.at(), &ninth.object), "data");
-    do_jobs_due_within(&rbd, timing().parent_check);
+fn only_a_copy_that_would_be_too_deep_is_flattened() {
+    let (cluster, rbd, new) = scene();
+    let ninth = create(&rbd, &new).unwrap().id;
+    let steps =
+        "info take_snapshot clone_image remove_snapshot all_metadata set_metadata info flatten rename info";
+    assert_eq!(methods(&cluster), steps);
+    assert_whole(&cluster, &ninth);
     let tenth = create(&rbd, &wanted("10", 0, Some(Origin::Volume(ninth)))).unwrap().id;
-    cluster.forget_steps();
-    do_jobs_due_within(&rbd, LONG);
-    assert!(cluster.steps().is_empty(), "what is known costs nothing: {:?}", cluster.steps());
     assert!(!is_flat(&cluster, &tenth), "its parent is flat");
-}
-
-#[test]
-fn a_chain_is_counted_once_for_all_copies_of_its_end() {
-    let (cluster, rbd, first) = with_deep();
-    let end = VolumeId { object: volume_object("default", "8"), incarnation: None, ..first };
-    create(&rbd, &wanted("another", 0, Some(Origin::Volume(end)))).unwrap();
-    cluster.forget_steps();
-    do_jobs(&rbd);
-    let steps: Vec<String> =
-        cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
-    let one = "holders info watchers disable_features enable_features flatten rebuild_object_map";
-    assert_eq!(steps.join(" "), [one, one].join(" "));
-}
-
-#[test]
-fn what_is_open_is_looked_at_again_and_again_with_longer_and_longer_pauses() {
-    let (cluster, rbd, ninth) = with_deep();
-    cluster.watch(&cluster.at(), &ninth.object, "10.0.0.7:0/1");
-    let mut pauses = Vec::new();
-    for _ in 0..100 {
-        do_jobs_due_within(&rbd, LONG);
-        pauses.push(seconds(&rbd));
-    }
-    assert_eq!(pauses[..7], [60, 120, 240, 480, 960, 1920, 3600]);
-    assert!(pauses[7..].iter().all(|pause| *pause == 3600), "{pauses:?}");
-    assert!(!is_flat(&cluster, &ninth));
-    cluster.unwatch("10.0.0.7:0/1");
-    do_jobs_due_within(&rbd, LONG);
-    assert!(is_flat(&cluster, &ninth));
-}
-
-#[test]
-fn what_fails_is_tried_again_every_minute_for_ever() {
-    let (cluster, rbd, ninth) = with_deep();
-    for _ in 0..100 {
-        cluster.fail_at(1, Fault::Before);
-        do_jobs_due_within(&rbd, LONG);
-        assert_eq!(seconds(&rbd), 60);
-    }
-    assert!(!is_flat(&cluster, &ninth));
-    do_jobs_due_within(&rbd, LONG);
-    assert!(is_flat(&cluster, &ninth));
-    // What has lost a clone is looked at.
     do_jobs_due_within(&rbd, timing().parent_check);
-    assert!(rbd.context.jobs.queue.waiting().is_empty());
+    assert!(rbd.context.jobs.queue.waiting().is_empty(), "{:?}", rbd.context.jobs.queue.waiting());
 }
 
-/// A flatten relies on the object map, which is wrong after a kill.
 #[test]
-fn whatever_is_killed_the_data_stay() {
-    for fault in [Fault::Before, Fault::HalfMade, Fault::After] {
-        for step in 1..=7 {
-            let (cluster, rbd, ninth) = with_deep();
-            for _ in 0..2 {
-                cluster.fail_at(step, fault);
-                do_jobs_due_within(&rbd, LONG);
-                cluster.restart();
+fn a_controller_that_knows_nothing_counts_each_parent_once() {
+    let (cluster, _, new) = scene();
+    let rbd = controller(&cluster, TWO);
+    let is_count = |steps: &[String]| steps.iter().filter(|step| step.starts_with("info #")).count();
+    assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
+    assert_eq!(is_count(&cluster.steps()), 8 + 1, "the parents, and a look after the rename");
+    cluster.forget_steps();
+    create(&rbd, &NewVolume { object: volume_object("default", "other"), ..new }).unwrap();
+    assert_eq!(is_count(&cluster.steps()), 1);
+}
+
+#[test]
+fn a_chain_that_somebody_has_shortened_is_counted_anew() {
+    let (cluster, rbd, new) = scene();
+    let timing = Timing { parent_count_valid: Duration::ZERO, ..timing() };
+    let forgetful = patient_controller(&cluster, ONE, timing);
+    assert_whole(&cluster, &create(&forgetful, &new).unwrap().id);
+    let middle = volume_object("default", "4");
+    cluster.flatten(&call(), &cluster.at(), &middle).unwrap();
+    for (controller, name, flat) in [(&*rbd, "believed", true), (&forgetful, "counted", false)] {
+        let copy = NewVolume { object: volume_object("default", name), ..new.clone() };
+        assert_eq!(is_flat(&cluster, &create(controller, &copy).unwrap().id), flat, "{name}");
+    }
+}
+
+#[test]
+fn whatever_is_killed_the_copy_is_whole_or_not_there() {
+    for fault in [Fault::Before, Fault::HalfMade, Fault::HalfMoved, Fault::After] {
+        for k in 1.. {
+            let (cluster, rbd, new) = scene();
+            cluster.crash_at(k, fault);
+            let first = create(&rbd, &new);
+            if cluster.fault_pending() {
+                assert!(k > 10, "it takes more steps");
+                break;
             }
-            for _ in 0..4 {
-                do_jobs_due_within(&rbd, LONG);
-            }
-            let info = cluster.info(&call(), &cluster.at(), ImageRef::Name(&ninth.object)).unwrap().unwrap();
-            assert!(info.parent.is_none(), "{fault:?} at step {step}");
-            assert_eq!(cluster.content(&cluster.at(), &ninth.object), "data", "{fault:?} at step {step}");
-            assert!(info.features.contains("object-map"), "{fault:?} at step {step}: {info:?}");
+            assert!(first.is_err());
+            cluster.restart();
+            assert_whole(&cluster, &create(&controller(&cluster, ONE), &new).unwrap().id);
         }
     }
 }
 
 #[test]
-fn an_image_without_an_object_map_is_just_flattened() {
-    let (cluster, rbd, ninth) = with_deep();
-    cluster.disable_features(&call(), &cluster.at(), &ninth.object, &["object-map", "fast-diff"]).unwrap();
-    cluster.forget_steps();
-    do_jobs(&rbd);
-    assert!(is_flat(&cluster, &ninth));
-    assert!(!cluster.steps().iter().any(|step| step.contains("feature")), "{:?}", cluster.steps());
+fn a_failed_flatten_is_not_repeated_over_what_it_has_done() {
+    let (cluster, rbd, new) = scene();
+    cluster.fail_at(step_of_flatten(), Fault::HalfMade);
+    create(&rbd, &new).unwrap_err();
+    assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
+}
+
+/// What a controller has flattened, or is about to, nobody else could have.
+#[test]
+fn nobody_is_given_a_volume_that_is_flattened_later() {
+    for k in 1..=10 {
+        let (cluster, rbd, new) = scene();
+        let id = VolumeId { place: new.place.clone(), object: new.object.clone(), incarnation: None };
+        let (other, published) = (Arc::new(controller(&cluster, TWO)), Arc::new(Mutex::new(None)));
+        let told = Arc::clone(&published);
+        cluster.on_step(k, move |_| {
+            *told.lock() = Some(publish(&other, &id, "node-1", Mode::SingleNodeWriter, false).is_ok());
+        });
+        let id = create(&rbd, &new).unwrap().id;
+        let steps_after = cluster.steps().split_off(k as usize);
+        if *published.lock() == Some(true) {
+            assert!(
+                !steps_after.iter().any(|step| step.starts_with("flatten ")),
+                "UNSAFE: published after step {k}, and flattened then"
+            );
+        }
+        do_jobs_due_within(&rbd, Duration::from_secs(7200));
+        assert_eq!(cluster.steps().iter().filter(|step| step.starts_with("flatten ")).count(), 1);
+        assert_whole(&cluster, &id);
+    }
 }
 
 #[test]
-fn a_thread_does_it() {
-    let (cluster, rbd, ninth) = with_deep();
-    let rbd = Arc::new(rbd);
-    rbd.context.jobs.queue.start();
-    await_that(|| is_flat(&cluster, &ninth));
+fn a_second_controller_makes_the_same_copy_meanwhile() {
+    let (cluster, rbd, new) = scene();
+    let (theirs, request) = (Arc::new(Mutex::new(None)), new.clone());
+    let told = Arc::clone(&theirs);
+    cluster.on_step(step_of_flatten(), move |cluster| {
+        *told.lock() = Some(create(&controller(cluster, TWO), &request).unwrap().id);
+    });
+    let ours = create(&rbd, &new).unwrap().id;
+    assert_eq!(theirs.lock().take(), Some(ours.clone()));
+    assert_whole(&cluster, &ours);
+}
+
+#[test]
+fn a_full_pool_is_said_and_what_was_begun_is_removed() {
+    let (cluster, rbd, new) = scene();
+    let before = cluster.dump();
+    let full = FreeSpace { available: 0, full: true };
+    cluster.on_step(step_of_flatten() - 1, move |cluster| cluster.set_room("rbd", full));
+    let error = create(&rbd, &new).unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert_eq!(cluster.dump(), before);
+    cluster.add_pool("rbd");
+    assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
+}
+
+#[test]
+fn it_is_finished_for_a_client_that_gives_up_meanwhile() {
+    let (cluster, rbd, new) = scene();
+    let gave_up = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = Arc::clone(&gave_up);
+    cluster.on_step(step_of_flatten() - 1, move |_| told.store(true, std::sync::atomic::Ordering::Relaxed));
+    let call = Call::new("test", move || gave_up.load(std::sync::atomic::Ordering::Relaxed));
+    let made = rbd.volumes().create(&call, &new, &|| Ok(())).unwrap().id;
+    assert!(!call.expired(), "a command that has to wait for its turn would not be run");
+    assert_whole(&cluster, &made);
+    assert_eq!(create(&rbd, &new).unwrap().id, made);
+}
+
+#[test]
+fn one_at_a_time_is_flattened_in_a_cluster() {
+    let (cluster, rbd, new) = scene();
+    let (second, same) =
+        (NewVolume { object: volume_object("default", "second"), ..new.clone() }, Arc::clone(&rbd));
+    let (request, waited) = (second.clone(), Arc::new(Mutex::new(None)));
+    let told = Arc::clone(&waited);
+    cluster.on_step(step_of_flatten(), move |cluster| {
+        let before = cluster.dump();
+        let error = same.volumes().create(&call(), &request, &|| panic!("it is not its turn")).unwrap_err();
+        assert_eq!(cluster.dump(), before, "nothing is begun that has to wait");
+        *told.lock() = error.pause();
+    });
+    create(&rbd, &new).unwrap();
+    assert_eq!(waited.lock().take(), Some(timing().flatten_poll));
+    assert_whole(&cluster, &create(&rbd, &second).unwrap().id);
+}
+
+#[test]
+fn a_source_that_is_deleted_meanwhile_goes_with_its_last_clone() {
+    let (cluster, rbd, new) = scene();
+    let Some((_, Origin::Volume(source))) = new.source.clone() else { panic!("a copy of a volume") };
+    cluster.on_step(step_of_flatten() - 1, move |cluster| {
+        delete(&controller(cluster, TWO), &source).unwrap();
+        assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
+    });
+    assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
+    do_jobs_due_within(&rbd, timing().parent_check);
+    assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
 }

@@ -14,7 +14,6 @@ mod inspect;
 mod internal;
 mod lists;
 mod parents;
-mod preempt;
 mod publish;
 mod publish_races;
 mod qos;
@@ -93,7 +92,7 @@ pub(super) fn timing() -> Timing {
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
-        flatten_look: short,
+        flatten_poll: short,
         ..Timing::default()
     }
 }

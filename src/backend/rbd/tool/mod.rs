@@ -108,24 +108,10 @@ pub trait SnapshotTool: Send + Sync {
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
-}
 
-/// Flattening, and the object maps that it relies on.
-pub trait FlattenTool: Send + Sync {
-    /// Copies into a clone what it still reads from its parent. Takes as long as it takes; broken off when
-    /// the call's deadline has passed, and when the daemon ends. Repeated it goes on where it was.
+    /// Copies into a clone all that it reads from its parent, and parts it from that. Takes as long as it
+    /// takes. Never to be repeated where it failed or was killed: a second one may lose data.
     fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
-
-    /// Takes features from an image that has all of them.
-    fn disable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
-
-    /// Gives features to an image that has none of them. An object map begins as one that is not to be relied
-    /// on.
-    fn enable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
-
-    /// Writes down in the object map of an image which of its objects there are. Broken off like a flatten;
-    /// then it is not to be relied on, as before.
-    fn rebuild_object_map(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
 }
 
 /// The trash of a pool.
@@ -140,7 +126,7 @@ pub trait TrashTool: Send + Sync {
     fn restore_from_trash(&self, call: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed>;
 
     /// Deletes an image in the trash for good, also one whose removal was broken off there. Takes as long as
-    /// it takes; never broken off. One that is only on its way to the trash is absent.
+    /// it takes. One that is only on its way to the trash is absent.
     fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed>;
 
     /// Has the cluster's manager delete an image in the trash.
@@ -172,7 +158,7 @@ pub trait LockTool: Send + Sync {
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
 /// trace of a key.
-pub trait RbdTool: ImageTool + SnapshotTool + FlattenTool + TrashTool + LockTool + ClusterTool {
+pub trait RbdTool: ImageTool + SnapshotTool + TrashTool + LockTool + ClusterTool {
     /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
     fn usable(&self) -> Result<()>;
 

@@ -113,8 +113,6 @@ pub struct ImageInfo {
     pub snapshots: u64,
     /// Features by rbd's names.
     pub features: BTreeSet<String>,
-    /// Flags by rbd's names; lists do not tell them.
-    pub flags: BTreeSet<String>,
     /// When it was made; 1970 where the cluster does not know.
     pub created: SystemTime,
     /// What it is a clone of.

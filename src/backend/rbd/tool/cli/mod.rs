@@ -11,7 +11,6 @@
 //!   apart at `/` and `@` all the same: such names are refused here.
 
 mod answer;
-mod flatten;
 mod images;
 mod locks;
 mod objects;
@@ -64,7 +63,7 @@ const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 /// A command of a tool that talks to OSDs.
 fn osd_command(at: &PoolRef, tool: Tool, class: Class) -> Cmd {
     let cmd = at.access.command(tool, class);
-    if matches!(class, Class::Question | Class::Listing) { cmd } else { cmd.arg(OSD_TIMEOUT) }
+    if matches!(class, Class::Change | Class::Lasting) { cmd.arg(OSD_TIMEOUT) } else { cmd }
 }
 
 /// `rbd` with its words, in a pool and namespace.

@@ -37,8 +37,6 @@ pub(super) struct InfoOutput {
     #[serde(default)]
     features: Vec<String>,
     #[serde(default)]
-    flags: Vec<String>,
-    #[serde(default)]
     create_timestamp: String,
     parent: Option<ParentOutput>,
 }
@@ -51,7 +49,6 @@ impl From<InfoOutput> for ImageInfo {
             size: output.size,
             snapshots: output.snapshot_count,
             features: output.features.into_iter().collect(),
-            flags: output.flags.into_iter().collect(),
             created: time(&output.create_timestamp),
             parent: output.parent.map(Parent::from),
         }

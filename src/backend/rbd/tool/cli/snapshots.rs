@@ -3,12 +3,12 @@
 use serde::de::IgnoredAny;
 
 use super::answer::{absent, is, missing_data_pool};
-use super::images::{NOT_OPENED, layout};
+use super::images::{NOT_OPENED, change, layout};
 use super::output::{SnapOutput, read};
 use super::{CommandTool, destination, path, rbd_image};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool, TrashedSnapshot,
+    Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool, TrashedSnapshot,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -139,5 +139,11 @@ impl SnapshotTool for CommandTool {
                 })
             }
         }
+    }
+
+    /// `rbd flatten`
+    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        let cmd = rbd_image(at, Class::Lasting, &["flatten", "--no-progress"], ImageRef::Name(image))?;
+        change(self, call, at, image, cmd, "copy all data of the parent")
     }
 }

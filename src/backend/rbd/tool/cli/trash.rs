@@ -102,7 +102,7 @@ impl TrashTool for CommandTool {
     /// differently; images that are in use it refuses all the same.
     fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed> {
         let cmd =
-            rbd_image(at, Class::Unbounded, &["trash", "rm", "--no-progress", "--force"], ImageRef::Id(id))?;
+            rbd_image(at, Class::Lasting, &["trash", "rm", "--no-progress", "--force"], ImageRef::Id(id))?;
         match self.run(call, &at.access, cmd) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::state::{Disk, Link, Place, State, path};
-use super::{FLATTENER, FakeCluster, Fault};
+use super::{FakeCluster, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, PoolRef};
-use crate::backend::rbd::tests::await_that;
 use crate::backend::rbd::tool::{
-    Changed, FlattenTool, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest,
-    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed,
-    SnapshotInfo, SnapshotTool, TrashTool, Trashed, TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
+    LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo,
+    SnapshotTool, TrashTool, Trashed, TrashedSnapshot, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -53,19 +52,6 @@ impl FakeCluster {
                 None => Ok(Changed::Absent),
             }
         })
-    }
-}
-
-impl FakeCluster {
-    /// Nobody has closed the image when it was broken off.
-    fn flatten_endlessly(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        self.step(format!("flatten {image}"), |state| {
-            state.flatten_half(at, image);
-            state.check_room(at)
-        })?;
-        self.watch(at, image, FLATTENER);
-        await_that(|| call.expired());
-        Err(Error::timeout(format!("flatten {image}: killed")))
     }
 }
 
@@ -210,38 +196,10 @@ impl SnapshotTool for FakeCluster {
         let half = |state: &mut State| state.clone_half(state.link(from, image, snapshot), to, name, layout);
         self.half_step(format!("clone_image {image}@{snapshot} {name}"), act, half)
     }
-}
 
-impl FlattenTool for FakeCluster {
-    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        if self.0.lock().state.endless_flattenings {
-            return self.flatten_endlessly(call, at, image);
-        }
+    fn flatten(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
         let act = |state: &mut State| state.check_room(at).and_then(|()| state.flatten(at, image));
         self.half_step(format!("flatten {image}"), act, |state| state.flatten_half(at, image))
-    }
-
-    fn disable_features(&self, _: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
-        self.change(format!("disable_features {image}"), at, image, |disk| {
-            let has_all = features.iter().all(|feature| disk.features.remove(*feature));
-            disk.is_map_invalid = false;
-            if has_all { Ok(()) } else { Err(Error::invalid("features that are already disabled")) }
-        })
-    }
-
-    fn enable_features(&self, _: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
-        self.change(format!("enable_features {image}"), at, image, |disk| {
-            let has_none = features.iter().all(|feature| disk.features.insert((*feature).to_string()));
-            disk.is_map_invalid = true;
-            if has_none { Ok(()) } else { Err(Error::invalid("features that are already enabled")) }
-        })
-    }
-
-    fn rebuild_object_map(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        self.change(format!("rebuild_object_map {image}"), at, image, |disk| {
-            disk.is_map_invalid = false;
-            Ok(())
-        })
     }
 }
 

@@ -222,17 +222,18 @@ impl State {
             .parent
             .take()
             .ok_or_else(|| Error::internal(format!("image {image:?} has no parent to flatten from")))?;
-        if disk.is_map_wrong && disk.features.contains("object-map") && !disk.is_map_invalid {
+        if disk.is_half_flat {
             disk.content = format!("a part of {:?}", disk.content);
         }
         self.let_go(&link);
         Ok(Changed::Done)
     }
 
-    /// A map may say of objects that they exist which were about to be written.
+    /// The object map may say of objects that they exist which were about to be written: a second flatten
+    /// passes over them.
     pub(super) fn flatten_half(&mut self, at: &PoolRef, image: &str) {
         if let Some(disk) = self.find_mut(at, ImageRef::Name(image)) {
-            disk.is_map_wrong = true;
+            disk.is_half_flat = true;
         }
     }
 

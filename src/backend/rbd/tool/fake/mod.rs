@@ -28,8 +28,6 @@ use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
 use crate::secrets::Secret;
 
-/// Who has an image open while it is flattened endlessly.
-pub const FLATTENER: &str = "10.0.0.9:0/9";
 /// What a step takes.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -186,16 +184,6 @@ impl FakeCluster {
     /// From now on a name that is taken was free when the command that gives it to an image looked.
     pub fn overtake_renames(&self) {
         self.0.lock().state.overtakes_renames = true;
-    }
-
-    /// Whether flattenings go on, with the image open, until they are broken off.
-    pub fn set_endless_flattenings(&self, endless: bool) {
-        self.0.lock().state.endless_flattenings = endless;
-    }
-
-    /// Whether anybody has an image open.
-    pub fn is_watched(&self, at: &PoolRef, image: &str) -> bool {
-        self.disk(at, image, |disk| !disk.watchers.is_empty())
     }
 
     /// Whether there is a manager to give tasks to.

@@ -62,10 +62,8 @@ pub(super) struct Disk {
     pub(super) size: u64,
     pub(super) layout: Layout,
     pub(super) features: BTreeSet<String>,
-    /// The object map is marked as one that is not to be relied on.
-    pub(super) is_map_invalid: bool,
-    /// The object map says of objects that they exist which do not.
-    pub(super) is_map_wrong: bool,
+    /// A flatten was broken off, which a second one does not make good.
+    pub(super) is_half_flat: bool,
     pub(super) created: SystemTime,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) parent: Option<Link>,
@@ -91,7 +89,6 @@ pub(super) struct State {
     pub(super) second_names: BTreeMap<Path, String>,
     pub(super) objects: BTreeMap<(String, String, Object), Vec<Lock>>,
     pub(super) manager: bool,
-    pub(super) endless_flattenings: bool,
     /// The client of another clone is always found on a parent when the last clone goes, and it stays.
     pub(super) leaves_parents: bool,
     /// A removal is always killed between letting go of a snapshot and removing that from the trash.
@@ -122,7 +119,6 @@ impl State {
             second_names: BTreeMap::new(),
             objects: BTreeMap::new(),
             manager: true,
-            endless_flattenings: false,
             leaves_parents: false,
             leaves_snapshots: false,
             overtakes_renames: false,
@@ -233,8 +229,7 @@ impl State {
             size,
             layout: layout.clone(),
             features,
-            is_map_invalid: false,
-            is_map_wrong: false,
+            is_half_flat: false,
             created: self.time(),
             metadata: BTreeMap::new(),
             parent: None,
@@ -348,7 +343,6 @@ impl State {
             size: disk.size,
             snapshots: disk.snapshots.len() as u64,
             features,
-            flags: disk.is_map_invalid.then(|| "object map invalid".to_string()).into_iter().collect(),
             created: disk.created,
             parent: self.told_parent(disk),
         }

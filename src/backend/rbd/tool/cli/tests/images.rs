@@ -164,7 +164,6 @@ fn an_image_tells_of_itself() {
         features: ["layering", "striping", "exclusive-lock", "data-pool", "operations"]
             .map(String::from)
             .into(),
-        flags: ["object map invalid".into()].into(),
         created: UNIX_EPOCH + Duration::from_secs(1_795_249_757),
         parent: Some(parent),
     };

@@ -1,7 +1,6 @@
 //! Exact command lines, recorded answers, and what each exit status and text means.
 #![allow(clippy::unwrap_used)]
 
-mod flatten;
 mod images;
 mod locks;
 mod pools;

@@ -138,3 +138,19 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     it.fails(&format!("{CLONE} --data-pool=ec"), 2, said);
     assert_error(go(&layout), Kind::InvalidArgument, &["no pool \"ec\""]);
 }
+
+#[test]
+fn flatten_has_all_the_time_it_needs() {
+    let it = Fixture::new();
+    let flatten = "rbd ~ flatten --no-progress --pool=vms --image=web";
+    let go = || it.flatten(&it.call, &it.at, "web");
+    it.prints(flatten, "");
+    assert_eq!(go().unwrap(), Changed::Done);
+    assert!(it.was(Class::Lasting));
+    it.fails(flatten, 2, NO_IMAGE);
+    assert_eq!(go().unwrap(), Changed::Absent);
+    // Somebody else has done that, who may not have done it all.
+    let parentless = "librbd::Operations: image has no parent\n\nrbd: flatten error: (22) Invalid argument\n";
+    it.fails(flatten, 22, parentless);
+    assert_error(go(), Kind::Internal, &["image vms/web"]);
+}

@@ -73,13 +73,13 @@ fn an_entry_without_its_image_is_purged_for_the_list_to_be_told() {
 }
 
 #[test]
-fn a_purge_is_never_broken_off() {
+fn a_purge_has_all_the_time_it_needs() {
     let it = Fixture::new();
     let rm = "rbd ~ trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
     let go = || it.purge(&it.call, &it.at, ID);
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
-    assert!(it.was(Class::Unbounded));
+    assert!(it.was(Class::Lasting));
     // As it was seen: the log came between the words.
     it.fails(
         rm,
