@@ -22,8 +22,13 @@ use protobuf_parse::{Parser, ProtoPathBuf};
 
 /// Files that refer to each other, and the directory below OUT_DIR where their Rust goes: `messages/mod.rs`,
 /// `services.rs` and `descriptors.bin`.
-const SETS: &[(&str, &[&str])] =
-    &[("wire", &["csi/v1/csi.proto", "csi/v0_1/csi.proto"]), ("journal", &["cephlet/journal.proto"])];
+const SETS: &[(&str, &[&str])] = &[
+    (
+        "wire",
+        &["csi/v1/csi.proto", "csi/v0_1/csi.proto", "csi_addons/identity.proto", "csi_addons/fence.proto"],
+    ),
+    ("journal", &["cephlet/journal.proto"]),
+];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backend::ceph::fencing::Fences;
 use crate::backend::local::Local;
 use crate::backend::rbd::Rbd;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::tool::cli::CommandTool;
-use crate::backend::{Backend, Backends};
+use crate::backend::{Backend, Backends, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services};
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
-use crate::grpc::{Server, Service, v0_services, v1_services};
+use crate::grpc::{Server, Service, addons_services, v0_services, v1_services};
 use crate::ids;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
@@ -184,6 +185,7 @@ impl Daemon {
 fn services(config: &Config, bridge: &Bridge, operations: Arc<Operations>) -> Vec<Service> {
     let Services { controller, node } = config.services;
     let mut services = v0_services(bridge, &config.name, &operations, controller, node);
+    services.extend(addons_services(bridge, &config.name, &operations, controller));
     services.extend(v1_services(
         bridge,
         Identity { name: config.name.clone(), operations },
@@ -243,6 +245,7 @@ fn assemble(
     let jobs = Arc::new(JobQueue::default());
     Ok(Operations {
         backends: backends(config, &layout, &kernel, processes, clusters, &jobs)?,
+        fencing: fencing(config, processes, clusters),
         journal: Arc::clone(journal),
         kernel,
         runner: Arc::clone(processes) as _,
@@ -284,6 +287,16 @@ fn backends(
         backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, identity, Arc::clone(jobs))));
     }
     Ok(Backends::new(backends))
+}
+
+/// Who shuts hosts out of the Ceph clusters.
+fn fencing(
+    config: &Config,
+    processes: &Arc<Processes>,
+    clusters: &Arc<Clusters>,
+) -> Option<Arc<dyn Fencing>> {
+    let wanted = config.wants(BackendName::Rbd).unwrap_or(true);
+    wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::clone(processes) as _)) as _)
 }
 
 fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<Locks<Answer>>) -> Result<()> {

@@ -19,10 +19,12 @@ pub mod types;
 
 pub use self::registry::Backends;
 pub use self::types::{
-    Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, Interrupted, NewSnapshot, NewVolume,
-    NodeContext, Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service, Snapshot,
-    SnapshotFilter, Traits, Unpublished, Volume, WriteIntent,
+    Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted, NewSnapshot,
+    NewVolume, NodeContext, Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service,
+    Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteIntent,
 };
+
+use ipnet::IpNet;
 
 use crate::call::Call;
 use crate::csi::{Capability, Map, SizeRange};
@@ -170,6 +172,35 @@ pub trait Publisher {
         node: Option<&str>,
         secrets: &Secrets,
     ) -> Result<Unpublished>;
+}
+
+/// Shuts hosts and networks out of a cluster's storage, by their addresses, and lets them in again.
+pub trait Fencing: Send + Sync {
+    /// Whether there is a cluster.
+    fn is_set_up(&self) -> bool;
+
+    /// The name of the cluster that is meant: the one that was asked for, or the only one there is.
+    fn cluster(&self, asked: Option<&str>) -> Result<String>;
+
+    /// Shuts networks out for good. Refuses those that hold addresses of the cluster itself and, unless
+    /// `allow_self`, of this host. Networks have no host bits.
+    fn fence(
+        &self,
+        call: &Call,
+        cluster: &str,
+        networks: &[IpNet],
+        allow_self: bool,
+        secrets: &Secrets,
+    ) -> Result<()>;
+
+    /// Lets networks in again that are shut out as these very networks; others are let in.
+    fn unfence(&self, call: &Call, cluster: &str, networks: &[IpNet], secrets: &Secrets) -> Result<()>;
+
+    /// What is shut out for good.
+    fn fences(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<IpNet>>;
+
+    /// What has to be fenced to shut this host out.
+    fn clients(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<FenceClient>>;
 }
 
 /// Attaches volumes to this node.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use ipnet::IpNet;
+
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -282,4 +284,13 @@ pub struct NodeContext<'a> {
     pub capability: &'a Capability,
     /// Nothing is to be written to the device, whoever opens it.
     pub read_only: bool,
+}
+
+/// This host as a cluster sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FenceClient {
+    /// The cluster's own ID.
+    pub id: String,
+    /// The addresses it comes from.
+    pub addresses: Vec<IpNet>,
 }

@@ -1,7 +1,7 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
-use crate::cli::{identity, publish, snapshot, volume};
+use crate::cli::{fence, identity, publish, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -9,6 +9,12 @@ const BLOCK: Opt = flag("block", "as a block device instead of a file system");
 const FILE_SYSTEM: Opt =
     option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
 const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
+
+const CLUSTER: Opt =
+    option("cluster", "NAME", "the cluster, by its name in cephlet config (default: the only one)");
+
+const CIDRS: &str = "\
+CIDRS: addresses and networks, separated by commas: 10.0.0.7, 10.1.0.0/24, fd00::/64.";
 
 const SIZES: &str =
     "Sizes are bytes, or a number with K, M, G, T or P: powers of 1024 (10G and 10Gi are both 10 GiB).";
@@ -236,5 +242,47 @@ pub static COMMANDS: &[Command] = &[
         notes: &["A snapshot that is not there is deleted."],
         json: "id",
         action: Action::Ask(snapshot::delete),
+    },
+    Command {
+        name: "fence add",
+        about: "shut hosts out of a cluster, for good",
+        words: &["CIDRS"],
+        options: &[CLUSTER, flag("allow-self", "also if this host is one of them"), SECRETS],
+        notes: &[
+            CIDRS,
+            "Their reads and writes fail from then on. The addresses of the cluster's own daemons are refused.",
+        ],
+        json: "cluster or null, cidrs []",
+        action: Action::Ask(fence::add),
+    },
+    Command {
+        name: "fence remove",
+        about: "let hosts in again",
+        words: &["CIDRS"],
+        options: &[CLUSTER, SECRETS],
+        notes: &[
+            CIDRS,
+            "Reboot them first, or unmap what they have mapped: the kernel would go on writing what it has kept.",
+        ],
+        json: "cluster or null, cidrs []",
+        action: Action::Ask(fence::remove),
+    },
+    Command {
+        name: "fence list",
+        about: "list what is shut out of a cluster for good",
+        words: &[],
+        options: &[CLUSTER, SECRETS],
+        notes: &[],
+        json: "an array of CIDRs",
+        action: Action::Ask(fence::list),
+    },
+    Command {
+        name: "fence clients",
+        about: "show what has to be fenced to shut this host out",
+        words: &[],
+        options: &[CLUSTER, SECRETS],
+        notes: &["Behind an address translator the cluster sees another address."],
+        json: "an array of: id (of the cluster), addresses []",
+        action: Action::Ask(fence::clients),
     },
 ];

@@ -8,6 +8,7 @@ mod commands;
 mod failure;
 #[cfg(test)]
 mod fake;
+mod fence;
 mod help;
 mod identity;
 mod plugin;

@@ -8,26 +8,26 @@ use std::time::Duration;
 use grpcio::{CallOption, ChannelBuilder, EnvBuilder};
 
 use crate::error::{Error, Result};
-use crate::grpc::proto::csi_v1 as wire;
+use crate::grpc::proto::{csi_v1 as wire, fence};
 use crate::grpc::status;
 
 /// Declares the rpcs once: for the daemon, and for what stands in its place in tests.
 macro_rules! rpcs {
-    ($($client:ident.$rpc:ident($request:ident) -> $reply:ident;)*) => {
-        /// The rpcs that the command line uses, named as in csi.v1.
+    ($($client:ident.$rpc:ident($package:ident::$request:ident) -> $reply:ident;)*) => {
+        /// The rpcs that the command line uses, named as in csi.v1 and csi-addons.
         pub trait Plugin {
-            $(fn $rpc(&self, request: &wire::$request) -> Result<wire::$reply>;)*
+            $(fn $rpc(&self, request: &$package::$request) -> Result<$package::$reply>;)*
         }
 
         impl Plugin for Client {
-            $(fn $rpc(&self, request: &wire::$request) -> Result<wire::$reply> {
+            $(fn $rpc(&self, request: &$package::$request) -> Result<$package::$reply> {
                 self.$client.$rpc(request, self.options()).map_err(|failure| status::error(stringify!($rpc), failure))
             })*
         }
 
         #[cfg(test)]
         impl Plugin for super::fake::Fake {
-            $(fn $rpc(&self, request: &wire::$request) -> Result<wire::$reply> {
+            $(fn $rpc(&self, request: &$package::$request) -> Result<$package::$reply> {
                 self.answer(stringify!($rpc), request)
             })*
         }
@@ -35,31 +35,35 @@ macro_rules! rpcs {
 }
 
 rpcs! {
-    identity.get_plugin_info(GetPluginInfoRequest) -> GetPluginInfoResponse;
-    identity.get_plugin_capabilities(GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse;
-    identity.probe(ProbeRequest) -> ProbeResponse;
-    controller.controller_get_capabilities(ControllerGetCapabilitiesRequest) -> ControllerGetCapabilitiesResponse;
-    controller.create_volume(CreateVolumeRequest) -> CreateVolumeResponse;
-    controller.delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse;
-    controller.controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
-    controller.controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse;
-    controller.list_volumes(ListVolumesRequest) -> ListVolumesResponse;
-    controller.get_capacity(GetCapacityRequest) -> GetCapacityResponse;
-    controller.create_snapshot(CreateSnapshotRequest) -> CreateSnapshotResponse;
-    controller.delete_snapshot(DeleteSnapshotRequest) -> DeleteSnapshotResponse;
-    controller.list_snapshots(ListSnapshotsRequest) -> ListSnapshotsResponse;
-    controller.get_snapshot(GetSnapshotRequest) -> GetSnapshotResponse;
-    controller.controller_expand_volume(ControllerExpandVolumeRequest) -> ControllerExpandVolumeResponse;
-    controller.controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
-    controller.controller_get_volume(ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
-    node.node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse;
-    node.node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
-    node.node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
-    node.node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
-    node.node_get_volume_stats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
-    node.node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
-    node.node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
-    node.node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
+    identity.get_plugin_info(wire::GetPluginInfoRequest) -> GetPluginInfoResponse;
+    identity.get_plugin_capabilities(wire::GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse;
+    identity.probe(wire::ProbeRequest) -> ProbeResponse;
+    controller.controller_get_capabilities(wire::ControllerGetCapabilitiesRequest) -> ControllerGetCapabilitiesResponse;
+    controller.create_volume(wire::CreateVolumeRequest) -> CreateVolumeResponse;
+    controller.delete_volume(wire::DeleteVolumeRequest) -> DeleteVolumeResponse;
+    controller.controller_publish_volume(wire::ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
+    controller.controller_unpublish_volume(wire::ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse;
+    controller.list_volumes(wire::ListVolumesRequest) -> ListVolumesResponse;
+    controller.get_capacity(wire::GetCapacityRequest) -> GetCapacityResponse;
+    controller.create_snapshot(wire::CreateSnapshotRequest) -> CreateSnapshotResponse;
+    controller.delete_snapshot(wire::DeleteSnapshotRequest) -> DeleteSnapshotResponse;
+    controller.list_snapshots(wire::ListSnapshotsRequest) -> ListSnapshotsResponse;
+    controller.get_snapshot(wire::GetSnapshotRequest) -> GetSnapshotResponse;
+    controller.controller_expand_volume(wire::ControllerExpandVolumeRequest) -> ControllerExpandVolumeResponse;
+    controller.controller_modify_volume(wire::ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
+    controller.controller_get_volume(wire::ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
+    node.node_stage_volume(wire::NodeStageVolumeRequest) -> NodeStageVolumeResponse;
+    node.node_unstage_volume(wire::NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
+    node.node_publish_volume(wire::NodePublishVolumeRequest) -> NodePublishVolumeResponse;
+    node.node_unpublish_volume(wire::NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
+    node.node_get_volume_stats(wire::NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
+    node.node_expand_volume(wire::NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
+    node.node_get_capabilities(wire::NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
+    node.node_get_info(wire::NodeGetInfoRequest) -> NodeGetInfoResponse;
+    fences.fence_cluster_network(fence::FenceClusterNetworkRequest) -> FenceClusterNetworkResponse;
+    fences.unfence_cluster_network(fence::UnfenceClusterNetworkRequest) -> UnfenceClusterNetworkResponse;
+    fences.list_cluster_fence(fence::ListClusterFenceRequest) -> ListClusterFenceResponse;
+    fences.get_fence_clients(fence::GetFenceClientsRequest) -> GetFenceClientsResponse;
 }
 
 /// A connection to the daemon.
@@ -67,6 +71,7 @@ pub struct Client {
     identity: wire::IdentityClient,
     controller: wire::ControllerClient,
     node: wire::NodeClient,
+    fences: fence::FenceControllerClient,
     timeout: Option<Duration>,
 }
 
@@ -97,7 +102,8 @@ impl Client {
         Ok(Self {
             identity: wire::IdentityClient::new(channel.clone()),
             controller: wire::ControllerClient::new(channel.clone()),
-            node: wire::NodeClient::new(channel),
+            node: wire::NodeClient::new(channel.clone()),
+            fences: fence::FenceControllerClient::new(channel),
             timeout,
         })
     }

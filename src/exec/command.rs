@@ -178,6 +178,12 @@ impl Cmd {
         self
     }
 
+    /// What the command reads from stdin: for tests.
+    #[cfg(test)]
+    pub fn stdin_bytes(&self) -> &[u8] {
+        &self.stdin.bytes
+    }
+
     /// What the command reads from memory by a path in its arguments, in their order: for tests.
     #[cfg(test)]
     pub fn memory_files(&self) -> impl Iterator<Item = &str> {

@@ -56,6 +56,11 @@ impl FakeRunner {
         self.script.expect(owned(argv), Ok(Output { stdout: stdout.into(), stderr_tail: String::new() }));
     }
 
+    /// The same, and it writes to stderr, too.
+    pub fn expect_said(&self, argv: &[&str], stdout: &str, stderr: &str) {
+        self.script.expect(owned(argv), Ok(Output { stdout: stdout.into(), stderr_tail: stderr.into() }));
+    }
+
     /// Next comes exactly `argv`: it writes `stderr` and ends with `status`.
     pub fn expect_failure(&self, argv: &[&str], status: i32, stderr: &str) {
         let (command, stderr_tail) = (argv.join(" "), stderr.to_owned());

@@ -40,7 +40,7 @@ type Planner = Arc<dyn Fn(&[u8]) -> Result<Plan<Bytes>> + Send + Sync>;
 
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
 /// health check.
-const QUICK: [&str; 11] = [
+const QUICK: [&str; 13] = [
     "/Probe",
     "/ControllerProbe",
     "/NodeProbe",
@@ -52,6 +52,8 @@ const QUICK: [&str; 11] = [
     "/NodeGetCapabilities",
     "/NodeGetInfo",
     "/GetNodeID",
+    "/GetIdentity",
+    "/GetCapabilities",
 ];
 
 /// What a request comes to once it has been decoded and checked.

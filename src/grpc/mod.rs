@@ -1,6 +1,7 @@
 //! gRPC on a unix socket. Only this module knows grpcio and the generated messages.
 
 pub mod active_calls;
+pub mod addons;
 pub mod bridge;
 pub mod operation;
 pub mod proto;
@@ -197,5 +198,22 @@ pub fn v0_services(
         wire::register_identity(ServiceBuilder::new(), bridge, &identity).build(),
         wire::register_controller(ServiceBuilder::new(), bridge, &controller).build(),
         wire::register_node(ServiceBuilder::new(), bridge, &node).build(),
+    ]
+}
+
+/// The services of csi-addons.
+pub fn addons_services(
+    bridge: &Bridge,
+    name: &str,
+    operations: &Arc<Operations>,
+    controller: bool,
+) -> Vec<Service> {
+    use proto::{fence, identity};
+    let operations = || Arc::clone(operations);
+    let who = addons::identity::Identity { name: name.to_string(), controller, operations: operations() };
+    let fences = addons::fence::FenceController { operations: operations(), controller };
+    vec![
+        identity::register_identity(ServiceBuilder::new(), bridge, &Arc::new(who)).build(),
+        fence::register_fence_controller(ServiceBuilder::new(), bridge, &Arc::new(fences)).build(),
     ]
 }

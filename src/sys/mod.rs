@@ -2,6 +2,7 @@
 //!
 //! Oldest kernel: Linux 5.8 (LOOP_CONFIGURE, and a mountinfo that loses no entry while others unmount).
 
+pub mod address;
 pub mod blank;
 pub mod block;
 pub mod byte_lock;

@@ -28,6 +28,13 @@ impl LockSet {
         Self { cluster: Some("all".to_string()), ..Self::default() }
     }
 
+    /// What a change of a cluster's fences locks: these alone, so that a host can be shut out while volumes
+    /// of that cluster hang.
+    pub fn of_fences(cluster: &str, networks: &str) -> Self {
+        let fences = format!("fences of {cluster}");
+        Self { subject: networks.to_string(), keys: vec![Key::from(fences.clone())], cluster: Some(fences) }
+    }
+
     /// What work on something locks that means nothing here.
     fn nothing(subject: &str) -> Self {
         Self { subject: subject.to_string(), ..Self::default() }

@@ -5,6 +5,7 @@
 //! its way to the same answer.
 
 mod controller;
+mod fencing;
 mod intent;
 pub mod lock_keys;
 mod node;
@@ -15,7 +16,7 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Backends, Service};
+use crate::backend::{Backend, Backends, Fencing, Service};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::csi::ANOTHER_NODE;
@@ -36,6 +37,8 @@ pub use recover::AcquireLock;
 pub struct Operations {
     /// The storage.
     pub backends: Backends,
+    /// Who shuts hosts out of the storage.
+    pub fencing: Option<Arc<dyn Fencing>>,
     /// Intents and this node's state.
     pub journal: Arc<Journal>,
     /// System calls that may have to wait for storage.

@@ -48,6 +48,7 @@ impl Scene {
         let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
         let runner = Arc::new(FakeRunner::default());
         let operations = Operations {
+            fencing: None,
             backends: Backends::new(vec![Arc::new(controller_of(&cluster, tag, names))]),
             journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
             kernel: Kernel::new(Arc::new(FakeHelper::default())),

@@ -15,6 +15,7 @@ mod controllers;
 mod copies;
 mod dead_daemon;
 mod faults;
+mod fences;
 mod half_made;
 mod lists;
 mod node;

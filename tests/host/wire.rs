@@ -137,6 +137,12 @@ fn csi_0_1_is_the_published_interface() {
     assert_same("csi", include_str!("../fixtures/csi-v0.1.tsv"));
 }
 
+#[test]
+fn csi_addons_is_the_published_interface() {
+    assert_same("identity", include_str!("../fixtures/csi-addons-identity.tsv"));
+    assert_same("fence", include_str!("../fixtures/csi-addons-fence.tsv"));
+}
+
 /// Messages without fields have no row of their own, but every rpc's request and reply has to exist.
 #[test]
 fn every_rpc_has_its_messages() {

@@ -103,7 +103,8 @@ impl Cluster {
         address.split('/').next().unwrap_or_default().to_string()
     }
 
-    /// A user's key. The users are `admin`, `cephlet` (controller), `cephlet-node` and `reader`.
+    /// A user's key. The users are `admin`, `cephlet` (controller), `cephlet-fence` (one that may fence),
+    /// `cephlet-node` and `reader`.
     pub fn key(&self, user: &str) -> String {
         fs::read_to_string(self.path(&format!("{user}.key"))).expect("the user's key")
     }

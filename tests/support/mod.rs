@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+pub mod addons;
 pub mod client;
 pub mod cluster;
 pub mod corner;

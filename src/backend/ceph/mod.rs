@@ -3,6 +3,7 @@
 
 pub(crate) mod cache;
 mod failure;
+pub mod fencing;
 pub(crate) mod health;
 pub(crate) mod locations;
 pub(crate) mod placement;

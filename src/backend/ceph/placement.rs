@@ -94,7 +94,8 @@ pub(crate) fn choose(clusters: &Clusters, backend: &str, asked: &PlacementWish<'
     Ok(Place { backend: backend.into(), cluster, pool: pool.into(), namespace: asked.namespace.into() })
 }
 
-fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
+/// The name of the cluster that a request means: the one it names, or the only one there is.
+pub(super) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
     // Those that cannot be used just now count too: where a volume goes must not depend on that.
     let names: Vec<String> = clusters.entries().into_iter().map(|(name, _)| name).collect();
     match (asked, names.as_slice()) {
@@ -114,7 +115,8 @@ fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
     }
 }
 
-fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
+/// A cluster by its name.
+pub(super) fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
     clusters.find(name)?.ok_or_else(|| {
         Error::invalid(format!("cluster {name:?} is not set up: name one that `cephlet config` shows"))
     })

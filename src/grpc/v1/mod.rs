@@ -1,7 +1,7 @@
 //! CSI v1 (package `csi.v1`): each handler decodes, plans and encodes.
 
 pub mod controller;
-mod decode;
+pub(super) mod decode;
 mod encode;
 pub mod group_controller;
 pub mod identity;

@@ -27,12 +27,14 @@ macro_rules! request {
 }
 
 mod controller;
+mod fencing;
 mod node;
 
 pub use self::controller::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
     GetVolume, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
+pub use self::fencing::FenceRequest;
 pub use self::node::{
     NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, Stats,
 };

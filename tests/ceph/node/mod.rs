@@ -5,6 +5,7 @@ pub mod scene;
 pub mod toolbox;
 
 mod copies;
+mod fences;
 mod hangs;
 mod life;
 mod mounters;

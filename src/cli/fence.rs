@@ -1,0 +1,126 @@
+//! `fence add`, `remove`, `list` and `clients`.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::failure::CliResult;
+use crate::cli::report::Report;
+use crate::cli::session::Session;
+use crate::cli::syntax::Given;
+use crate::cli::values;
+use crate::grpc::proto::fence as wire;
+
+/// This host as a cluster sees it.
+#[derive(Debug, Serialize)]
+struct Shown {
+    id: String,
+    addresses: Vec<String>,
+}
+
+fn parameters(given: &Given) -> HashMap<String, String> {
+    let cluster = given.value("cluster").map(|name| ("cluster".to_string(), name.to_string()));
+    let allow_self = given.has("allow-self").then(|| ("allowSelf".to_string(), "true".to_string()));
+    cluster.into_iter().chain(allow_self).collect()
+}
+
+fn cidrs(given: &Given) -> Vec<wire::CIDR> {
+    let texts = given.word(0).split(',').filter(|text| !text.is_empty());
+    texts.map(|text| wire::CIDR { cidr: text.to_string(), ..Default::default() }).collect()
+}
+
+fn texts(cidrs: Vec<wire::CIDR>) -> Vec<String> {
+    cidrs.into_iter().map(|it| it.cidr).collect()
+}
+
+fn silent(given: &Given) -> Report {
+    Report::new("", &json!({"cluster": given.value("cluster"), "cidrs": texts(cidrs(given))}))
+}
+
+/// Shuts hosts out.
+pub fn add(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    session.plugin.fence_cluster_network(&wire::FenceClusterNetworkRequest {
+        parameters: parameters(given),
+        secrets: values::secrets(given)?,
+        cidrs: cidrs(given),
+        ..Default::default()
+    })?;
+    Ok(silent(given))
+}
+
+/// Lets hosts in again.
+pub fn remove(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    session.plugin.unfence_cluster_network(&wire::UnfenceClusterNetworkRequest {
+        parameters: parameters(given),
+        secrets: values::secrets(given)?,
+        cidrs: cidrs(given),
+        ..Default::default()
+    })?;
+    Ok(silent(given))
+}
+
+/// Lists what is shut out.
+pub fn list(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    let (parameters, secrets) = (parameters(given), values::secrets(given)?);
+    let request = wire::ListClusterFenceRequest { parameters, secrets, ..Default::default() };
+    let cidrs = texts(session.plugin.list_cluster_fence(&request)?.cidrs);
+    Ok(Report::new(cidrs.join("\n"), &cidrs))
+}
+
+/// Shows this host's addresses, one a line.
+pub fn clients(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    let (parameters, secrets) = (parameters(given), values::secrets(given)?);
+    let request = wire::GetFenceClientsRequest { parameters, secrets, ..Default::default() };
+    let clients = session.plugin.get_fence_clients(&request)?.clients.into_iter();
+    let clients: Vec<Shown> =
+        clients.map(|client| Shown { id: client.id, addresses: texts(client.addresses) }).collect();
+    let addresses: Vec<&str> =
+        clients.iter().flat_map(|client| &client.addresses).map(String::as_str).collect();
+    Ok(Report::new(addresses.join("\n"), &clients))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cli::fake::{Fake, run};
+    use crate::error::Error;
+
+    fn cidr(text: &str) -> wire::CIDR {
+        wire::CIDR { cidr: text.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn hosts_are_named_in_one_word() {
+        let fake = Fake::default();
+        let report = run(&fake, "fence add 10.0.0.7,10.1.0.0/24 --cluster main --allow-self").unwrap();
+        assert_eq!(report.text, "");
+        assert_eq!(report.json, json!({"cluster": "main", "cidrs": ["10.0.0.7", "10.1.0.0/24"]}));
+        let asked: wire::FenceClusterNetworkRequest = fake.request("fence_cluster_network");
+        assert_eq!(
+            (asked.parameters["cluster"].as_str(), asked.parameters["allowSelf"].as_str()),
+            ("main", "true")
+        );
+        assert_eq!(asked.cidrs, [cidr("10.0.0.7"), cidr("10.1.0.0/24")]);
+        run(&fake, "fence remove fd00::/64").unwrap();
+        let asked: wire::UnfenceClusterNetworkRequest = fake.request("unfence_cluster_network");
+        assert_eq!((asked.cidrs, asked.parameters.len()), (vec![cidr("fd00::/64")], 0));
+    }
+
+    #[test]
+    fn lists_are_a_line_each() {
+        let cidrs = vec![cidr("10.0.0.7/32"), cidr("fd00::/64")];
+        let listed = wire::ListClusterFenceResponse { cidrs: cidrs.clone(), ..Default::default() };
+        let client = wire::ClientDetails { id: "c0ffee".into(), addresses: cidrs, ..Default::default() };
+        let clients = wire::GetFenceClientsResponse { clients: vec![client], ..Default::default() };
+        let fake =
+            Fake::default().replies("list_cluster_fence", &listed).replies("get_fence_clients", &clients);
+        assert_eq!(run(&fake, "fence list").unwrap().text, "10.0.0.7/32\nfd00::/64");
+        let report = run(&fake, "fence clients").unwrap();
+        assert_eq!(report.text, "10.0.0.7/32\nfd00::/64");
+        assert_eq!(report.json, json!([{"id": "c0ffee", "addresses": ["10.0.0.7/32", "fd00::/64"]}]));
+        let refused = Fake::default().refuses("list_cluster_fence", Error::unimplemented("no"));
+        assert!(run(&refused, "fence list").is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! fence.FenceController of csi-addons.
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::error::{Error, Result};
+use crate::grpc::bridge::Plan;
+use crate::grpc::operation::plan;
+use crate::grpc::proto::fence as wire;
+use crate::grpc::v1::decode::{map, secrets};
+use crate::volume::Operations;
+use crate::volume::lock_keys::LockSet;
+use crate::volume::request::FenceRequest;
+
+/// Shuts hosts out of a cluster's storage, and lets them in again.
+#[derive(Debug)]
+pub struct FenceController {
+    /// The operations.
+    pub operations: Arc<Operations>,
+    /// Whether this copy serves the controller. Every copy knows its own host's addresses.
+    pub controller: bool,
+}
+
+impl FenceController {
+    fn refuse_on_nodes(&self) -> Result<()> {
+        match self.controller {
+            true => Ok(()),
+            false => {
+                Err(Error::unimplemented("this copy of cephlet serves no controller: ask one that does"))
+            }
+        }
+    }
+
+    /// A change waits for others of the same cluster; a question locks nothing.
+    fn plan<R: Send + 'static>(
+        &self,
+        request: FenceRequest,
+        work: impl Fn(&Operations, &crate::call::Call, &str, &FenceRequest) -> Result<R> + Send + 'static,
+    ) -> Result<Plan<R>> {
+        let cluster = self.operations.fenced_cluster(&request)?;
+        let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();
+        let mut locks = LockSet::of_fences(&cluster, &networks.join(", "));
+        if networks.is_empty() {
+            locks.keys.clear();
+        }
+        Ok(plan(&self.operations, locks, request, move |operations, call, request| {
+            work(operations, call, &cluster, request)
+        }))
+    }
+}
+
+impl wire::FenceController for FenceController {
+    fn fence_cluster_network(
+        &self,
+        request: wire::FenceClusterNetworkRequest,
+    ) -> Result<Plan<wire::FenceClusterNetworkResponse>> {
+        self.refuse_on_nodes()?;
+        let request =
+            FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
+        self.plan(request, |operations, call, cluster, request| {
+            operations.fence(call, cluster, request).map(|()| Default::default())
+        })
+    }
+
+    fn unfence_cluster_network(
+        &self,
+        request: wire::UnfenceClusterNetworkRequest,
+    ) -> Result<Plan<wire::UnfenceClusterNetworkResponse>> {
+        self.refuse_on_nodes()?;
+        let request =
+            FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
+        self.plan(request, |operations, call, cluster, request| {
+            operations.unfence(call, cluster, request).map(|()| Default::default())
+        })
+    }
+
+    fn list_cluster_fence(
+        &self,
+        request: wire::ListClusterFenceRequest,
+    ) -> Result<Plan<wire::ListClusterFenceResponse>> {
+        self.refuse_on_nodes()?;
+        let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
+        self.plan(request, |operations, call, cluster, request| {
+            let cidrs = cidrs(&operations.list_fences(call, cluster, request)?);
+            Ok(wire::ListClusterFenceResponse { cidrs, ..Default::default() })
+        })
+    }
+
+    fn get_fence_clients(
+        &self,
+        request: wire::GetFenceClientsRequest,
+    ) -> Result<Plan<wire::GetFenceClientsResponse>> {
+        let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
+        self.plan(request, |operations, call, cluster, request| {
+            let clients = operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {
+                let addresses = cidrs(&client.addresses);
+                wire::ClientDetails { id: client.id, addresses, ..Default::default() }
+            });
+            Ok(wire::GetFenceClientsResponse { clients: clients.collect(), ..Default::default() })
+        })
+    }
+}
+
+fn texts(cidrs: Vec<wire::CIDR>) -> Vec<String> {
+    cidrs.into_iter().map(|it| it.cidr).collect()
+}
+
+fn cidrs(networks: &[IpNet]) -> Vec<wire::CIDR> {
+    networks.iter().map(|it| wire::CIDR { cidr: it.to_string(), ..Default::default() }).collect()
+}

@@ -1,0 +1,69 @@
+//! identity.Identity of csi-addons.
+
+use std::sync::Arc;
+
+use protobuf::well_known_types::wrappers::BoolValue;
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::backend::Service;
+use crate::error::Result;
+use crate::grpc::bridge::Plan;
+use crate::grpc::proto::identity as wire;
+use crate::volume::Operations;
+
+/// Says who the plugin is, and what it offers beyond CSI.
+#[derive(Debug)]
+pub struct Identity {
+    /// The plugin's name.
+    pub name: String,
+    /// Whether this copy serves the controller.
+    pub controller: bool,
+    /// What can work or not.
+    pub operations: Arc<Operations>,
+}
+
+impl wire::Identity for Identity {
+    fn get_identity(&self, _: wire::GetIdentityRequest) -> Result<Plan<wire::GetIdentityResponse>> {
+        Ok(Plan::now(wire::GetIdentityResponse {
+            name: self.name.clone(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_string(),
+            ..Default::default()
+        }))
+    }
+
+    /// What this copy serves, and no other: each is asked for itself.
+    fn get_capabilities(
+        &self,
+        _: wire::GetCapabilitiesRequest,
+    ) -> Result<Plan<wire::GetCapabilitiesResponse>> {
+        use wire::capability::network_fence::Type as Fence;
+        use wire::capability::service::Type as Service;
+        let (controller, fences) = (self.controller, self.operations.offers_fencing());
+        let offered = [
+            (service(Service::CONTROLLER_SERVICE), controller),
+            (fence(Fence::NETWORK_FENCE), controller && fences),
+            // Each host only knows its own addresses.
+            (fence(Fence::GET_CLIENTS_TO_FENCE), fences),
+        ];
+        let capabilities = offered.into_iter().filter(|(_, offered)| *offered).map(|(it, _)| it).collect();
+        Ok(Plan::now(wire::GetCapabilitiesResponse { capabilities, ..Default::default() }))
+    }
+
+    fn probe(&self, _: wire::ProbeRequest) -> Result<Plan<wire::ProbeResponse>> {
+        self.operations.health(Service::Any)?;
+        let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
+        Ok(Plan::now(wire::ProbeResponse { ready, ..Default::default() }))
+    }
+}
+
+fn service(kind: wire::capability::service::Type) -> wire::Capability {
+    use wire::capability::{Service, Type};
+    let service = Service { type_: EnumOrUnknown::new(kind), ..Default::default() };
+    wire::Capability { type_: Some(Type::Service(service)), ..Default::default() }
+}
+
+fn fence(kind: wire::capability::network_fence::Type) -> wire::Capability {
+    use wire::capability::{NetworkFence, Type};
+    let fence = NetworkFence { type_: EnumOrUnknown::new(kind), ..Default::default() };
+    wire::Capability { type_: Some(Type::NetworkFence(fence)), ..Default::default() }
+}

@@ -1,0 +1,88 @@
+//! A client that speaks csi-addons.
+
+use cephlet::proto::{fence, identity};
+use grpcio::CallOption;
+
+use super::client::{Answer, Failure};
+use super::{Daemon, PATIENCE};
+
+/// A connection of its own to a daemon.
+pub struct Client {
+    identity: identity::IdentityClient,
+    fences: fence::FenceControllerClient,
+}
+
+fn options() -> CallOption {
+    CallOption::default().timeout(PATIENCE)
+}
+
+impl Client {
+    pub fn of(daemon: &Daemon) -> Self {
+        let channel = daemon.client().channel;
+        Self {
+            identity: identity::IdentityClient::new(channel.clone()),
+            fences: fence::FenceControllerClient::new(channel),
+        }
+    }
+
+    /// The name, and the capabilities by their names, in order.
+    #[track_caller]
+    pub fn identity(&self) -> (String, Vec<String>) {
+        use identity::capability::Type;
+        let who =
+            self.identity.get_identity(&identity::GetIdentityRequest::new(), options()).expect("identity");
+        let asked = identity::GetCapabilitiesRequest::new();
+        let reply = self.identity.get_capabilities(&asked, options()).expect("capabilities");
+        let name = |it: identity::Capability| match it.type_.expect("a capability has a type") {
+            Type::Service(it) => format!("{:?}", it.type_.unwrap()),
+            Type::NetworkFence(it) => format!("{:?}", it.type_.unwrap()),
+            other => panic!("not offered: {other:?}"),
+        };
+        let mut names: Vec<String> = reply.capabilities.into_iter().map(name).collect();
+        names.sort();
+        (who.name, names)
+    }
+
+    pub fn is_ready(&self) -> bool {
+        let reply = self.identity.probe(&identity::ProbeRequest::new(), options()).expect("probe");
+        reply.ready.as_ref().is_some_and(|ready| ready.value)
+    }
+
+    pub fn fence_with(&self, parameters: &[(&str, &str)], cidrs: &[&str]) -> Answer<()> {
+        let asked = fence::FenceClusterNetworkRequest {
+            parameters: super::requests::map(parameters),
+            cidrs: self::cidrs(cidrs),
+            ..Default::default()
+        };
+        self.fences.fence_cluster_network(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn fence(&self, cidrs: &[&str]) -> Answer<()> {
+        self.fence_with(&[], cidrs)
+    }
+
+    pub fn unfence(&self, cidrs: &[&str]) -> Answer<()> {
+        let asked = fence::UnfenceClusterNetworkRequest { cidrs: self::cidrs(cidrs), ..Default::default() };
+        self.fences.unfence_cluster_network(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn fences(&self) -> Answer<Vec<String>> {
+        let reply = self.fences.list_cluster_fence(&fence::ListClusterFenceRequest::new(), options());
+        reply.map(|it| texts(it.cidrs)).map_err(Failure::from)
+    }
+
+    /// The cluster's own ID, and this host's addresses there.
+    pub fn fence_clients(&self) -> Answer<Vec<(String, Vec<String>)>> {
+        let reply = self.fences.get_fence_clients(&fence::GetFenceClientsRequest::new(), options());
+        let client = |it: fence::ClientDetails| (it.id, texts(it.addresses));
+        reply.map(|it| it.clients.into_iter().map(client).collect()).map_err(Failure::from)
+    }
+}
+
+fn cidrs(texts: &[&str]) -> Vec<fence::CIDR> {
+    texts.iter().map(|text| fence::CIDR { cidr: text.to_string(), ..Default::default() }).collect()
+}
+
+fn texts(cidrs: Vec<fence::CIDR>) -> Vec<String> {
+    cidrs.into_iter().map(|it| it.cidr).collect()
+}
