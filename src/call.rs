@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::clock;
 use crate::error::{Error, Result};
 
 /// What may hang as a whole, by its name: a cluster, or the local disk. What is limited is limited for each
@@ -53,7 +54,8 @@ pub struct Progress(Arc<CallState>);
 struct CallState {
     id: u64,
     method: &'static str,
-    started: Instant,
+    /// By the clock that goes on while the machine is suspended.
+    started: Duration,
     expired: Expired,
     bulkhead: Mutex<Option<Bulkhead>>,
     ignores_deadline: AtomicBool,
@@ -68,7 +70,7 @@ impl Call {
         let progress = Progress(Arc::new(CallState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             method,
-            started: now,
+            started: clock::since_boot(),
             expired: Box::new(expired),
             bulkhead: Mutex::default(),
             ignores_deadline: AtomicBool::new(false),
@@ -173,7 +175,7 @@ impl Progress {
 
     /// How long ago the call came in.
     pub fn age(&self) -> Duration {
-        self.0.started.elapsed()
+        clock::since_boot().saturating_sub(self.0.started)
     }
 
     /// Whether the client's deadline has passed, unless the call goes on all the same.

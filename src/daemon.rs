@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::backend::ceph::fencing::Fences;
 use crate::backend::local::Local;
-use crate::backend::rbd::Rbd;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::tool::cli::CommandTool;
+use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services};
@@ -283,8 +283,11 @@ fn backends(
         let tool = Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
-        let identity = (config.node_id.as_str(), tag.as_str());
-        backends.push(Arc::new(Rbd::new(Arc::clone(clusters), tool, mapper, identity, Arc::clone(jobs))));
+        let machine = crate::sys::random::Machine::this()
+            .map_err(|error| Error::io("read the machine's id", &error))?;
+        let identity = RbdIdentity { node: config.node_id.clone(), machine, tag };
+        let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), Arc::clone(jobs));
+        backends.push(Arc::new(rbd));
     }
     Ok(Backends::new(backends))
 }

@@ -221,6 +221,12 @@ pub trait NodeDriver {
     /// `least` bytes.
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()>;
 
+    /// Why what the volume is attached as can only fail from now on, as the storage says; None also where
+    /// nobody can say.
+    fn lost(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<Condition> {
+        Ok(None)
+    }
+
     /// What the kernel reports to be wrong with the attached volume, without any I/O.
     fn condition(&self, _id: &VolumeId) -> Result<Condition> {
         Ok(None)

@@ -54,6 +54,8 @@ pub struct Config {
     pub tools: usize,
     /// What a second target means.
     pub single_node_targets: SingleNodeTargets,
+    /// The client of a node that has not given a volume back is shut out.
+    pub fences: bool,
     /// Where tools are looked for; empty for the usual directories.
     pub tool_path: Vec<PathBuf>,
     /// The kinds of storage; None for all that are set up.
@@ -206,6 +208,7 @@ impl Config {
             tool_timeout: reader.known("CEPHLET_TOOL_TIMEOUT", parse::duration),
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
             single_node_targets: reader.known("CEPHLET_SINGLE_NODE_TARGETS", parse::single_node_targets),
+            fences: reader.known("CEPHLET_FENCE", parse::fence),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
             backends: reader.known("CEPHLET_BACKENDS", parse::backends),
             ceph: reader.ceph(),

@@ -154,6 +154,15 @@ pub fn single_node_targets(text: &str) -> Parsed<SingleNodeTargets> {
     }
 }
 
+/// `lost` or `off`.
+pub fn fence(text: &str) -> Parsed<bool> {
+    match text {
+        "lost" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("allowed are lost and off".to_string()),
+    }
+}
+
 /// A filter in env_logger's syntax: levels, alone or for a module. env_logger itself would only warn of a
 /// mistake.
 pub fn log_filter(text: &str) -> Parsed<String> {

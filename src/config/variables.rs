@@ -51,6 +51,11 @@ pub const VARIABLES: &[Variable] = &[
         "a second target for SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY: lenient or strict",
     ),
     variable(
+        "CEPHLET_FENCE",
+        "lost",
+        "RBD: lost shuts out the client of a node that has not given a volume back; off does not",
+    ),
+    variable(
         "CEPHLET_TOOL_PATH",
         "",
         "directories to look for tools in, joined by ':' (default: the usual ones)",

@@ -28,10 +28,6 @@ use crate::sys::rbd::{Bus, MappedImage, add_line};
 const LOOKS: u32 = 100;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A client of the kernel that the cluster has shut out (EBLOCKLISTED): it never recovers, and other mappings
-/// share it.
-const SHUT_OUT: i32 = libc::ESHUTDOWN;
-
 /// An image to map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageToMap {
@@ -75,7 +71,7 @@ impl ImageToMap {
     }
 
     /// With everything but the key itself.
-    fn line(&self, options: &[&str]) -> Result<String, String> {
+    fn line(&self) -> Result<String, String> {
         let mut all = vec![format!("name={}", self.user), format!("key=client.{}", self.user)];
         if !self.namespace.is_empty() {
             all.push(format!("_pool_ns={}", self.namespace));
@@ -83,7 +79,7 @@ impl ImageToMap {
         if self.read_only {
             all.push("ro".into());
         }
-        all.extend(self.options.iter().cloned().chain(options.iter().map(ToString::to_string)));
+        all.extend(self.options.iter().cloned());
         add_line(&self.monitors, &all, &self.pool, &self.name)
     }
 }
@@ -120,7 +116,7 @@ pub(super) enum RbdRequest {
 /// What comes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RbdReply {
-    Mapped(MappedImage),
+    Mapped(Box<MappedImage>),
     Unmapped(Unmapped),
     Bytes(u64),
 }
@@ -142,7 +138,7 @@ impl Kernel {
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
         let step = format!("map {image}");
         match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() })? {
-            RbdReply::Mapped(mapped) => Ok(mapped),
+            RbdReply::Mapped(mapped) => Ok(*mapped),
             other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
     }
@@ -183,7 +179,7 @@ impl Kernel {
 pub(super) fn serve(request: &RbdRequest) -> Answer<RbdReply> {
     let bus = Bus::default();
     match request {
-        RbdRequest::Map { image } => map(&bus, image).map(RbdReply::Mapped),
+        RbdRequest::Map { image } => map(&bus, image).map(|mapped| RbdReply::Mapped(Box::new(mapped))),
         RbdRequest::Unmap { image } => unmap(&bus, image).map(RbdReply::Unmapped),
         RbdRequest::Refresh { image } => {
             refresh(&bus, image).map(RbdReply::Bytes).during(|| format!("refresh {}", named(image)))
@@ -227,11 +223,7 @@ fn add_key(user: &str, key: &Secret) -> io::Result<()> {
 
 fn add_and_find(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     let former = numbers(bus).during(|| format!("look for {image}"))?;
-    match add(bus, image, &[]) {
-        // Another mapping's client was shut out. This mapping is new and gets a client of its own.
-        Err(failure) if failure.errno == Some(SHUT_OUT) => add(bus, image, &["noshare"])?,
-        added => added?,
-    }
+    add(bus, image)?;
     match find(bus, image).during(|| format!("look for {image}"))? {
         Some(mapped) => Ok(mapped),
         None => unmap_new(bus, image, &former).and_then(|()| Err(another_image(image))),
@@ -256,8 +248,8 @@ fn unmap_new(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
     })
 }
 
-fn add(bus: &Bus, image: &ImageToMap, options: &[&str]) -> Answer<()> {
-    let line = image.line(options).map_err(|word| SyscallFailure {
+fn add(bus: &Bus, image: &ImageToMap) -> Answer<()> {
+    let line = image.line().map_err(|word| SyscallFailure {
         action: format!("map {image}: the kernel cannot be told the word {word:?}"),
         errno: Some(libc::EINVAL),
         text: String::new(),

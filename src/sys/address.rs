@@ -1,7 +1,7 @@
 //! Addresses of this machine.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// The address that this machine has for another one: the kernel says it as soon as a socket for datagrams is
 /// connected, and nothing is sent (udp(7), ip(7)).
@@ -19,6 +19,13 @@ pub fn towards(other: IpAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
+/// Whether a client of a Ceph cluster at this address, as `10.0.0.7:0/1234567`, is on this machine, or rather
+/// in this network namespace: a socket can be bound to its address. Nothing is sent.
+pub fn is_here(client: &str) -> bool {
+    let address = client.split('/').next().and_then(|text| text.parse::<SocketAddr>().ok());
+    address.is_some_and(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -30,5 +37,13 @@ mod tests {
         // All of 127.0.0.0/8 is this machine, and it answers from the address that was asked.
         let other: IpAddr = "127.0.0.9".parse().unwrap();
         assert!(towards(other).unwrap().is_loopback());
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_told_from_others() {
+        assert!(is_here("127.0.0.1:0/42"));
+        // For documentation: nobody has it (RFC 5737).
+        assert!(!is_here("192.0.2.1:0/42") && !is_here("[2001:db8::1]:0/42"));
+        assert!(!is_here("client.7") && !is_here(""));
     }
 }

@@ -15,6 +15,29 @@ pub fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned())
 }
 
+/// A machine, and one boot of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// machine-id(5); empty where it has none.
+    pub id: String,
+    /// [`boot_id`]
+    pub boot: String,
+}
+
+impl Machine {
+    /// This one.
+    ///
+    /// # Errors
+    /// Those of reading /proc and /etc.
+    pub fn this() -> io::Result<Self> {
+        let id = match fs::read_to_string("/etc/machine-id") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?.trim_end().to_owned(),
+        };
+        Ok(Self { id, boot: boot_id()? })
+    }
+}
+
 /// `bytes` random bytes as hex digits: getrandom(2).
 ///
 /// # Errors

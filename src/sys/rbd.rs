@@ -45,6 +45,9 @@ pub struct MappedImage {
     pub fsid: String,
     /// The kernel's client of that cluster, as in `client4135`.
     pub client: String,
+    /// Where the cluster sees that client, as in `10.0.0.7:0/1234567`; empty where the kernel does not tell
+    /// (before Linux 4.11).
+    pub address: String,
     /// What was written to map it: monitors, options, names.
     pub config: String,
     /// Nothing can be written through it.
@@ -55,6 +58,12 @@ impl MappedImage {
     /// The monitors it was mapped with.
     pub fn monitors(&self) -> impl Iterator<Item = &str> {
         self.config.split(' ').next().unwrap_or_default().split(',')
+    }
+
+    /// Whether the kernel's client of it is its own, and stands for no other image.
+    pub fn has_own_client(&self) -> bool {
+        let options = self.config.split(' ').nth(1).unwrap_or_default();
+        options.split(',').any(|option| option == "noshare")
     }
 
     /// Its node, where devtmpfs or udev puts it.
@@ -136,6 +145,7 @@ impl Bus {
             snapshot: must("current_snap")?,
             fsid: may("cluster_fsid")?,
             client: must("client_id")?,
+            address: may("client_addr")?,
             config: may("config_info")?,
             read_only: line(&self.root.join(format!("block/rbd{number}/ro")))? != "0",
         })

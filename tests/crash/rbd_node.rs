@@ -3,6 +3,7 @@
 //!
 //! For the VM of `tests/vm/run`, which has the driver; elsewhere every test fails.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,8 +24,8 @@ struct Scene {
     node: Daemon,
     image: String,
     image_id: String,
-    /// Whether a controller published it to the node.
-    published: bool,
+    /// What a controller that published it to the node said of it; nothing without one.
+    told: HashMap<String, String>,
 }
 
 impl Scene {
@@ -40,7 +41,15 @@ impl Scene {
             .set("CEPHLET_SERVICES", "node")
             .in_own_session()
             .start();
-        Self { node, image, image_id, published }
+        let mut scene = Self { node, image, image_id, told: HashMap::new() };
+        if published {
+            let controller =
+                Setup::new().on(cluster(), "cephlet").set("CEPHLET_SERVICES", "controller").start();
+            let request = publish_to(&scene.id(), "node-1");
+            scene.told =
+                controller.client().controller_publish_volume(&request).expect("give it").publish_context;
+        }
+        scene
     }
 
     fn id(&self) -> String {
@@ -49,9 +58,7 @@ impl Scene {
 
     fn stage(&self) -> Answer<()> {
         let mut request = stage(&self.id(), &self.node.text("stage"), mount("ext4"));
-        if self.published {
-            request.publish_context = map(&[("imageId", &self.image_id)]);
-        }
+        request.publish_context = self.told.clone();
         self.node.client().node_stage_volume(&request).map(drop)
     }
 
@@ -132,7 +139,7 @@ impl Scene {
             "it is being mapped still"
         );
         assert!(!self.node.path("target").exists(), "we made it");
-        if !self.published {
+        if self.told.is_empty() {
             assert_eq!(cluster().holders("rbd", &self.image_id), "");
         }
         self.node.assert_well();

@@ -90,7 +90,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
             "spelling", "sys",
         ],
     ),
-    ("call", &["error"]),
+    ("call", &["clock", "error"]),
     ("cli", &["clock", "clusters", "config", "daemon", "error", "grpc", "ids", "layout", "volume"]),
     ("clusters", &["base64", "config", "error", "secrets", "spelling"]),
     ("config", &["ids", "spelling"]),

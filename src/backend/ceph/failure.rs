@@ -81,7 +81,7 @@ const TIMED_OUT: &str = "(110) Connection timed out";
 
 const BLOCKLISTED: &str = "(108) Cannot send after transport endpoint shutdown";
 
-const FORBIDDEN: [&str; 3] = ["Operation not permitted", "Error EACCES", "(13) Permission denied"];
+const FORBIDDEN: [&str; 2] = ["Operation not permitted", "(13) Permission denied"];
 
 const FULL: [&str; 5] =
     ["No space left on device", "Disk quota exceeded", "Error ENOSPC", "Error EDQUOT", "error 28:"];
@@ -137,12 +137,14 @@ impl Failure {
         }
     }
 
-    /// In the order of the tool's own steps: who could not connect was refused nothing else.
+    /// In the order of the tool's own steps: who could not connect was refused nothing else. What `ceph` says
+    /// of a command comes first: it looks for a keyring also where it was given a key.
     fn reason_of(&self, status: i32) -> Option<Reason> {
         let says = |texts: &[&str]| texts.iter().any(|text| self.says(text));
         let unreachable = self.stderr().lines().any(|line| line.trim() == CEPH_UNREACHABLE);
         let connecting = unreachable || says(&UNREACHABLE);
         let reasons = [
+            (self.says("Error EACCES"), Reason::Forbidden),
             (says(&REFUSED) || (connecting && status == libc::EACCES), Reason::Refused),
             (connecting, Reason::Unreachable),
             (self.says(BLOCKLISTED), Reason::Blocklisted),

@@ -31,6 +31,9 @@ fn failure(status: i32, stderr: &str) -> Failure {
 /// A library's log: it stands before, after or within what the tool itself says.
 const BAD_METHOD: &str = "2026-11-21T08:49:20.190+0000 7fd91f5726c0 -1 monclient(hunting): \
                           handle_auth_bad_method server allowed_methods [2] but i only support [2,1]\n";
+/// Of a keyring that nobody needs, as a key file was given.
+const NO_KEYRING: &str = "2026-11-24T22:07:36.289+0000 7fbb8c3ff6c0 -1 auth: unable to find a keyring on \
+                          /etc/ceph/keyring,: (2) No such file or directory\n";
 const AUTHENTICATE: &str =
     "2026-11-22T02:25:20.953+0000 7f4420298380  0 monclient(hunting): authenticate timed out after 20\n";
 const NO_WATCH: &str = "2026-11-22T02:27:39.849+0000 7f52563666c0 -1 librbd::Watcher: 0x7f523c0075f0 \
@@ -132,6 +135,7 @@ fn a_user_that_may_not() {
             ),
             (1, "", "rados_nobjects_list_next2: Operation not permitted\n"),
             (13, "", "Error EACCES: access denied: does your client key have mgr caps?\n"),
+            (13, NO_KEYRING, "Error EACCES: access denied\n"),
         ],
     );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::placement::PoolRef;
-use crate::backend::ceph::{ClusterTool, FreeSpace};
+use crate::backend::ceph::{ClusterTool, FreeSpace, ShutOut};
 use crate::call::Call;
 use crate::error::Result;
 use crate::ids;
@@ -21,7 +21,7 @@ pub(crate) struct Health {
     /// By cluster and pool.
     free_space: Cache<String, FreeSpace>,
     /// By cluster.
-    blocklists: Cache<String, Vec<String>>,
+    blocklists: Cache<String, Vec<ShutOut>>,
 }
 
 impl Default for Health {
@@ -44,7 +44,7 @@ impl Health {
         }
         let ask = || tool.blocklist(call, &at.access);
         let blocklist = self.blocklists.get_or_ask(at.access.cluster.name.clone(), ask)?;
-        let is_blocked = |client: &&&str| blocklist.iter().any(|entry| covers(entry, client));
+        let is_blocked = |client: &&&str| blocklist.iter().any(|entry| covers(&entry.address, client));
         Ok(clients.iter().find(is_blocked).map(ToString::to_string))
     }
 
@@ -76,7 +76,7 @@ impl Health {
 }
 
 /// Whether an entry of the blocklist means a client. `HOST:0/0` means all clients of the host.
-fn covers(entry: &str, address: &str) -> bool {
+pub(crate) fn covers(entry: &str, address: &str) -> bool {
     let plain = |text: &str| {
         text.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:").to_string()
     };

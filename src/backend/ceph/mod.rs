@@ -9,6 +9,7 @@ pub(crate) mod locations;
 pub(crate) mod placement;
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use failure::{Failure, Reason};
 pub use placement::PoolRef;
@@ -96,6 +97,24 @@ pub struct FreeSpace {
     pub full: bool,
 }
 
+/// A client, or a range of addresses, that a cluster has shut out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutOut {
+    /// As `10.0.0.7:0/1234567`; `10.0.0.7:0/0` means all clients of the host.
+    pub address: String,
+    /// Then it is let in again.
+    pub until: SystemTime,
+}
+
+/// Whether a client is shut out no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readmitted {
+    /// It is not, and may never have been.
+    Done,
+    /// The user may not do that.
+    Forbidden,
+}
+
 /// What is asked of a cluster that is about no volume.
 pub trait ClusterTool: Send + Sync {
     /// The pools that are for this kind of volumes, by name.
@@ -107,8 +126,14 @@ pub trait ClusterTool: Send + Sync {
     /// The free space in the pool `pool`, which may be another than that of `at`.
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace>;
 
-    /// Addresses of clients that the cluster has shut out.
-    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>>;
+    /// The clients that the cluster has shut out.
+    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ShutOut>>;
+
+    /// Shuts a client out for so many years from now, whatever was said of it before.
+    fn shut_out(&self, call: &Call, access: &ClusterAccess, address: &str, years: u64) -> Result<()>;
+
+    /// Lets a client in again.
+    fn readmit(&self, call: &Call, access: &ClusterAccess, address: &str) -> Result<Readmitted>;
 }
 
 #[cfg(test)]

@@ -16,15 +16,16 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockTarget, Locked, Made,
-    ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo, Trashed, TrashedSnapshot,
-    Watcher,
+    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
+    Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo, Trashed,
+    TrashedSnapshot, Watcher,
 };
 use crate::call::Call;
 use crate::clusters::Clusters;
 use crate::error::{Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
+use crate::sys::random::Machine;
 
 /// What operations share.
 pub(crate) struct Context {
@@ -38,15 +39,19 @@ pub(crate) struct Context {
     pub in_progress: InProgress,
     /// The clusters in which this daemon makes a copy that is flattened.
     pub flattening: InProgress,
+    /// Clients of nodes that have not given an image back are shut out.
+    pub fences: bool,
 }
 
 /// Who we are to the clusters.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// This node.
     pub node: String,
-    /// Tells the temporary images of this controller from those of others: the same after a restart, whatever
-    /// was lost.
+    /// The machine that it is, and that machine's boot.
+    pub machine: Machine,
+    /// 8 hexadecimal digits that tell the temporary images of this controller from those of others: the same
+    /// after a restart, whatever was lost.
     pub tag: String,
 }
 
@@ -256,6 +261,10 @@ impl Pool<'_> {
 impl Pool<'_> {
     pub fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
         self.tool().lock(self.call, self.at, target, request)
+    }
+
+    pub fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
+        self.tool().lock_state(self.call, self.at, target)
     }
 
     pub fn holders(&self, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {

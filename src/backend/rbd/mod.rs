@@ -9,6 +9,7 @@
 //! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
 //! | the name of a snapshot | a lock on the object `cephlet.snap.<16 hex>`, whose cookie is the source's id |
 //! | to which nodes a volume is published | locks on the image's header: cookie = node |
+//! | which clients of nodes write to it | another lock there: cookie = address |
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 //!
@@ -29,11 +30,12 @@ pub mod tool;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use self::context::Identity;
 pub use self::parameters::{LIMITS, PARAMETERS};
 
 use std::sync::Arc;
 
-use self::context::{Context, Identity, Memory};
+use self::context::{Context, Memory};
 use self::jobs::{Jobs, run, sweep};
 use self::names::NAME;
 use self::node::Mapper;
@@ -63,25 +65,23 @@ impl std::fmt::Debug for Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node `node`; what is done in the background
-    /// is done by `jobs`. `tag` is 8 hexadecimal digits that no other controller of these clusters has, and
-    /// that this one has again after a restart.
+    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`; what is done in the
+    /// background is done by `jobs`.
     pub fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
-        (node, tag): (&str, &str),
+        (identity, fences): (Identity, bool),
         jobs: Arc<JobQueue>,
     ) -> Self {
-        let identity = Identity { node: node.to_string(), tag: tag.to_string() };
-        Self::with_timing(clusters, tool, mapper, (identity, Timing::default()), jobs)
+        Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), jobs)
     }
 
     fn with_timing(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
-        (identity, timing): (Identity, Timing),
+        (identity, fences, timing): (Identity, bool, Timing),
         queue: Arc<JobQueue>,
     ) -> Self {
         let parent_counts = Cache::for_at_most(timing.parent_count_valid);
@@ -94,6 +94,7 @@ impl Rbd {
             jobs: Jobs::new(queue),
             in_progress: Default::default(),
             flattening: Default::default(),
+            fences,
         });
         // The queue must not keep what it works for.
         let weak = Arc::downgrade(&context);

@@ -20,6 +20,12 @@ pub(crate) struct Timing {
     pub dead_client: Duration,
     /// Between two looks whether such a client is forgotten.
     pub dead_client_poll: Duration,
+    /// A client that was cut off registers its watch again within a minute, where it may. One that has not
+    /// for so long never will.
+    pub lost_watch: Duration,
+    /// Without the tools nobody can be asked whether a volume is still published: a map is begun only so soon
+    /// after it was asked for that the volume was hardly given to another node meanwhile.
+    pub blind_map: Duration,
     /// A command that reads or changes an image has it open for less than this; a client that is seen for
     /// longer uses it.
     pub command_watches: Duration,
@@ -55,6 +61,8 @@ impl Default for Timing {
             claim_grace: seconds(10),
             dead_client: seconds(35),
             dead_client_poll: seconds(2),
+            lost_watch: seconds(5 * 60),
+            blind_map: seconds(30),
             command_watches: millis(1400),
             deletion_wait: seconds(5),
             deletion_decision: seconds(60),

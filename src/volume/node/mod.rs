@@ -2,6 +2,7 @@
 
 mod expand;
 mod filesystem;
+mod lost;
 pub(crate) mod mounts;
 mod pending;
 mod publish;

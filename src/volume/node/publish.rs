@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::{Attachment, Backend};
+use crate::backend::{Attachment, Backend, NodeContext};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
@@ -20,6 +20,7 @@ impl Operations {
         let Some(mut record) = self.node_record(&id)? else {
             return Err(self.not_staged(call, backend.as_ref(), &id, request));
         };
+        self.ensure_usable(call, backend.as_ref(), &id, &record, &context_of(request, &record))?;
         let volume = self.look_on_node(call, &id)?;
         self.check_staging(&volume, &record, request)?;
         let path = Path::new(&request.target_path);
@@ -36,6 +37,36 @@ impl Operations {
         let bound = self.ensure_bound(&volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
         self.roll_back(call, (&id, path), bound, || self.remove_target(call, &id, path, secrets))
+    }
+
+    /// Makes sure that a staged volume works and may be used for this publication, as far as its storage says
+    /// so: an orchestrator may publish a volume once more to a node without staging it again. What no
+    /// controller has published to the node is looked at when it is staged.
+    fn ensure_usable(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        record: &NodeRecord,
+        context: &NodeContext<'_>,
+    ) -> Result<()> {
+        if context.publish.is_empty() || backend.node().attached(id)?.is_none() {
+            return Ok(());
+        }
+        let was_lost = self.remove_lost(call, backend, id, context.secrets)?;
+        match backend.node().attach(call, id, context) {
+            Ok(attachment) if was_lost => {
+                let volume = OnNode { call, id, attachment: Some(attachment) };
+                self.mount_attached(&volume, record)?;
+                let mut stagings = record.stagings.iter();
+                stagings.try_for_each(|staging| self.bind_staging(&volume, record, &staging.path))
+            }
+            Err(error) if !was_lost && is_no_answer(&error) => {
+                log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
+                Ok(())
+            }
+            attached => attached.map(drop),
+        }
     }
 
     /// Why a volume without a record cannot be published.
@@ -113,6 +144,18 @@ impl Operations {
         }
         Ok(device.path.clone())
     }
+}
+
+/// The volume as it is staged: what the request says of one target does not matter to the backend.
+fn context_of<'a>(request: &'a NodePublish, record: &NodeRecord) -> NodeContext<'a> {
+    let NodePublish { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
+    let read_only = record.access == Access::Block && record.read_only;
+    NodeContext { volume, publish, secrets, capability, read_only }
+}
+
+/// Whether the storage, or its credentials, could not be asked.
+fn is_no_answer(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Unavailable | Kind::Timeout | Kind::Unauthenticated)
 }
 
 /// How a target came into a record.

@@ -73,7 +73,8 @@ impl Operations {
         self.release(&self.look_on_node(call, &earlier)?, unused, secrets)
     }
 
-    /// The volume, attached as the request needs it. It may be attached already.
+    /// The volume, attached as the request needs it. It may be attached already; whether it may be used then
+    /// is for its backend to say.
     pub(crate) fn ensure_attached<'a>(
         &self,
         call: &'a Call,
@@ -81,12 +82,8 @@ impl Operations {
         id: &'a VolumeId,
         context: &NodeContext<'_>,
     ) -> Result<OnNode<'a>> {
-        let writes = !(context.read_only || record::is_read_only(context.capability));
-        let present = backend.node().attached(id)?.filter(|present| !(present.is_read_only() && writes));
-        let attachment = match present {
-            Some(present) => present,
-            None => backend.node().attach(call, id, context)?,
-        };
+        self.remove_lost(call, backend, id, context.secrets)?;
+        let attachment = backend.node().attach(call, id, context)?;
         Ok(OnNode { call, id, attachment: Some(attachment) })
     }
 
@@ -199,7 +196,7 @@ impl Operations {
         if read_only { Ok(()) } else { self.finish_growing(on, &mount_point) }
     }
 
-    fn bind_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {
+    pub(crate) fn bind_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {
         let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else {
             return Ok(());
         };

@@ -62,7 +62,7 @@ fn retried(mut call: impl FnMut() -> Answer<()>, what: &str) {
 #[test]
 #[ignore = "long: tests/run --full"]
 fn killed_in_the_middle_of_a_map() {
-    let mut scene = Scene::alone();
+    let mut scene = Scene::alone_with(&[]);
     let volume = scene.give("one", 32, mount("ext4"), &[]);
     let paused = scene.cluster().pause("osd");
     let (client, request) = (scene.node.client(), scene.stage_request(&volume, "stage"));
@@ -83,7 +83,7 @@ fn killed_in_the_middle_of_a_map() {
 #[ignore = "long: tests/run --full"]
 fn abandoned_in_the_middle_of_a_map() {
     for mounter in ["rbd", "rbd-nbd"] {
-        let mut scene = Scene::alone();
+        let mut scene = Scene::alone_with(&["rbd-nbd"]);
         let volume = scene.give("one", 32, mount("ext4"), &[("mounter", mounter)]);
         let paused = scene.cluster().pause("osd");
         let (client, request) = (scene.node.client(), scene.stage_request(&volume, "stage"));

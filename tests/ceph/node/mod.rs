@@ -8,6 +8,7 @@ mod copies;
 mod fences;
 mod hangs;
 mod life;
+mod lost_nodes;
 mod mounters;
 mod refusals;
 mod restarts;

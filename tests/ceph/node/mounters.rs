@@ -20,7 +20,9 @@ fn the_tool_maps() {
         mount("ext4"),
         &[("mounter", "rbd-tool"), ("mapOptions", "krbd:queue_depth=64")],
     );
-    assert_eq!(scene.tools.started(), ["rbd", "mkfs.ext4"]);
+    // It looks at the publication, maps, looks at the watchers, writes its client down, and looks again; and
+    // once more at the watchers when the volume is given to its consumer.
+    assert_eq!(scene.tools.started(), ["rados", "rbd", "rbd", "rados", "rados", "mkfs.ext4", "rbd"]);
     let config =
         format!("/sys/bus/rbd/devices/{}/config_info", text(&device(&volume)).trim_start_matches("/dev/rbd"));
     assert!(fs::read_to_string(config).expect("its options").contains("queue_depth=64"));

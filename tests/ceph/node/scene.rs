@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
-use super::toolbox::Toolbox;
+use super::toolbox::{CEPH, Toolbox};
 use crate::support::client::Answer;
 use crate::support::machine::{mounts_below, rbd_devices, text};
 use crate::support::requests::*;
@@ -59,21 +59,23 @@ impl Volume {
 impl Scene {
     /// A node that has every tool.
     pub fn new() -> Self {
-        Self::with(true, |node| node, shared())
+        Self::with(CEPH, |node| node, shared())
     }
 
     /// A node without any of Ceph's tools.
     pub fn without_tools() -> Self {
-        Self::with(false, |node| node, shared())
+        Self::with(&[], |node| node, shared())
     }
 
     /// One that nobody else is disturbed by, also when the cluster stands still.
     pub fn alone() -> Self {
-        Self::with(
-            true,
-            |node| node,
-            Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner())),
-        )
+        Self::alone_with(CEPH)
+    }
+
+    /// The same with these of Ceph's tools. Without rados a node asks nobody before and after it maps.
+    pub fn alone_with(ceph: &[&str]) -> Self {
+        let turn = Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        Self::with(ceph, |node| node, turn)
     }
 
     /// A node that knows the cluster, but has no key for it.
@@ -85,21 +87,21 @@ impl Scene {
             let keys = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
             keys.into_iter().fold(node.set("CEPHLET_CLUSTERS", file.display()), Setup::unset)
         };
-        Self::with(true, without, shared())
+        Self::with(CEPH, without, shared())
     }
 
     /// A node that is set up in another way, without any of Ceph's tools.
     pub fn of_node(change: impl FnOnce(Setup) -> Setup) -> Self {
-        Self::with(false, change, shared())
+        Self::with(&[], change, shared())
     }
 
-    fn with(with_ceph: bool, change: impl FnOnce(Setup) -> Setup, turn: Turn) -> Self {
+    fn with(ceph: &[&str], change: impl FnOnce(Setup) -> Setup, turn: Turn) -> Self {
         assert!(
             Path::new("/sys/bus/rbd").exists(),
             "there is no krbd here: run this in the VM, by tests/run or tests/vm/run"
         );
         let node = Setup::new();
-        let tools = Toolbox::new(&node.scratch, with_ceph);
+        let tools = Toolbox::new(&node.scratch, ceph);
         let instance = node.scratch.path("").display().to_string().replace('/', "-");
         let controller = Setup::new().on(cluster(), "cephlet").set("CEPHLET_SERVICES", "controller");
         let controller = controller.set("CEPHLET_INSTANCE", instance.trim_matches('-')).start();

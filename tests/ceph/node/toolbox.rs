@@ -9,16 +9,16 @@ use crate::support::{Scratch, await_that};
 /// What a node has without a Ceph package.
 const PLAIN: [&str; 8] =
     ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "e2fsck", "resize2fs", "xfs_growfs", "btrfs", "modprobe"];
-const CEPH: [&str; 4] = ["rbd", "rados", "ceph", "rbd-nbd"];
+/// What Ceph's packages bring.
+pub const CEPH: &[&str] = &["rbd", "rados", "ceph", "rbd-nbd"];
 
 /// The directory.
 pub struct Toolbox(PathBuf);
 
 impl Toolbox {
-    /// All tools, or those that a node has without any of Ceph's.
-    pub fn new(scratch: &Scratch, with_ceph: bool) -> Self {
+    /// The tools that any node has, and these of Ceph's.
+    pub fn new(scratch: &Scratch, ceph: &[&str]) -> Self {
         let this = Self(scratch.dir("tools"));
-        let ceph: &[&str] = if with_ceph { &CEPH } else { &[] };
         for tool in PLAIN.iter().chain(ceph) {
             let real =
                 ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|directory| Path::new(directory).join(tool));

@@ -90,5 +90,6 @@ fn unknown(id: &VolumeId, image: String) -> ImageInfo {
         features: BTreeSet::new(),
         created: UNIX_EPOCH,
         parent: None,
+        mirrored: false,
     }
 }

@@ -91,6 +91,7 @@ fn info(entry: &ListedImage) -> ImageInfo {
         features: BTreeSet::new(),
         created: UNIX_EPOCH,
         parent: entry.parent.clone(),
+        mirrored: false,
     }
 }
 

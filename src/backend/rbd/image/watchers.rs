@@ -10,9 +10,14 @@ const MANY_LOOKS: u32 = 40;
 /// Who has the image open for longer than a command does: another controller that reads the record of the
 /// image or takes a snapshot counts as a watcher too, for a moment.
 pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str) -> Result<Vec<Watcher>> {
+    let watchers = pool.watchers(name)?.unwrap_or_default();
+    staying_of(pool, name, watchers)
+}
+
+/// Those of these watchers of the image that have it open for longer than a command does.
+pub(crate) fn staying_of(pool: &Pool<'_>, name: &str, watchers: Vec<Watcher>) -> Result<Vec<Watcher>> {
     let timing = pool.timing();
     let (mut staying, mut waiting) = (Vec::new(), Ok(()));
-    let watchers = pool.watchers(name)?.unwrap_or_default();
     // Where one follows another all the time, the image is in use.
     let what = format!("clients to close image {name}");
     if !watchers.is_empty() && pool.call.wait(what, MANY_LOOKS * timing.command_watches, timing.poll).is_ok()

@@ -1,12 +1,18 @@
 //! Volumes as devices of this node.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::names;
+use crate::backend::rbd::node::confirm::{Writer, forget_own};
+use crate::backend::rbd::node::lost::{self, Missing, Seen};
 use crate::backend::rbd::node::{self, MapOptions, MapRequest, Mapper};
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::to_node::publish_here;
+use crate::backend::rbd::publish::to_node::{EXCLUSIVE_LOCK, publish_here, without_lock};
 use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::tool::ImageRef;
 use crate::backend::{Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served};
@@ -24,11 +30,23 @@ const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd 
 pub(crate) struct Node {
     context: Arc<Context>,
     mapper: Mapper,
+    /// What is mapped for writing, by the image's id.
+    confirmed: Mutex<HashMap<String, Confirmed>>,
+    missing: Missing,
+}
+
+/// A mapping that may be used.
+struct Confirmed {
+    mapping: node::Mapping,
+    /// For which publication.
+    publication: String,
+    /// Where, with the credentials of the request: giving back brings none.
+    at: PoolRef,
 }
 
 impl Node {
     pub fn new(context: Arc<Context>, mapper: Mapper) -> Self {
-        Self { context, mapper }
+        Self { context, mapper, confirmed: Mutex::default(), missing: Missing::default() }
     }
 
     /// Why no volume can be attached here, if so.
@@ -54,7 +72,61 @@ impl Node {
         let pool = self.context.pool(call, &at);
         let id_now = || Ok(pool.info(ImageRef::Name(&id.object))?.map(|info| info.id));
         let request = MapRequest { access: &at.access, image: &image, options: &options, id_now: &id_now };
-        self.mapper.map(call, &request).map(|mapping| mapping.device)
+        let is_mapped = self.mapper.find(&image)?.is_some();
+        if options.read_only {
+            return self.mapper.map(call, &request).map(|mapping| mapping.device);
+        }
+        if !is_mapped && !options.features.is_empty() && !options.features.contains(EXCLUSIVE_LOCK) {
+            return Err(without_lock(id, &image.to_string()));
+        }
+        if self.context.tool.usable().is_err() {
+            let is_late = !is_mapped && call.age() > self.context.timing.blind_map;
+            let mapped = if is_late { Err(too_late(call, id)) } else { self.mapper.map(call, &request) };
+            return mapped.map(|mapping| mapping.device);
+        }
+        let publication = published.publication.as_str();
+        let writer = Writer { mapper: &self.mapper, pool: &pool, id, publication, request: &request };
+        let mapping = writer.map()?;
+        let device = mapping.device.clone();
+        let confirmed = Confirmed { mapping, publication: publication.to_string(), at: at.clone() };
+        self.confirmed.lock().insert(published.image_id.clone(), confirmed);
+        Ok(device)
+    }
+
+    /// What the volume is attached as, if that may be used as it is wanted without asking the cluster.
+    fn usable_device(
+        &self,
+        id: &VolumeId,
+        published: Option<&PublishContext>,
+        wanted: &NodeContext<'_>,
+    ) -> Result<Option<BlockDevice>> {
+        let Some(mapping) = self.mapping_of(id)? else { return Ok(None) };
+        let reads = wanted.read_only || published.is_some_and(|published| published.read_only);
+        let confirmed = self.confirmed.lock();
+        let is_usable = match confirmed.get(&mapping.device.image) {
+            Some(known) => {
+                let same = |published: &PublishContext| published.publication == known.publication;
+                known.mapping == mapping && published.is_none_or(same)
+            }
+            None => mapping.device.read_only && reads,
+        };
+        Ok(is_usable.then_some(mapping.device))
+    }
+
+    /// Strikes out what was written down of the clients by which this node had the image mapped. An
+    /// orchestrator has nothing to repeat where that fails: who takes the volume back shuts out a client that
+    /// is gone.
+    fn forget_clients(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) {
+        let known = self.confirmed.lock().remove(image);
+        if self.context.tool.usable().is_err() || self.context.serves(&id.place) != Served::Here {
+            return;
+        }
+        let at = self.context.locate(&id.place, secrets);
+        let at = at.or_else(|error| known.map(|known| known.at).ok_or(error));
+        let forgotten = at.and_then(|at| forget_own(&self.context.pool(call, &at), image));
+        if let Err(error) = forgotten {
+            log::warn!("volume {id} is unmapped, but its client stays written down in the cluster: {error}");
+        }
     }
 
     /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by
@@ -108,6 +180,9 @@ impl NodeDriver for Node {
     fn attach(&self, call: &Call, id: &VolumeId, wanted: &NodeContext<'_>) -> Result<Attachment> {
         names::refuse_internal(id)?;
         let published = PublishContext::from_map(wanted.publish)?;
+        if let Some(device) = self.usable_device(id, published.as_ref(), wanted)? {
+            return Ok(Attachment::Block(device));
+        }
         let is_alone = published.is_none();
         let published = match published {
             Some(published) => published,
@@ -132,8 +207,15 @@ impl NodeDriver for Node {
     }
 
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
+        let mapping = self.mapping_of(id)?;
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
         unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
+        let mapped_image = mapping.as_ref().map(|mapping| mapping.device.image.as_str());
+        if let Some(image) = mapped_image.or(id.incarnation.as_deref())
+            && !mapping.as_ref().is_some_and(|mapping| mapping.device.read_only)
+        {
+            self.forget_clients(call, id, image, secrets);
+        }
         match (published, self.context.serves(&id.place)) {
             (PublishedBy::Controller, _) => Ok(()),
             (PublishedBy::Node, Served::Here) => {
@@ -158,11 +240,35 @@ impl NodeDriver for Node {
         self.mapper.refresh(call, &mapping, least).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
+    /// Storage that does not answer says nothing.
+    fn lost(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Condition> {
+        let Some(mapping) = self.mapping_of(id)? else { return Ok(None) };
+        if mapping.device.read_only || self.context.tool.usable().is_err() {
+            return Ok(None);
+        }
+        let at = self.context.locate(&id.place, secrets);
+        let seen = at.and_then(|at| lost::look(&self.context.pool(call, &at), id, &mapping));
+        let seen = seen.unwrap_or_else(|error| {
+            log::warn!("volume {id}: whether its device still works is not known: {error}");
+            Seen::Unknown
+        });
+        lost::lost(&mapping, seen, &self.missing, self.context.timing.lost_watch)
+            .map_err(|error| error.context(format_args!("volume {id}")))
+    }
+
     /// Asked of volumes in use alone, so that one without a device has lost it.
     fn condition(&self, id: &VolumeId) -> Result<Condition> {
         let mapping = self.mapping_of(id)?;
         Ok(mapping.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
     }
+}
+
+fn too_late(call: &Call, id: &VolumeId) -> Error {
+    Error::unavailable(format!(
+        "this call for volume {id} is {} s old, and whether the volume is still published to this node cannot be \
+         asked without rbd and rados of ceph-common: try again",
+        call.age().as_secs()
+    ))
 }
 
 fn image_of<'a>(id: &'a VolumeId, cluster: &'a Cluster) -> node::Image<'a> {

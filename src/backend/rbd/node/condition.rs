@@ -60,6 +60,7 @@ mod tests {
             snapshot: "-".into(),
             fsid: String::new(),
             client: String::new(),
+            address: String::new(),
             config: String::new(),
             read_only: false,
         }

@@ -9,6 +9,8 @@ use crate::sys::byte_lock::ByteLock;
 
 const UNSUPPORTED: &str = "the image has features that this kernel cannot do (`dmesg` has their bits): `rbd \
                            feature disable` them, or use mounter=rbd-nbd";
+/// In seconds: as long as Ceph's tools try to reach a cluster.
+const OWN_CLIENT: [&str; 2] = ["noshare", "mount_timeout=20"];
 const BLOCKLISTED: &str = "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when";
 
 impl Mapper {
@@ -20,7 +22,7 @@ impl Mapper {
         let credentials = &access.credentials;
         let key = credentials.key.clone().ok_or_else(|| no_key(&access.cluster.name, &credentials.user))?;
         let (monitors, only_v2) = access.cluster.kernel_monitors()?;
-        let mut driver_options = options.options.clone();
+        let mut driver_options = with_own_client(&options.options);
         if only_v2 && !driver_options.iter().any(|option| option.starts_with("ms_mode=")) {
             driver_options.push("ms_mode=prefer-crc".into());
         }
@@ -44,7 +46,7 @@ impl Mapper {
         let MapRequest { access, image, options, .. } = *wanted;
         self.check_features(image, options)?;
         let mut words = vec!["noudev".to_owned()];
-        words.extend(options.options.iter().cloned());
+        words.extend(with_own_client(&options.options));
         let command =
             access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
         let command = if options.read_only { command.arg("--read-only") } else { command };
@@ -116,6 +118,17 @@ impl Mapper {
             Err(error) => Err(no_driver(&Error::from(error).to_string())),
         }
     }
+}
+
+/// The options with those that every mapping has: a client of its own, which can be shut out without harm to
+/// other images, and which no other image's fate harms; and an end to the search for a cluster that is away.
+fn with_own_client(options: &[String]) -> Vec<String> {
+    let missing = |wanted: &&&str| {
+        let name = wanted.split('=').next();
+        !options.iter().any(|option| option.split('=').next() == name)
+    };
+    let own = OWN_CLIENT.iter().filter(missing).map(ToString::to_string);
+    options.iter().cloned().chain(own).collect()
 }
 
 fn no_driver(why: &str) -> Error {

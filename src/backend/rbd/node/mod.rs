@@ -33,11 +33,13 @@ use crate::sys::rbd::{Bus, MappedImage};
 
 pub(crate) mod attach;
 mod condition;
+mod confirm;
 mod cookie;
 mod features;
 mod image;
 mod krbd;
 mod locks;
+mod lost;
 mod nbd;
 mod options;
 
@@ -151,6 +153,19 @@ impl Mapper {
             modules: Modules::default(),
             locks: MapLocks::at(locks),
             timing: NodeTiming::default(),
+        }
+    }
+
+    /// A mapper that sees sysfs and /proc below `root`.
+    #[cfg(test)]
+    pub(crate) fn below(root: &std::path::Path, kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
+        let sysfs = root.join("sys");
+        Self {
+            bus: Bus::at(&sysfs),
+            table: Table::at(&sysfs, root.join("proc")),
+            modules: Modules::at(root.join("modules")),
+            timing: NodeTiming { earlier_map: std::time::Duration::ZERO, ..NodeTiming::default() },
+            ..Self::new(kernel, runner, root.join("run/map-locks"))
         }
     }
 

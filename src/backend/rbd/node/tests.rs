@@ -8,7 +8,6 @@ mod usable;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -43,16 +42,7 @@ impl Node {
         fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
         fs::write(dir.path().join("sys/bus/rbd/supported_features"), "0x1bf\n").unwrap();
         let (helper, runner) = (Arc::new(FakeHelper::default()), Arc::new(FakeRunner::default()));
-        let sysfs = dir.path().join("sys");
-        let mapper = Mapper {
-            kernel: Kernel::new(helper.clone()),
-            runner: runner.clone(),
-            bus: Bus::at(&sysfs),
-            table: Table::at(&sysfs, dir.path().join("proc")),
-            modules: Modules::at(dir.path().join("modules")),
-            locks: MapLocks::at(dir.path().join("run/map-locks")),
-            timing: NodeTiming { earlier_map: Duration::ZERO, ..NodeTiming::default() },
-        };
+        let mapper = Mapper::below(dir.path(), Kernel::new(helper.clone()), runner.clone());
         Self {
             dir,
             helper,
@@ -231,14 +221,16 @@ fn an_image_keeps_its_device_when_the_monitors_move() {
 #[test]
 fn the_kernel_is_asked_with_the_monitors_it_can_speak_to() {
     let mut node = Node::new();
-    node.expect_map("10.0.0.1:6789", &["queue_depth=64"], libc::EIO);
+    node.expect_map("10.0.0.1:6789", &["queue_depth=64", "noshare", "mount_timeout=20"], libc::EIO);
     let deep = MapOptions { options: vec!["queue_depth=64".into()], ..options(Mounter::Kernel) };
     assert_eq!(node.map(&deep).unwrap_err().kind(), Kind::Unavailable);
     node.access = access(&[None]);
-    node.expect_map("10.0.0.1:3300", &["ms_mode=prefer-crc"], libc::EIO);
+    node.expect_map("10.0.0.1:3300", &["noshare", "mount_timeout=20", "ms_mode=prefer-crc"], libc::EIO);
     node.map(&options(Mounter::Kernel)).unwrap_err();
-    node.expect_map("10.0.0.1:3300", &["ms_mode=secure"], libc::EIO);
-    node.map(&MapOptions { options: vec!["ms_mode=secure".into()], ..options(Mounter::Kernel) }).unwrap_err();
+    let given = ["ms_mode=secure", "noshare", "mount_timeout=5"];
+    node.expect_map("10.0.0.1:3300", &given, libc::EIO);
+    let given = given.map(String::from).to_vec();
+    node.map(&MapOptions { options: given, ..options(Mounter::Kernel) }).unwrap_err();
 }
 
 #[test]
@@ -271,7 +263,8 @@ fn a_kernel_without_the_driver_says_so() {
 #[test]
 fn the_tool_does_not_wait_for_udev() {
     let node = Node::new();
-    let words = ["device", "map", "--options", "noudev,notrim", "--read-only", "vms/n1/web"];
+    let words =
+        ["device", "map", "--options", "noudev,notrim,noshare,mount_timeout=20", "--read-only", "vms/n1/web"];
     expect_tool(&node, Tool::Rbd, &words, 2, "rbd: map failed: (2) No such file or directory");
     let options = MapOptions { options: vec!["notrim".into()], read_only: true, ..options(Mounter::Tool) };
     assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
@@ -281,7 +274,7 @@ fn the_tool_does_not_wait_for_udev() {
 fn a_tool_that_maps_another_image_is_corrected() {
     let node = Node::new();
     node.kernel_maps(5, "web", "newer");
-    let words = ["device", "map", "--options", "noudev", "vms/n1/web"];
+    let words = ["device", "map", "--options", "noudev,noshare,mount_timeout=20", "vms/n1/web"];
     let mut argv = reaching(&node.access, Tool::Rbd);
     argv.extend(words.iter().map(ToString::to_string));
     node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");

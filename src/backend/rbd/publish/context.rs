@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::node::Mounter;
+use crate::backend::rbd::publish::lock::NodePublication;
 use crate::backend::rbd::tool::ImageInfo;
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ const IMAGE_FEATURES: &str = "imageFeatures";
 const MOUNTER: &str = "mounter";
 const MAP_OPTIONS: &str = "mapOptions";
 const READ_ONLY: &str = "readOnly";
+const PUBLICATION: &str = "publication";
 
 /// What a node needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,11 +32,13 @@ pub(crate) struct PublishContext {
     pub fs_type: Option<String>,
     /// Nothing is to be written.
     pub read_only: bool,
+    /// Which publication it is: [`NodePublication::nonce`].
+    pub publication: String,
 }
 
 impl PublishContext {
     /// What a node needs to know of this image.
-    pub fn new(found: ImageWithRecord, read_only: bool) -> Result<Self> {
+    pub fn new(found: ImageWithRecord, publication: &NodePublication) -> Result<Self> {
         let ImageWithRecord { info: ImageInfo { id: image_id, features, .. }, record } = found;
         let settings = record.as_ref().map(|record| record.settings()).transpose()?.unwrap_or_default();
         let fs_type = record.and_then(|record| record.asked.fs_type);
@@ -44,7 +48,8 @@ impl PublishContext {
             mounter: settings.mounter,
             map_options: settings.map_options,
             fs_type,
-            read_only,
+            read_only: publication.read_only,
+            publication: publication.nonce.clone(),
         })
     }
 
@@ -62,6 +67,7 @@ impl PublishContext {
             (MAP_OPTIONS, options),
             (CONTEXT_KEY, self.fs_type.clone().unwrap_or_default()),
             (READ_ONLY, if self.read_only { "true".to_string() } else { String::new() }),
+            (PUBLICATION, self.publication.clone()),
         ];
         let said = pairs.into_iter().filter(|(_, value)| !value.is_empty());
         said.map(|(key, value)| (key.to_string(), value)).collect()
@@ -94,6 +100,7 @@ impl PublishContext {
             map_options,
             fs_type: map.get(CONTEXT_KEY).cloned().filter(|it| !it.is_empty()),
             read_only,
+            publication: said(PUBLICATION).to_string(),
         }))
     }
 }
@@ -113,12 +120,14 @@ mod tests {
             map_options: Vec::new(),
             fs_type: None,
             read_only: false,
+            publication: String::new(),
         };
         let all = PublishContext {
             mounter: Mounter::Nbd,
             map_options: vec!["io-timeout=30".into(), "exclusive".into()],
             fs_type: Some("xfs".into()),
             read_only: true,
+            publication: "0123456789abcdef".into(),
             ..plain.clone()
         };
         for context in [plain, all] {

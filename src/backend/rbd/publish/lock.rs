@@ -4,15 +4,16 @@
 //! | | of the lock |
 //! |---|---|
 //! | node | cookie |
-//! | stage, mode, read-only, block device or file system, published by whom | description |
+//! | stage, mode, read-only, block device or file system, published by whom, which one | description |
 //! | what others must say as well to hold it too | tag: the mode; for a single node everything |
 //!
 //! The cluster lets in only who says the same tag. So a volume for one node alone is held by one node and in
 //! one way, but by every controller that is asked for just that; and what is asked for twice needs no luck to
 //! be published twice.
 //!
-//! A description reads `given SingleNodeWriter rw mount:ext4 by controller`. Its words are spelled out here,
-//! where they are written and read; locks of earlier releases lie in clusters, so none may ever change.
+//! A description reads `given SingleNodeWriter rw mount:ext4 by controller:0123456789abcdef`. Its words are
+//! spelled out here, where they are written and read; locks of earlier releases lie in clusters, so none may
+//! ever change. The digits are new; a controller of 0.1.0 does not look at them.
 
 use crate::backend::rbd::tool::{LockHolder, LockRequest};
 use crate::backend::{self, PublishedBy};
@@ -80,6 +81,9 @@ pub(crate) struct NodePublication {
     /// `block`, or `mount:` with the file system.
     access: String,
     pub by: PublishedBy,
+    /// Tells it from others of the same volume to the same node, before it and after it; empty in a lock of
+    /// 0.1.0.
+    pub nonce: String,
 }
 
 /// A lock that stands for a publication.
@@ -99,7 +103,7 @@ impl NodePublication {
             Access::Mount { fs_type, .. } => format!("mount:{}", ids::encode(fs_type)),
         };
         let read_only = *read_only || capability.mode.is_read_only();
-        Self { node: node.clone(), mode: capability.mode, read_only, access, by }
+        Self { node: node.clone(), mode: capability.mode, read_only, access, by, nonce: String::new() }
     }
 
     /// Whether no other node may have the volume at the same time.
@@ -129,7 +133,8 @@ impl NodePublication {
             false => mode.to_string(),
         };
         let (stage, by) = (stage.word(), publisher_word(self.by));
-        let description = format!("{stage} {mode} {} {access} by {by}", self.writing());
+        let nonce = if self.nonce.is_empty() { String::new() } else { format!(":{}", self.nonce) };
+        let description = format!("{stage} {mode} {} {access} by {by}{nonce}", self.writing());
         LockRequest { cookie: node.clone(), description, shared: Some(tag), seconds }
     }
 
@@ -163,16 +168,18 @@ impl PublicationLock {
     pub fn read(holder: &LockHolder) -> Option<Self> {
         let fields: Vec<&str> = holder.description.split(' ').collect();
         let [stage, mode, writing, access, "by", by] = fields.as_slice() else { return None };
+        let (by, nonce) = by.split_once(':').unwrap_or((by, ""));
         let publication = NodePublication {
             node: holder.cookie.clone(),
             mode: mode_of(mode)?,
             read_only: *writing == "ro",
             access: (*access).to_string(),
-            by: if *by == publisher_word(PublishedBy::Node) {
+            by: if by == publisher_word(PublishedBy::Node) {
                 PublishedBy::Node
             } else {
                 PublishedBy::Controller
             },
+            nonce: nonce.to_string(),
         };
         Some(Self { publication, stage: Stage::of(stage)? })
     }
@@ -239,6 +246,23 @@ mod tests {
             assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
         }
         assert_eq!(Mode::from_number(8), None, "a mode of its own needs a word of its own");
+    }
+
+    #[test]
+    fn publications_to_the_same_node_are_told_apart() {
+        let wanted = NodePublication {
+            nonce: "0123456789abcdef".into(),
+            ..publication(Mode::SingleNodeWriter, false, Access::Block, PublishedBy::Controller)
+        };
+        let request = wanted.request(Stage::Given);
+        assert_eq!(request.description, "given SingleNodeWriter rw block by controller:0123456789abcdef");
+        assert_eq!(
+            request.shared.as_deref(),
+            Some("node-1 SingleNodeWriter rw block"),
+            "it keeps nobody out"
+        );
+        let expected = PublicationLock { publication: wanted, stage: Stage::Given };
+        assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{addresses, staying_watchers};
 use crate::backend::rbd::publish::context::PublishContext;
+use crate::backend::rbd::publish::fence::shut_out_ended;
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
@@ -20,6 +22,10 @@ use crate::csi::{Capability, Map};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
+use crate::sys::random;
+
+/// Of RBD, by rbd's name.
+pub(crate) const EXCLUSIVE_LOCK: &str = "exclusive-lock";
 
 /// An attempt to publish a volume.
 struct Attempt<'a> {
@@ -27,7 +33,7 @@ struct Attempt<'a> {
     id: &'a VolumeId,
     /// The id of the image.
     image: &'a str,
-    wanted: &'a NodePublication,
+    wanted: NodePublication,
 }
 
 /// Publishes the volume to a node; gives what that node needs to know.
@@ -42,7 +48,7 @@ pub(crate) fn publish(
         return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
     }
     let wanted = NodePublication::new(publication, PublishedBy::Controller);
-    publish_as(context, call, id, &wanted, secrets).map(|context| context.to_map())
+    publish_as(context, call, id, wanted, secrets).map(|context| context.to_map())
 }
 
 /// Does for this node what the controller was not asked to do; gives what it would have said.
@@ -55,26 +61,27 @@ pub(crate) fn publish_here(
 ) -> Result<PublishContext> {
     let node = context.identity.node.clone();
     let publication = backend::Publication { node, capability: capability.clone(), read_only };
-    publish_as(context, call, id, &NodePublication::new(&publication, PublishedBy::Node), secrets)
+    publish_as(context, call, id, NodePublication::new(&publication, PublishedBy::Node), secrets)
 }
 
 fn publish_as(
     context: &Context,
     call: &Call,
     id: &VolumeId,
-    wanted: &NodePublication,
+    wanted: NodePublication,
     secrets: &Secrets,
 ) -> Result<PublishContext> {
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let image = image_id(&pool, id)?;
-    let attempt = Attempt { pool: &pool, id, image: &image, wanted }.run();
-    let is_refused = attempt.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
+    let mut attempt = Attempt { pool: &pool, id, image: &image, wanted };
+    let outcome = attempt.run();
+    let is_refused = outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
     if !at.access.is_own() && !is_refused {
         // Also of an attempt that failed: it may have left a lock.
         context.memory.published_with.remember(id.key(), secrets.clone());
     }
-    PublishContext::new(with_record(&pool, &id.key(), attempt?)?, wanted.read_only)
+    PublishContext::new(with_record(&pool, &id.key(), outcome?)?, &attempt.wanted)
 }
 
 /// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is
@@ -95,15 +102,25 @@ impl Attempt<'_> {
     }
 
     /// Publishes the volume, or finds it published.
-    fn run(&self) -> Result<ImageInfo> {
+    fn run(&mut self) -> Result<ImageInfo> {
         let others = self.admitting_locks()?;
         let is_given = |lock: &&PublicationLock| lock.stage == Stage::Given;
-        if others.iter().filter(is_given).any(|lock| lock.publication.node == self.wanted.node) {
+        let of_node: Vec<&PublicationLock> =
+            others.iter().filter(|lock| lock.publication.node == self.wanted.node).collect();
+        // What the node has taken for itself it gives back by itself: it is no publication by a controller.
+        let by = self.wanted.by;
+        let is_enough = |lock: &PublicationLock| by == PublishedBy::Node || lock.publication.by == by;
+        let present = of_node.iter().copied().filter(is_given).find(|lock| is_enough(lock));
+        self.wanted.nonce = nonce(present.into_iter().chain(of_node.iter().copied()))?;
+        if let Some(present) = present {
+            self.wanted.nonce.clone_from(&present.publication.nonce);
             return self.verified(Stage::Given);
         }
-        if !self.wanted.is_single_writer() {
+        let has_node = of_node.iter().copied().any(|lock| is_given(&lock));
+        if has_node || !self.wanted.is_single_writer() {
+            shut_out_ended(self.pool, self.image)?;
             self.lock(Stage::Given)?;
-            return self.verified(Stage::Given);
+            return self.verified_for_use(Stage::Given);
         }
         if self.pool.call.has_waited() {
             // Taken anew, it lasts for as long as the rest may take.
@@ -126,8 +143,9 @@ impl Attempt<'_> {
     /// does that does not watch it.
     fn check_alone(&self) -> Result<ImageInfo> {
         self.lock(Stage::Asking)?;
-        let info = self.verified(Stage::Asking)?;
+        let info = self.verified_for_use(Stage::Asking)?;
         self.refuse_second_writer(Stage::Asking)?;
+        shut_out_ended(self.pool, self.image).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         self.refuse_watchers().or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         Ok(info)
     }
@@ -176,7 +194,7 @@ impl Attempt<'_> {
                 ))
             })
         };
-        let admitted = |lock: PublicationLock| lock.admit(self.wanted).map(|()| lock);
+        let admitted = |lock: PublicationLock| lock.admit(&self.wanted).map(|()| lock);
         let locks: Result<Vec<PublicationLock>> =
             holders.iter().map(|holder| read(holder).and_then(admitted)).collect();
         locks.map_err(|error| error.context(format_args!("volume {}", self.id)))
@@ -194,6 +212,21 @@ impl Attempt<'_> {
                 pool.memory().records.forget(&id.key());
                 existing_volume(pool, id)?;
                 Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")))
+            }
+        }
+    }
+
+    /// The same, if it can be used as it is wanted: a writer that is shut out keeps a lock that others break,
+    /// and of two that are let in only one writes at a time.
+    fn verified_for_use(&self, stage: Stage) -> Result<ImageInfo> {
+        let info = self.verified(stage)?;
+        match self.wanted.read_only || info.features.contains(EXCLUSIVE_LOCK) {
+            true => Ok(info),
+            false => {
+                let PoolRef { pool, namespace, .. } = self.pool.at;
+                let path = [pool, namespace, &info.name].map(String::as_str);
+                let path = path.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+                self.release_and(stage, without_lock(self.id, &path))
             }
         }
     }
@@ -221,6 +254,24 @@ impl Attempt<'_> {
         }
         Ok(())
     }
+}
+
+/// What tells a publication from others: as a lock of the node says already, that of an earlier attempt
+/// perhaps, or new.
+fn nonce<'a>(mut locks: impl Iterator<Item = &'a PublicationLock>) -> Result<String> {
+    match locks.find(|lock| !lock.publication.nonce.is_empty()) {
+        Some(lock) => Ok(lock.publication.nonce.clone()),
+        None => random::hex(8).map_err(|error| Error::io("get random digits", &error)),
+    }
+}
+
+/// Why an image without this feature is not given to a writer.
+pub(crate) fn without_lock(id: &VolumeId, image: &str) -> Error {
+    Error::precondition(format!(
+        "volume {id} cannot be written to: its image lacks the feature {EXCLUSIVE_LOCK}, without which the \
+         cluster cannot keep a second writer out: `rbd feature enable {image} {EXCLUSIVE_LOCK}` gives it, while \
+         nobody uses the image, or publish the volume for reading only"
+    ))
 }
 
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {

@@ -1,9 +1,10 @@
-//! Taking volumes back from nodes. Whether a node still has the image mapped is not asked: the orchestrator
-//! gives up nodes that are lost, and who the volume is published to next is refused as long as a watcher is
-//! there.
+//! Taking volumes back from nodes. The orchestrator also gives up nodes that are lost: first the publication
+//! ends, then whoever was given the image by it and has not given it back is shut out
+//! ([`fence`](super::fence)).
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::find_volume;
+use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
@@ -23,13 +24,21 @@ pub(crate) fn unpublish(
 ) -> Result<Unpublished> {
     let at = context.locate_to_unpublish(id, secrets)?;
     let is_meant = |publication: &NodePublication| node.is_none_or(|node| node == publication.node);
-    let outcome = end_publications(&context.pool(call, &at), id, is_meant)?;
+    let pool = context.pool(call, &at);
+    let (image, outcome) = end_publications(&pool, id, is_meant)?;
+    if let Some(image) = image {
+        let clients = shut_out_ended(&pool, &image)?;
+        if !clients.were_ever {
+            shut_out_dead_owner(&pool, &image)?;
+        }
+    }
     // Nobody says which nodes there are, only which names no node can have.
     let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
     Ok(if impossible && outcome == Unpublished::Done { Unpublished::NoNode } else { outcome })
 }
 
-/// Ends what [`publish_here`](super::to_node::publish_here) began for this node.
+/// Ends what [`publish_here`](super::to_node::publish_here) began for this node, which has unmapped the
+/// image.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
     let node = &context.identity.node;
@@ -37,25 +46,38 @@ pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secr
     end_publications(&context.pool(call, &at), id, is_meant).map(drop)
 }
 
+/// Gives the id of the image, if that exists, and what it came to. What is published exists: whether an image
+/// has the name is asked only where nothing is.
 fn end_publications(
     pool: &Pool<'_>,
     id: &VolumeId,
     is_meant: impl Fn(&NodePublication) -> bool,
-) -> Result<Unpublished> {
+) -> Result<(Option<String>, Unpublished)> {
+    if let Some(image) = &id.incarnation
+        && end_on(pool, image, &is_meant)?
+    {
+        return Ok((Some(image.clone()), Unpublished::Done));
+    }
     let (image, outcome) = match (find_volume(pool, id)?, &id.incarnation) {
         (Some(info), _) => (info.id, Unpublished::Done),
-        (None, None) => return Ok(Unpublished::NoVolume),
+        (None, None) => return Ok((None, Unpublished::NoVolume)),
         (None, Some(gone)) if remove_stray(pool, gone)? == Stray::Removed => {
-            return Ok(Unpublished::NoVolume);
+            return Ok((None, Unpublished::NoVolume));
         }
         // Under another name, as an image that is retained for its snapshots.
         (None, Some(renamed)) => (renamed.clone(), Unpublished::NoVolume),
     };
-    let header = LockTarget::Header(&image);
-    for holder in pool.holders(header)? {
-        if PublicationLock::read(&holder).is_some_and(|lock| is_meant(&lock.publication)) {
-            pool.unlock(header, &holder)?;
-        }
+    if id.incarnation.as_ref() != Some(&image) {
+        end_on(pool, &image, &is_meant)?;
     }
-    Ok(outcome)
+    Ok((Some(image), outcome))
+}
+
+/// Ends the publications that stand on a header; gives whether there were any.
+fn end_on(pool: &Pool<'_>, image: &str, is_meant: impl Fn(&NodePublication) -> bool) -> Result<bool> {
+    let header = LockTarget::Header(image);
+    let mut holders = pool.holders(header)?;
+    holders.retain(|holder| PublicationLock::read(holder).is_some_and(|lock| is_meant(&lock.publication)));
+    holders.iter().try_for_each(|holder| pool.unlock(header, holder))?;
+    Ok(!holders.is_empty())
 }

@@ -12,7 +12,7 @@ fn keyless(cluster: &FakeCluster) -> Rbd {
         Arc::new(Clusters::of([Cluster::named("ceph")])),
         Arc::new(cluster.clone()),
         mapper(),
-        ("node7", TWO),
+        (identity("node7", TWO), true),
         Arc::default(),
     )
 }

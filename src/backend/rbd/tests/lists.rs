@@ -25,7 +25,7 @@ fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
         Arc::new(Clusters::of(clusters)),
         Arc::new(cluster.clone()),
         mapper(),
-        ("node7", ONE),
+        (identity("node7", ONE), true),
         Arc::default(),
     )
 }

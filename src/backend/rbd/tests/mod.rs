@@ -8,11 +8,13 @@ mod delete;
 mod delete_crashes;
 mod delete_races;
 mod detach;
+mod fence;
 mod flatten;
 mod graces;
 mod inspect;
 mod internal;
 mod lists;
+mod mapping;
 mod parents;
 mod publish;
 mod publish_races;
@@ -38,6 +40,7 @@ use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
 use crate::kernel::Kernel;
 use crate::secrets::{Secret, Secrets};
+use crate::sys::random::Machine;
 
 pub(super) const GIB: u64 = 1 << 30;
 /// Long enough for anything that should happen soon, on the slowest machine.
@@ -77,9 +80,15 @@ pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timin
 }
 
 fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
-    let identity = Identity { node: "node7".into(), tag: tag.into() };
     let (tool, queue) = (Arc::new(cluster.clone()), Arc::default());
-    Rbd::with_timing(Arc::new(clusters), tool, mapper(), (identity, timing), queue)
+    let who = (identity("node7", tag), true, timing);
+    Rbd::with_timing(Arc::new(clusters), tool, mapper(), who, queue)
+}
+
+/// A node, on a machine of its name.
+pub(super) fn identity(node: &str, tag: &str) -> Identity {
+    let machine = Machine { id: format!("machine of {node}"), boot: format!("boot of {node}") };
+    Identity { node: node.into(), machine, tag: tag.into() }
 }
 
 /// Nothing is waited for that others do, as nobody does anything meanwhile.

@@ -19,9 +19,9 @@ use crate::call::Call;
 use crate::error::Result;
 
 pub use self::types::{
-    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, LockHolder, LockRequest, LockTarget, Locked,
-    Made, ManagerTask, NewClone, NewImage, Parent, Removed, Renamed, SnapshotInfo, TrashSource, Trashed,
-    TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, LockHolder, LockRequest, LockState,
+    LockTarget, Locked, Made, ManagerTask, NewClone, NewImage, Parent, Removed, Renamed, SnapshotInfo,
+    TrashSource, Trashed, TrashedSnapshot, Watcher,
 };
 
 /// Images, by name or by id.
@@ -144,8 +144,13 @@ pub trait LockTool: Send + Sync {
         request: &LockRequest,
     ) -> Result<Locked>;
 
-    /// Who holds it; empty also where the object is absent.
-    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>>;
+    /// A lock as it is; where the object is absent it was never held.
+    fn lock_state(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<LockState>;
+
+    /// Who holds it.
+    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+        Ok(self.lock_state(call, at, target)?.holders)
+    }
 
     /// Takes a lock from its holder. One that is held no longer is no error.
     fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;

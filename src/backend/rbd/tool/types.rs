@@ -117,6 +117,8 @@ pub struct ImageInfo {
     pub created: SystemTime,
     /// What it is a clone of.
     pub parent: Option<Parent>,
+    /// It is mirrored; lists do not tell it.
+    pub mirrored: bool,
 }
 
 /// The snapshot that a clone still reads from.
@@ -238,6 +240,15 @@ pub struct LockHolder {
     pub address: String,
 }
 
+/// A lock as it is, and was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockState {
+    /// Somebody holds it, or did.
+    pub is_known: bool,
+    /// Who holds it.
+    pub holders: Vec<LockHolder>,
+}
+
 /// What carries a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockTarget<'a> {
@@ -246,6 +257,10 @@ pub enum LockTarget<'a> {
     /// The header of the image of this id once more: the mark of one that is moved to the trash. Dies with
     /// the image.
     TrashMark(&'a str),
+    /// The same header: the clients of nodes that write to the image. Dies with the image.
+    Clients(&'a str),
+    /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.
+    Owner(&'a str),
     /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
     /// namespace.
     SnapshotName(&'a str),

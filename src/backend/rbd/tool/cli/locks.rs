@@ -7,20 +7,19 @@ use super::objects::{ABSENT, object, rados, remove_object};
 use super::output::read;
 use super::{CommandTool, path};
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
+use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 
-/// The name of our locks: others may have locks of theirs on the same object.
-const LOCK: &str = "cephlet";
-/// The name of those that mark an image.
-const TRASH_MARK: &str = "cephlet.trash";
-
+/// The name of a lock: others may have locks of theirs on the same object.
 fn name(target: LockTarget<'_>) -> &'static str {
     match target {
-        LockTarget::Header(_) | LockTarget::SnapshotName(_) => LOCK,
-        LockTarget::TrashMark(_) => TRASH_MARK,
+        LockTarget::Header(_) | LockTarget::SnapshotName(_) => "cephlet",
+        LockTarget::Clients(_) => "cephlet.clients",
+        LockTarget::TrashMark(_) => "cephlet.trash",
+        // RBD_LOCK_NAME of librbd.
+        LockTarget::Owner(_) => "rbd_lock",
     }
 }
 
@@ -74,8 +73,8 @@ impl LockTool for CommandTool {
         }
     }
 
-    /// `rados lock info`, which leaves out locks whose time is over.
-    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+    /// `rados lock info`, which leaves out locks whose time is over. One that was released keeps its type.
+    fn lock_state(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<LockState> {
         match self.run(
             call,
             &at.access,
@@ -84,9 +83,12 @@ impl LockTool for CommandTool {
             Ok(output) => {
                 let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
                 let shared = (kind == "shared").then_some(tag);
-                Ok(lockers.into_iter().map(|locker| holder(locker, shared.clone())).collect())
+                let holders = lockers.into_iter().map(|locker| holder(locker, shared.clone())).collect();
+                Ok(LockState { is_known: kind != "none", holders })
             }
-            Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => Ok(Vec::new()),
+            Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => {
+                Ok(LockState::default())
+            }
             Err(failure) => Err(self.error(
                 call,
                 failure,
@@ -112,7 +114,7 @@ impl LockTool for CommandTool {
     /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
     fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
         let doing = || format!("remove {}", path(at, object(target)));
-        if let LockTarget::Header(_) | LockTarget::TrashMark(_) = target {
+        if !matches!(target, LockTarget::SnapshotName(_)) {
             match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &object(target)])) {
                 Ok(output) if output.stdout.is_empty() => {}
                 Ok(_) => {

@@ -11,6 +11,7 @@
 //!   apart at `/` and `@` all the same: such names are refused here.
 
 mod answer;
+mod blocklist;
 mod images;
 mod locks;
 mod objects;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::backend::rbd::tool::{
     ImageInfo, ListedImage, Parent, SnapshotInfo, TrashSource, Trashed, Watcher,
@@ -39,6 +39,7 @@ pub(super) struct InfoOutput {
     #[serde(default)]
     create_timestamp: String,
     parent: Option<ParentOutput>,
+    mirroring: Option<IgnoredAny>,
 }
 
 impl From<InfoOutput> for ImageInfo {
@@ -51,6 +52,7 @@ impl From<InfoOutput> for ImageInfo {
             features: output.features.into_iter().collect(),
             created: time(&output.create_timestamp),
             parent: output.parent.map(Parent::from),
+            mirrored: output.mirroring.is_some(),
         }
     }
 }
@@ -196,6 +198,18 @@ fn parse_time(text: &str) -> Option<SystemTime> {
     let clock: Vec<u64> = clock.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
     let [hour, minute, second] = clock.as_slice() else { return None };
     let days = days_since_1970(year.parse().ok()?, month, day.parse().ok()?)?;
+    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+}
+
+/// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), to the second; None if it is none.
+pub(super) fn timestamp(text: &str) -> Option<SystemTime> {
+    let (date, clock) = text.split_once('T')?;
+    let numbers = |text: &str, by| text.split(by).map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>();
+    let (date, clock) = (numbers(date, '-')?, numbers(clock.get(..8)?, ':')?);
+    let (&[year, month, day], &[hour, minute, second]) = (date.as_slice(), clock.as_slice()) else {
+        return None;
+    };
+    let days = days_since_1970(year, month, day)?;
     Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
 }
 

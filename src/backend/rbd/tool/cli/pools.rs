@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::answer::{is, no_pool};
-use super::output::{read, read_all};
+use super::answer::no_pool;
+use super::output::read;
 use super::space::free_space;
 use super::{CommandTool, rbd};
-use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, PoolRef};
+use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
@@ -26,13 +26,6 @@ struct PoolRow {
 #[derive(Deserialize)]
 struct NamespaceRow {
     name: String,
-}
-
-/// A row of `ceph osd blocklist ls --format=json`
-#[derive(Deserialize)]
-struct Blocked {
-    addr: Option<String>,
-    range: Option<String>,
 }
 
 impl ClusterTool for CommandTool {
@@ -73,20 +66,15 @@ impl ClusterTool for CommandTool {
         space.ok_or_else(|| Error::precondition(no_pool(pool)))
     }
 
-    /// `ceph osd blocklist ls`, which clusters older than 16.2 know as `blacklist`. It prints a list of
-    /// addresses and one of ranges.
-    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>> {
-        let ask = |list| {
-            let cmd = access.command(Tool::Ceph, Class::Question).args(["osd", list, "ls", "--format=json"]);
-            self.run(call, access, cmd)
-        };
-        let answer = match ask("blocklist") {
-            Err(failure) if is(&failure, libc::EINVAL) => ask("blacklist"),
-            answer => answer,
-        };
-        let output =
-            answer.map_err(|failure| failure.into_error("list the clients that the cluster has shut out"))?;
-        let lists = read_all::<Vec<Blocked>>("ceph osd blocklist ls", &output.stdout)?;
-        Ok(lists.into_iter().flatten().filter_map(|it| it.addr.or(it.range)).collect())
+    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ShutOut>> {
+        self.shut_out_clients(call, access)
+    }
+
+    fn shut_out(&self, call: &Call, access: &ClusterAccess, address: &str, years: u64) -> Result<()> {
+        self.blocklist_client(call, access, address, years)
+    }
+
+    fn readmit(&self, call: &Call, access: &ClusterAccess, address: &str) -> Result<Readmitted> {
+        self.readmit_client(call, access, address)
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::state::{Disk, Link, Place, State, path};
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
-use crate::backend::ceph::{FreeSpace, PoolRef};
+use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
-    LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo,
-    SnapshotTool, TrashTool, Trashed, TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
+    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed,
+    SnapshotInfo, SnapshotTool, TrashTool, Trashed, TrashedSnapshot, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -247,8 +247,8 @@ impl LockTool for FakeCluster {
         })
     }
 
-    fn holders(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<Vec<LockHolder>> {
-        self.step(format!("holders {on:?}"), |state| state.check(at).map(|()| state.holders(at, on)))
+    fn lock_state(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<LockState> {
+        self.step(format!("holders {on:?}"), |state| state.check(at).map(|()| state.lock_state(at, on)))
     }
 
     fn unlock(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
@@ -280,14 +280,26 @@ impl ClusterTool for FakeCluster {
         })
     }
 
-    fn blocklist(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<String>> {
+    fn blocklist(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<ShutOut>> {
         self.step("blocklist".to_string(), |state| Ok(state.blocklist.clone()))
+    }
+
+    fn shut_out(&self, _: &Call, _: &ClusterAccess, address: &str, years: u64) -> Result<()> {
+        let time = Duration::from_secs(years * 365 * 24 * 60 * 60);
+        self.step(format!("shut_out {address}"), |state| {
+            state.shut_out(address, time);
+            Ok(())
+        })
+    }
+
+    fn readmit(&self, _: &Call, _: &ClusterAccess, address: &str) -> Result<Readmitted> {
+        self.step(format!("readmit {address}"), |state| Ok(state.readmit(address)))
     }
 }
 
 impl RbdTool for FakeCluster {
     fn usable(&self) -> Result<()> {
-        Ok(())
+        if self.0.lock().state.without_tools { Err(Error::precondition("there is no rbd")) } else { Ok(()) }
     }
 
     fn longest_change(&self) -> Duration {

@@ -1,6 +1,7 @@
 //! What exists, as text to compare: sorted lines, without ids where a name tells the same.
 //!
 //! ```text
+//! client of rbd/b: 10.0.0.7:0/1 "description" shared "tag"
 //! half-made rbd/a
 //! image rbd/b 1024
 //! image rbd/c 1024 of rbd/b@s
@@ -67,6 +68,17 @@ fn object(state: &State, pool: &str, namespace: &str, object: &Object, holders: 
             Some(disk) => (format!("mark of image {}", of_disk(disk)), false),
             None => (format!("mark of header {}", at(pool, namespace, id)), false),
         },
+        Object::Clients(id) => (
+            state
+                .images
+                .get(id)
+                .map_or(format!("clients {id}"), |disk| format!("client of {}", of_disk(disk))),
+            false,
+        ),
+        Object::Owner(id) => (
+            state.images.get(id).map_or(format!("owner {id}"), |disk| format!("owner of {}", of_disk(disk))),
+            false,
+        ),
         Object::Name(digits) => (format!("object name {}", at(pool, namespace, digits)), true),
     };
     match holders {

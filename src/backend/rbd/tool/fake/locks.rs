@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::object::{Lock, Object};
 use super::state::State;
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
+use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, Locked};
 
 fn key(at: &PoolRef, on: LockTarget<'_>) -> (String, String, Object) {
     (at.pool.clone(), at.namespace.clone(), Object::of(on))
@@ -47,10 +47,12 @@ impl State {
         Locked::Now
     }
 
-    /// Who holds a lock.
-    pub(super) fn holders(&mut self, at: &PoolRef, on: LockTarget<'_>) -> Vec<LockHolder> {
+    /// Who holds a lock, or that somebody did.
+    pub(super) fn lock_state(&mut self, at: &PoolRef, on: LockTarget<'_>) -> LockState {
         self.expire();
-        self.objects.get(&key(at, on)).into_iter().flatten().map(|lock| lock.holder.clone()).collect()
+        let locks = self.objects.get(&key(at, on));
+        let holders = locks.into_iter().flatten().map(|lock| lock.holder.clone()).collect();
+        LockState { is_known: locks.is_some(), holders }
     }
 
     /// Takes a lock from its holder: told by client and cookie. The object stays.

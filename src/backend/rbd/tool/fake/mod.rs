@@ -23,7 +23,7 @@ use self::script::Script;
 use self::state::{Disk, Place, Pool, State};
 use super::{ImageRef, Layout, Watcher};
 use crate::backend::ceph::ClusterAccess;
-use crate::backend::ceph::{FreeSpace, PoolRef};
+use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
 use crate::secrets::Secret;
@@ -134,9 +134,35 @@ impl FakeCluster {
             .for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
     }
 
-    /// Shuts a client's address out.
+    /// Shuts a client's address out as librbd does: for an hour.
     pub fn shut_out(&self, address: &str) {
-        self.0.lock().state.blocklist.push(address.to_string());
+        self.shut_out_for(address, Duration::from_secs(3600));
+    }
+
+    /// The same for so long.
+    pub fn shut_out_for(&self, address: &str, time: Duration) {
+        let state = &mut self.0.lock().state;
+        state.blocklist.push(ShutOut { address: address.to_string(), until: state.now + time });
+    }
+
+    /// Who is shut out, and when that ends.
+    pub fn blocklist(&self) -> Vec<ShutOut> {
+        self.0.lock().state.blocklist.clone()
+    }
+
+    /// Who asks has no tools from now on.
+    pub fn take_tools_away(&self) {
+        self.0.lock().state.without_tools = true;
+    }
+
+    /// From now on nobody may let a client in again.
+    pub fn forbid_readmission(&self) {
+        self.0.lock().state.forbids_readmission = true;
+    }
+
+    /// The image is mirrored from now on.
+    pub fn mirror(&self, at: &PoolRef, image: &str) {
+        self.disk(at, image, |disk| disk.mirrored = true);
     }
 
     /// Writes to an image: the token stands for all its data.
@@ -242,6 +268,11 @@ impl FakeCluster {
     /// [`restart`](Self::restart).
     pub fn crash_at(&self, k: u64, fault: Fault) {
         self.0.lock().script.plan_fault(k, fault, true);
+    }
+
+    /// Whether the daemon has died.
+    pub fn is_dead(&self) -> bool {
+        self.0.lock().script.is_dead()
     }
 
     /// Whether a planned fault was not reached yet: a loop over all steps ends here.

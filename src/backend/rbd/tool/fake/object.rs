@@ -11,6 +11,10 @@ pub(super) enum Object {
     Header(String),
     /// The same header, for the mark of an image in the trash.
     Mark(String),
+    /// The same header, by the lock of the clients.
+    Clients(String),
+    /// The same header, by the lock of librbd and the kernel.
+    Owner(String),
     /// The name of a snapshot.
     Name(String),
 }
@@ -27,6 +31,8 @@ impl Object {
         match on {
             LockTarget::Header(id) => Self::Header(id.to_string()),
             LockTarget::TrashMark(id) => Self::Mark(id.to_string()),
+            LockTarget::Clients(id) => Self::Clients(id.to_string()),
+            LockTarget::Owner(id) => Self::Owner(id.to_string()),
             LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
         }
     }

@@ -56,6 +56,11 @@ impl Script {
         self.hooks.insert(self.count + steps, hook);
     }
 
+    /// Whether the caller has died.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
     /// Whether a fault is still to come.
     pub(super) fn fault_pending(&self) -> bool {
         !self.faults.is_empty()

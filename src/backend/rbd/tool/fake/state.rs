@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use super::object::{Lock, Object};
-use crate::backend::ceph::{FreeSpace, PoolRef};
+use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, Layout, LockTarget, Parent, Removed, SnapshotInfo, Watcher,
 };
@@ -73,6 +73,7 @@ pub(super) struct Disk {
     pub(super) moved: SystemTime,
     /// In the trash it is to be kept.
     pub(super) is_deferred: bool,
+    pub(super) mirrored: bool,
     pub(super) watchers: Vec<Watcher>,
     pub(super) content: String,
 }
@@ -97,7 +98,10 @@ pub(super) struct State {
     pub(super) overtakes_renames: bool,
     /// Ids of images that the manager is to purge.
     pub(super) tasks: Vec<String>,
-    pub(super) blocklist: Vec<String>,
+    pub(super) blocklist: Vec<ShutOut>,
+    /// Nobody may let clients in again.
+    pub(super) forbids_readmission: bool,
+    pub(super) without_tools: bool,
     numbers: u64,
 }
 
@@ -124,6 +128,8 @@ impl State {
             overtakes_renames: false,
             tasks: Vec::new(),
             blocklist: Vec::new(),
+            forbids_readmission: false,
+            without_tools: false,
             numbers: 0,
         }
     }
@@ -237,6 +243,7 @@ impl State {
             place: Place::Directory,
             moved: SystemTime::UNIX_EPOCH,
             is_deferred: false,
+            mirrored: false,
             watchers: Vec::new(),
             content: String::new(),
         };
@@ -282,8 +289,14 @@ impl State {
     /// The image is gone, and the locks on its header with it.
     fn erase(&mut self, id: &str) {
         let Some(disk) = self.images.remove(id) else { return };
-        for object in [LockTarget::Header(id), LockTarget::TrashMark(id)] {
-            self.objects.remove(&(disk.pool.clone(), disk.namespace.clone(), Object::of(object)));
+        let header = [
+            LockTarget::Header(id),
+            LockTarget::TrashMark(id),
+            LockTarget::Clients(id),
+            LockTarget::Owner(id),
+        ];
+        for on in header {
+            self.objects.remove(&(disk.pool.clone(), disk.namespace.clone(), Object::of(on)));
         }
         if !self.leaves_snapshots {
             disk.parent.iter().for_each(|link| self.let_go(link));
@@ -301,6 +314,22 @@ impl State {
         if parent.snapshots.is_empty() && is_removed {
             self.erase(&link.image);
         }
+    }
+
+    /// A client is shut out: it watches nothing any more, and keeps its locks.
+    pub(super) fn shut_out(&mut self, address: &str, time: Duration) {
+        self.blocklist.retain(|entry| entry.address != address);
+        self.blocklist.push(ShutOut { address: address.to_string(), until: self.now + time });
+        let disks = self.images.values_mut();
+        disks.for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
+    }
+
+    pub(super) fn readmit(&mut self, address: &str) -> Readmitted {
+        if self.forbids_readmission {
+            return Readmitted::Forbidden;
+        }
+        self.blocklist.retain(|entry| entry.address != address);
+        Readmitted::Done
     }
 
     /// What a clone is a clone of, by the names of today.
@@ -345,6 +374,7 @@ impl State {
             features,
             created: disk.created,
             parent: self.told_parent(disk),
+            mirrored: disk.mirrored,
         }
     }
 }

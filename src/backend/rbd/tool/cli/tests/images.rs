@@ -166,11 +166,15 @@ fn an_image_tells_of_itself() {
             .into(),
         created: UNIX_EPOCH + Duration::from_secs(1_795_249_757),
         parent: Some(parent),
+        mirrored: false,
     };
     assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), Some(expected));
     assert!(it.was(Class::Question));
     it.prints("rbd info --format=json --pool=vms --namespace=team --image-id=11a3a0064e19", WEB);
     assert!(it.info(&it.call, &it.team, ImageRef::Id("11a3a0064e19")).unwrap().is_some());
+    let mirrored = WEB.replacen('{', r#"{"mirroring":{"mode":"snapshot","state":"enabled"},"#, 1);
+    it.prints("rbd info --format=json --pool=vms --image=web", &mirrored);
+    assert!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap().unwrap().mirrored);
 }
 
 #[test]

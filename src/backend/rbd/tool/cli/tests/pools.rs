@@ -1,6 +1,7 @@
+use std::time::SystemTime;
+
 use super::*;
-use crate::backend::ceph::ClusterTool;
-use crate::backend::ceph::FreeSpace;
+use crate::backend::ceph::{ClusterTool, FreeSpace, Readmitted, ShutOut};
 
 /// What `ceph df detail` says of a pool, without the fields that nobody reads.
 fn usage(name: &str, stats: &str) -> String {
@@ -46,7 +47,29 @@ fn who_is_shut_out_stands_in_two_lists() {
     let printed = "\n[{\"addr\":\"10.9.9.9:0/123456\",\"until\":\"2026-11-21T08:32:30.332627+0000\"}]\
         [{\"range\":\"10.9.8.0:0/24\",\"until\":\"2026-11-21T08:32:31.348015+0000\"}]";
     it.prints("ceph osd blocklist ls --format=json", printed);
-    assert_eq!(it.blocklist(&it.call, &it.at.access).unwrap(), ["10.9.9.9:0/123456", "10.9.8.0:0/24"]);
+    let entry = |address: &str, seconds| ShutOut {
+        address: address.into(),
+        until: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+    };
+    let listed = it.blocklist(&it.call, &it.at.access).unwrap();
+    assert_eq!(listed, [entry("10.9.9.9:0/123456", 1_795_249_950), entry("10.9.8.0:0/24", 1_795_249_951)]);
+}
+
+#[test]
+fn a_client_is_shut_out_and_let_in_again() {
+    let it = Fixture::new();
+    let access = &it.at.access;
+    let add = "ceph osd blocklist add 10.9.9.9:0/42 315360000";
+    it.prints(add, "");
+    it.shut_out(&it.call, access, "10.9.9.9:0/42", 10).unwrap();
+    it.fails(add, 13, "Error EACCES: access denied\n");
+    let parts = ["shut out the client at 10.9.9.9:0/42", "`ceph auth caps client.cephlet mon 'profile rbd'"];
+    assert_error(it.shut_out(&it.call, access, "10.9.9.9:0/42", 10), Kind::Precondition, &parts);
+    let rm = "ceph osd blocklist rm 10.9.9.9:0/42";
+    it.prints(rm, "");
+    assert_eq!(it.readmit(&it.call, access, "10.9.9.9:0/42").unwrap(), Readmitted::Done);
+    it.fails(rm, 13, "Error EACCES: access denied\n");
+    assert_eq!(it.readmit(&it.call, access, "10.9.9.9:0/42").unwrap(), Readmitted::Forbidden);
 }
 
 #[test]
@@ -54,7 +77,7 @@ fn older_clusters_call_it_by_another_name() {
     let it = Fixture::new();
     it.fails("ceph osd blocklist ls --format=json", 22, "Error EINVAL: invalid command\n");
     it.prints("ceph osd blacklist ls --format=json", "[]");
-    assert_eq!(it.blocklist(&it.call, &it.at.access).unwrap(), Vec::<String>::new());
+    assert_eq!(it.blocklist(&it.call, &it.at.access).unwrap(), []);
 }
 
 #[test]

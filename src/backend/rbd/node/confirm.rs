@@ -1,0 +1,193 @@
+//! The order in which a node that can ask the cluster maps an image to write to it ([`fence`]):
+//!
+//! 1. It looks at the publication: the kernel takes the image's lock when it maps, and shuts out an owner
+//!    whose watch has just ended, who may be the rightful one. rbd-nbd takes no lock before it writes; what
+//!    is looked at before it maps is who watches the image, as nothing else tells its own client.
+//! 2. It maps the image.
+//! 3. It writes its client down.
+//! 4. It looks at the publication again. Only then may anybody read or write the device.
+//!
+//! A call may stand still at any point, with its machine, until the volume has long been given to another
+//! node.
+//!
+//! [`fence`]: crate::backend::rbd::publish::fence
+
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::watchers::{addresses, staying_of};
+use crate::backend::rbd::node::{MapRequest, MappedBy, Mapper, Mapping, Mounter};
+use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
+use crate::backend::rbd::publish::fence::forget;
+use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
+use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
+use crate::error::{Error, Kind, Result};
+use crate::ids::VolumeId;
+use crate::sys::address;
+
+/// An image that this node is to write to.
+pub(super) struct Writer<'a> {
+    pub mapper: &'a Mapper,
+    pub pool: &'a Pool<'a>,
+    pub id: &'a VolumeId,
+    /// [`NodePublication::nonce`]
+    pub publication: &'a str,
+    pub request: &'a MapRequest<'a>,
+}
+
+impl Writer<'_> {
+    /// Maps the image, or finds it mapped, so that it may be used.
+    pub fn map(&self) -> Result<Mapping> {
+        let is_mapped = self.mapper.find(self.request.image)?.is_some();
+        let before = if is_mapped { Vec::new() } else { self.look_before()? };
+        let mapping = self.mapper.map(self.pool.call, self.request)?;
+        let confirmed = self.confirm(&mapping, is_mapped, &before);
+        // What was mapped before may be in use, and whether rightly so is not known yet.
+        let is_over =
+            |error: &Error| !is_mapped || matches!(error.kind(), Kind::Precondition | Kind::NotFound);
+        match confirmed {
+            Err(error) if error.pause().is_none() && is_over(&error) => Err(self.unmap(&mapping, error)),
+            confirmed => confirmed.map(|()| mapping),
+        }
+    }
+
+    fn look_before(&self) -> Result<Vec<Watcher>> {
+        match self.request.options.mounter {
+            Mounter::Nbd => self.watchers(),
+            Mounter::Kernel | Mounter::Tool => self.publication().map(|_| Vec::new()),
+        }
+    }
+
+    fn confirm(&self, mapping: &Mapping, is_found: bool, before: &[Watcher]) -> Result<()> {
+        let image = self.request.image.id()?;
+        let known = if is_found { Clients::read(self.pool, image)?.all } else { Vec::new() };
+        let watchers = self.watchers()?;
+        let Some(address) = self.own_address(mapping, &known, (before, &watchers))? else { return Ok(()) };
+        if !watchers.iter().any(|watcher| watcher.address == address) {
+            return Err(Error::unavailable(format!(
+                "{} is mapped as {}, but its client at {address} does not watch it: it may be shut out \
+                 (`ceph osd blocklist ls`)",
+                self.request.image,
+                mapping.device.path.display()
+            )));
+        }
+        let client = Client::of(&self.pool.context.identity, self.publication, &address);
+        if !known.iter().any(|known| known.client == client) {
+            write_down(self.pool, image, &client, Fate::Mapped)?;
+        }
+        let publication = self.publication()?;
+        self.refuse_others(&publication, &address, watchers)?;
+        // It was mapped for an earlier publication.
+        let former = |known: &&KnownClient| known.client.address == address && known.client != client;
+        known.iter().filter(former).try_for_each(|known| strike_out(self.pool, image, known))
+    }
+
+    /// The publication, if it stands.
+    fn publication(&self) -> Result<NodePublication> {
+        let node = &self.pool.context.identity.node;
+        let holders = self.pool.holders(LockTarget::Header(self.request.image.id()?))?;
+        let given = |lock: &PublicationLock| {
+            let it = &lock.publication;
+            lock.stage == Stage::Given && it.node == *node && it.nonce == self.publication
+        };
+        let lock = holders.iter().filter_map(PublicationLock::read).find(given);
+        lock.map(|lock| lock.publication).ok_or_else(|| {
+            Error::precondition(format!(
+                "volume {} is not published to node {node:?}, or not any more as it was when this call was made: \
+                 publish it again (ControllerPublishVolume), and use what that answers",
+                self.id
+            ))
+        })
+    }
+
+    fn watchers(&self) -> Result<Vec<Watcher>> {
+        Ok(self.pool.watchers(&self.id.object)?.unwrap_or_default())
+    }
+
+    /// Where the cluster sees the client of the mapping; None if it may be that of other images, too, as it
+    /// was mapped by hand, or by 0.1.0.
+    fn own_address(
+        &self,
+        mapping: &Mapping,
+        known: &[KnownClient],
+        (before, after): (&[Watcher], &[Watcher]),
+    ) -> Result<Option<String>> {
+        match &mapping.by {
+            MappedBy::Kernel(image) if !image.has_own_client() => Ok(None),
+            MappedBy::Kernel(image) if image.address.is_empty() => Err(Error::precondition(
+                "this node's kernel does not tell the address of its clients, by which a lost node is shut out: \
+                 it takes Linux 4.11, or the parameter mounter=rbd-nbd",
+            )),
+            MappedBy::Kernel(image) => Ok(Some(image.address.clone())),
+            MappedBy::Nbd(_) => {
+                let own = |it: &&KnownClient| {
+                    it.client.is_of_boot(&self.pool.context.identity)
+                        && after.iter().any(|watcher| watcher.address == it.client.address)
+                };
+                match known.iter().find(own) {
+                    Some(known) => Ok(Some(known.client.address.clone())),
+                    None => self.new_watcher(before, after).map(Some),
+                }
+            }
+        }
+    }
+
+    /// The one that was not there before, at an address of this node.
+    fn new_watcher(&self, before: &[Watcher], after: &[Watcher]) -> Result<String> {
+        let is_new = |it: &&Watcher| !before.contains(it) && address::is_here(&it.address);
+        let new: Vec<&Watcher> = after.iter().filter(is_new).collect();
+        match new.as_slice() {
+            [one] => Ok(one.address.clone()),
+            others => Err(Error::unavailable(format!(
+                "which client of {} is that of its rbd-nbd process cannot be told: {} are new on this node; try \
+                 again",
+                self.request.image,
+                others.len()
+            ))),
+        }
+    }
+
+    /// A single writer is alone, also among clients that know nothing of publications. Mirrors watch what
+    /// they mirror.
+    fn refuse_others(&self, publication: &NodePublication, own: &str, watchers: Vec<Watcher>) -> Result<()> {
+        let others: Vec<Watcher> = watchers.into_iter().filter(|watcher| watcher.address != own).collect();
+        if !publication.is_single_writer() || others.is_empty() {
+            return Ok(());
+        }
+        let staying = staying_of(self.pool, &self.id.object, others)?;
+        if staying.is_empty() {
+            return Ok(());
+        }
+        if self.pool.info(ImageRef::Name(&self.id.object))?.is_some_and(|info| info.mirrored) {
+            return Ok(());
+        }
+        // They may be dead: the process of rbd-nbd, perhaps, by which this node had it mapped.
+        let (timing, at) = (self.pool.timing(), addresses(&staying));
+        let what = format!("the clients at {at} to close image {}, or to be forgotten", self.id.object);
+        self.pool.call.wait(what, timing.dead_client, timing.dead_client_poll)?;
+        Err(Error::precondition(format!(
+            "volume {} is open at {at} as well, which could write to it: unmap the image there, or shut that client \
+             out (`ceph osd blocklist add ADDRESS`)",
+            self.id
+        )))
+    }
+
+    /// Nobody has touched it yet.
+    fn unmap(&self, mapping: &Mapping, why: Error) -> Error {
+        let call = self.pool.call;
+        let image = self.request.image;
+        let unmapped = self.mapper.ensure_unmapped(call, image);
+        match unmapped.and_then(|()| forget_own(self.pool, image.id()?)) {
+            Ok(()) => why,
+            Err(error) => {
+                why.context(format_args!("{} may stay mapped ({error})", mapping.device.path.display()))
+            }
+        }
+    }
+}
+
+/// Strikes out all clients of this node, which has unmapped the image, and those of its earlier boots. One
+/// that was shut out is let in again first, or left to somebody who may do that.
+pub(super) fn forget_own(pool: &Pool<'_>, image: &str) -> Result<()> {
+    let clients = Clients::read(pool, image)?;
+    let own = clients.all.iter().filter(|known| known.client.is_from(&pool.context.identity));
+    own.map(|known| forget(pool, image, known)).fold(Ok(()), Result::and)
+}

@@ -1,0 +1,84 @@
+//! Mappings that can only fail: the cluster has shut their client out, which krbd shows nowhere but in
+//! debugfs.
+//!
+//! A watch that is missing is no proof yet: while the cluster is away, and for a moment when an OSD changes,
+//! a healthy client has none, and registers it again by itself. One that was shut out and let in again never
+//! does, and writes unseen.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::backend::Condition;
+use crate::backend::ceph::health::covers;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::node::{MappedBy, Mapping};
+use crate::backend::rbd::publish::client::{Clients, Fate};
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+
+/// Since when clients, by their addresses, were without a watch at every look.
+pub(super) type Missing = Mutex<HashMap<String, Instant>>;
+
+/// How the cluster sees the client of a mapping.
+pub(super) enum Seen {
+    Unknown,
+    Watching(String),
+    ShutOut(String),
+    Missing(String),
+}
+
+/// Looks for the client of the mapping in the cluster.
+pub(super) fn look(pool: &Pool<'_>, id: &VolumeId, mapping: &Mapping) -> Result<Seen> {
+    let mut addresses = addresses(pool, mapping)?;
+    let watchers = pool.watchers(&id.object)?.unwrap_or_default();
+    if let Some(own) = watchers.into_iter().find(|watcher| addresses.contains(&watcher.address)) {
+        return Ok(Seen::Watching(own.address));
+    }
+    let Some(last) = addresses.pop() else { return Ok(Seen::Unknown) };
+    let entries = pool.context.tool.blocklist(pool.call, &pool.at.access)?;
+    let is_out = entries.iter().any(|entry| covers(&entry.address, &last));
+    Ok(if is_out { Seen::ShutOut(last) } else { Seen::Missing(last) })
+}
+
+/// Why the mapping is lost, if it is.
+///
+/// # Errors
+/// Unavailable as long as its client may still register its watch again.
+pub(super) fn lost(mapping: &Mapping, seen: Seen, missing: &Missing, after: Duration) -> Result<Condition> {
+    let path = mapping.device.path.display();
+    match seen {
+        Seen::Unknown => Ok(None),
+        Seen::Watching(address) => {
+            missing.lock().remove(&address);
+            Ok(None)
+        }
+        Seen::ShutOut(address) => {
+            Ok(Some(format!("{path} can only fail: the cluster has shut out its client at {address}")))
+        }
+        Seen::Missing(address) => {
+            let why =
+                format!("the client at {address}, by which it is mapped as {path}, does not watch its image");
+            let since = *missing.lock().entry(address).or_insert_with(Instant::now);
+            match since.elapsed() >= after {
+                true => Ok(Some(why)),
+                false => Err(Error::unavailable(format!("{why} at this moment: try again"))),
+            }
+        }
+    }
+}
+
+/// Where the cluster may see the client of the mapping.
+fn addresses(pool: &Pool<'_>, mapping: &Mapping) -> Result<Vec<String>> {
+    match &mapping.by {
+        MappedBy::Kernel(image) if image.address.is_empty() => Ok(Vec::new()),
+        MappedBy::Kernel(image) => Ok(vec![image.address.clone()]),
+        MappedBy::Nbd(_) => {
+            let identity = &pool.context.identity;
+            let known = Clients::read(pool, &mapping.device.image)?.all.into_iter();
+            let own = known.filter(|it| it.fate != Fate::Gone && it.client.is_of_boot(identity));
+            Ok(own.map(|it| it.client.address).collect())
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Shutting out clients of nodes that have not given an image back when its publication ended: just these,
+//! and for as long as anybody may remember them. A node that was cut off from the cluster comes back with
+//! writes that it has kept, and they would go over what others have written.
+//!
+//! The order that closes the gap:
+//! 1. The node maps the image, writes its client down (`client`), reads the publication once more, and only
+//!    then touches data.
+//! 2. A controller ends the publication, and only then reads the clients.
+//!
+//! So one of the two sees the other. Any controller may have died between its two steps, so whoever publishes
+//! the volume next, or finds nothing to end, reads the clients too.
+//!
+//! A blocklist entry must outlive the mapping: when it ends, the writes that were kept go through (seen with
+//! Linux 6.1), and a mapping whose watch is gone for good goes on unseen. librbd's own entries end after an
+//! hour.
+
+use std::time::{Duration, SystemTime};
+
+use crate::backend::ceph::Readmitted;
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
+use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
+use crate::backend::rbd::tool::{ImageRef, LockTarget};
+use crate::error::{Error, Result};
+
+/// So many years a client is shut out, if nobody knows better.
+const YEARS: u64 = 10;
+/// An entry that lasts longer than this is left as it is.
+const LASTING: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
+
+/// Shuts out the clients of all publications that have ended. Gives what was written down.
+pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
+    if !pool.context.fences {
+        return Ok(Clients { all: Vec::new(), were_ever: true });
+    }
+    let clients = Clients::read(pool, image)?;
+    let with = |fate| clients.all.iter().filter(move |known| known.fate == fate);
+    with(Fate::Gone).try_for_each(|known| forget_gone(pool, image, known))?;
+    if with(Fate::Mapped).next().is_none() {
+        return Ok(clients);
+    }
+    // Read after the clients: whoever was written down for one of these was so while it stood.
+    let given = given(pool, image)?;
+    let ended = |known: &&KnownClient| !given.iter().any(|publication| known.client.is_of(publication));
+    with(Fate::Mapped).filter(ended).try_for_each(|known| shut_out(pool, image, &known.client))?;
+    Ok(clients)
+}
+
+/// The publications that stand.
+fn given(pool: &Pool<'_>, image: &str) -> Result<Vec<NodePublication>> {
+    let holders = pool.holders(LockTarget::Header(image))?;
+    let locks = holders.iter().filter_map(PublicationLock::read);
+    Ok(locks.filter(|lock| lock.stage == Stage::Given).map(|lock| lock.publication).collect())
+}
+
+fn shut_out(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
+    let lost = || {
+        let Client { node, address, .. } = client;
+        format!("node {node:?} has not given back image {image} of {}: its client at {address}", pool.at)
+    };
+    let is_out = ensure_shut_out(pool, &client.address);
+    is_out
+        .and_then(|()| await_no_watch(pool, image, &client.address))
+        .map_err(|error| error.context(format_args!("{} must be shut out first", lost())))?;
+    log::warn!("{} is shut out", lost());
+    write_down(pool, image, client, Fate::ShutOut)
+}
+
+/// Has the cluster shut a client out for years. An entry that lasts longer stays as it is.
+fn ensure_shut_out(pool: &Pool<'_>, address: &str) -> Result<()> {
+    let (tool, access) = (&pool.context.tool, &pool.at.access);
+    let is_shut_out = || -> Result<bool> {
+        let until = SystemTime::now() + LASTING;
+        let entries = tool.blocklist(pool.call, access)?;
+        Ok(entries.iter().any(|entry| entry.address == address && entry.until > until))
+    };
+    if is_shut_out()? {
+        return Ok(());
+    }
+    tool.shut_out(pool.call, access, address, YEARS)?;
+    match is_shut_out()? {
+        true => Ok(()),
+        false => Err(Error::unavailable(format!(
+            "the client at {address} was to be shut out, but is not on the blocklist (`ceph osd blocklist ls`): \
+             try again"
+        ))),
+    }
+}
+
+/// A client that is shut out loses its watch as soon as the OSDs have heard of it.
+fn await_no_watch(pool: &Pool<'_>, image: &str, address: &str) -> Result<()> {
+    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
+    if !is_watching(pool, &info.name, address)? {
+        return Ok(());
+    }
+    let what = format!("the watch of the client at {address}, which is shut out, to end");
+    pool.call.wait(what, pool.timing().dead_client, pool.timing().poll)?;
+    Err(Error::unavailable(format!(
+        "the client at {address} is shut out, but still watches image {:?}: look at `ceph -s`, and try again",
+        info.name
+    )))
+}
+
+fn is_watching(pool: &Pool<'_>, name: &str, address: &str) -> Result<bool> {
+    let watchers = pool.watchers(name)?.unwrap_or_default();
+    Ok(watchers.iter().any(|watcher| watcher.address == address))
+}
+
+/// Forgets a client whose node has unmapped the image. One that was shut out is let in again first; if this
+/// user may not do that, it is left to who publishes the volume next.
+pub(crate) fn forget(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
+    match known.fate {
+        Fate::Mapped => strike_out(pool, image, known),
+        Fate::ShutOut if readmit(pool, known)? == Readmitted::Done => strike_out(pool, image, known),
+        Fate::ShutOut => write_down(pool, image, &known.client, Fate::Gone),
+        Fate::Gone => Ok(()),
+    }
+}
+
+/// Lets in a client that is gone, so that no entry is left of it; if this user may not do that either, an
+/// operator hears of it.
+fn forget_gone(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
+    if readmit(pool, known)? == Readmitted::Forbidden {
+        let address = &known.client.address;
+        log::warn!(
+            "image {image} of {}: its client at {address} is gone, but stays on the blocklist for years, as \
+             client.{} may not change that: `ceph osd blocklist rm {address}`",
+            pool.at,
+            pool.at.access.credentials.user
+        );
+    }
+    strike_out(pool, image, known)
+}
+
+fn readmit(pool: &Pool<'_>, known: &KnownClient) -> Result<Readmitted> {
+    pool.context.tool.readmit(pool.call, &pool.at.access, &known.client.address)
+}
+
+/// Shuts out the owner of the image's exclusive lock where it watches the image no more: it is dead, or cut
+/// off. That is all that tells of the client of a node without Ceph's tools, which writes nothing down.
+/// Mirrors own the lock of what they mirror.
+pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<()> {
+    let owners = pool.holders(LockTarget::Owner(image))?;
+    let Some(owner) = owners.first() else { return Ok(()) };
+    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
+    if info.mirrored || given(pool, image)?.iter().any(|publication| !publication.read_only) {
+        return Ok(());
+    }
+    let address = &owner.address;
+    if is_watching(pool, &info.name, address)? {
+        return Ok(());
+    }
+    // A healthy one may be without a watch for a moment, while its OSD changes.
+    let timing = pool.timing();
+    let what = format!("the client at {address}, which owns the lock of image {image}, to watch it again");
+    pool.call.wait(what, 2 * timing.dead_client_poll, timing.dead_client_poll)?;
+    log::warn!("image {image} of {}: the owner of its lock at {address} is gone, and is shut out", pool.at);
+    ensure_shut_out(pool, address)
+}

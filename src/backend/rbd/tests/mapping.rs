@@ -1,0 +1,394 @@
+//! A node that maps images for writing, and controllers that give them to others meanwhile. The kernel's part
+//! is played by directories that look like sysfs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use super::publish::{block, given, publish, refused, scene, unpublish};
+use super::*;
+use crate::backend::NodeContext;
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::rbd::tool::*;
+use crate::error::Kind;
+use crate::exec::{Class, CommandError, Helper, Tool};
+
+const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
+
+/// Maps and unmaps as the kernel does; each mapping is a client of its own.
+struct FakeKernel {
+    sysfs: PathBuf,
+    cluster: FakeCluster,
+    mapped: AtomicU32,
+}
+
+impl FakeKernel {
+    fn map(&self, image: &Value) -> Value {
+        let number = 400 + self.mapped.fetch_add(1, Ordering::Relaxed);
+        let address = format!("10.0.0.7:0/{number}");
+        let text = |field: &str| image[field].as_str().unwrap().to_string();
+        let options: Vec<&str> =
+            image["options"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let read_only = image["read_only"].as_bool().unwrap();
+        let config = format!("10.0.0.1:6789 name=csi,{} rbd {} -", options.join(","), text("name"));
+        let values = [
+            ("pool", text("pool")),
+            ("name", text("name")),
+            ("image_id", text("image_id")),
+            ("current_snap", "-".into()),
+            ("client_id", format!("client{number}")),
+            ("client_addr", address.clone()),
+            ("config_info", config.clone()),
+        ];
+        let device = self.sysfs.join(format!("bus/rbd/devices/{number}"));
+        fs::create_dir_all(&device).unwrap();
+        values.iter().for_each(|(name, value)| fs::write(device.join(name), value).unwrap());
+        let disk = self.sysfs.join(format!("block/rbd{number}"));
+        fs::create_dir_all(&disk).unwrap();
+        fs::write(disk.join("ro"), if read_only { "1" } else { "0" }).unwrap();
+        if !read_only {
+            self.cluster.watch(&self.cluster.at(), &text("name"), &address);
+        }
+        json!({"Rbd": {"Mapped": {
+            "number": number, "pool": text("pool"), "namespace": "", "name": text("name"), "fsid": "",
+            "image_id": text("image_id"), "snapshot": "-", "client": format!("client{number}"), "config": config,
+            "address": address, "read_only": read_only,
+        }}})
+    }
+
+    fn unmap(&self, image: &Value) -> Value {
+        let device = self.sysfs.join(format!("bus/rbd/devices/{}", image["number"]));
+        fs::remove_dir_all(device).unwrap();
+        self.cluster.unwatch(image["address"].as_str().unwrap());
+        json!({"Rbd": {"Unmapped": "Done"}})
+    }
+}
+
+impl Helper for FakeKernel {
+    fn ask(&self, _: &Call, _: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+        if self.cluster.is_dead() {
+            return Err(CommandError::NotFound { tool: Tool::Rbd, searched: Vec::new() });
+        }
+        let request: Value = serde_json::from_slice(request).unwrap();
+        let reply = match &request["Rbd"] {
+            asked if asked["Map"].is_object() => self.map(&asked["Map"]["image"]),
+            asked => self.unmap(&asked["Unmap"]["image"]),
+        };
+        Ok(reply.to_string().into_bytes())
+    }
+}
+
+/// A machine on which a node's daemon is started, again and again.
+struct Host {
+    dir: tempfile::TempDir,
+    cluster: FakeCluster,
+    kernel: Arc<FakeKernel>,
+}
+
+impl Host {
+    fn new(cluster: &FakeCluster) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["sys/bus/rbd/devices", "sys/block", "proc"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
+        let (sysfs, cluster) = (dir.path().join("sys"), cluster.clone());
+        let kernel = FakeKernel { sysfs, cluster: cluster.clone(), mapped: AtomicU32::new(0) };
+        Self { dir, cluster, kernel: Arc::new(kernel) }
+    }
+
+    fn daemon(&self) -> Rbd {
+        self.daemon_with(timing())
+    }
+
+    fn daemon_with(&self, timing: Timing) -> Rbd {
+        let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
+        let monitors = crate::clusters::parse_monitors("10.0.0.1").unwrap();
+        let named = Cluster { credentials: Some(credentials), monitors, ..Cluster::named("ceph") };
+        let kernel = Kernel::new(Arc::clone(&self.kernel) as Arc<dyn Helper>);
+        let mapper = Mapper::below(self.dir.path(), kernel, Arc::new(FakeRunner::default()));
+        let who = (identity("n1", TWO), true, timing);
+        let (clusters, tool) = (Arc::new(Clusters::of([named])), Arc::new(self.cluster.clone()));
+        Rbd::with_timing(clusters, tool, mapper, who, Arc::default())
+    }
+
+    /// The addresses of the clients that are mapped for writing.
+    fn clients(&self) -> Vec<String> {
+        let devices = fs::read_dir(self.dir.path().join("sys/bus/rbd/devices")).unwrap().flatten();
+        devices.map(|device| fs::read_to_string(device.path().join("client_addr")).unwrap()).collect()
+    }
+}
+
+fn attach_in(call: &Call, rbd: &Rbd, id: &VolumeId, told: &Map, capability: &Capability) -> Result<PathBuf> {
+    let (volume, secrets) = (Map::new(), Secrets::default());
+    let context =
+        NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };
+    let crate::backend::Attachment::Block(device) = rbd.node().attach(call, id, &context)?;
+    Ok(device.path)
+}
+
+fn attach(rbd: &Rbd, id: &VolumeId, told: &Map, mode: Mode) -> Result<PathBuf> {
+    repeated(|call| attach_in(call, rbd, id, told, &block(mode)))
+}
+
+fn detach(rbd: &Rbd, id: &VolumeId) {
+    rbd.node().detach(&call(), id, crate::backend::PublishedBy::Controller, &Secrets::default()).unwrap();
+}
+
+fn is_shut_out(cluster: &FakeCluster, address: &str) -> bool {
+    cluster.blocklist().iter().any(|entry| entry.address == address)
+}
+
+#[test]
+fn a_life_takes_four_processes_more_at_its_begin_and_two_at_its_end() {
+    let it = scene();
+    let (host, before) = (Host::new(&it.cluster), it.cluster.dump());
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    it.cluster.advance(Duration::from_secs(61));
+    it.methods();
+    let path = attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    assert_eq!(it.methods(), ["holders", "watchers", "lock", "holders"]);
+    assert_eq!(attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
+    assert!(it.methods().is_empty(), "what is known is not asked");
+    // After a restart nothing is known.
+    assert_eq!(attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
+    assert_eq!(it.methods(), ["holders", "watchers", "holders"]);
+    detach(&node, &it.id);
+    assert_eq!(it.methods(), ["holders", "unlock"]);
+    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+    assert_eq!(it.methods(), ["holders", "unlock", "holders"]);
+    assert_eq!((it.cluster.dump(), it.cluster.blocklist()), (before, vec![]));
+}
+
+#[test]
+fn readers_ask_nobody() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let told = it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
+    it.methods();
+    let node = host.daemon();
+    for _ in 0..2 {
+        attach(&node, &it.id, &told, Mode::MultiNodeReaderOnly).unwrap();
+    }
+    detach(&node, &it.id);
+    assert!(it.methods().is_empty());
+}
+
+/// The node stands still at each step of its work, while the volume is taken from it and given to another.
+#[test]
+fn a_node_that_stood_still_uses_no_volume_that_another_writes() {
+    for mode in [Mode::SingleNodeWriter, Mode::MultiNodeSingleWriter] {
+        let mut others = 0;
+        for k in 1.. {
+            let it = scene();
+            let host = Host::new(&it.cluster);
+            let node = host.daemon();
+            let told = it.publish("n1", mode, false).unwrap();
+            it.cluster.advance(Duration::from_secs(61));
+            it.cluster.forget_steps();
+            let (id, other) = (it.id.clone(), controller(&it.cluster, ONE));
+            it.cluster.on_step(k, move |_| {
+                unpublish(&other, &id, Some("n1")).unwrap();
+                // It may be refused, as long as the image is mapped.
+                let _ = publish(&other, &id, "n2", mode, false);
+            });
+            let attached = attach(&node, &it.id, &told, mode);
+            if (it.cluster.steps().len() as u64) < k {
+                attached.unwrap();
+                break;
+            }
+            others += u32::from(given(&it.cluster) == ["n2"]);
+            let writers =
+                host.clients().into_iter().filter(|address| !is_shut_out(&it.cluster, address)).count();
+            assert!(attached.is_err() || writers == 0, "UNSAFE: {mode:?} at step {k}: {attached:?}");
+            // Nothing stays behind that keeps others out.
+            unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+            publish(&it.rbd, &it.id, "n2", mode, false).unwrap_or_else(|error| panic!("step {k}: {error}"));
+        }
+        assert!(others > 0, "the other one was never let in");
+    }
+}
+
+/// The daemon dies at each step, with the image mapped perhaps.
+#[test]
+fn what_a_dead_daemon_has_mapped_is_used_only_if_it_is_still_published() {
+    for (fault, k) in FAULTS.into_iter().flat_map(|fault| (1..=12).map(move |k| (fault, k))) {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+        it.cluster.advance(Duration::from_secs(61));
+        it.cluster.crash_at(k, fault);
+        let outcome = attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter);
+        if it.cluster.fault_pending() {
+            outcome.unwrap();
+            continue;
+        }
+        it.cluster.restart();
+        let path = attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter)
+            .unwrap_or_else(|error| panic!("{fault:?} at {k}: {error}"));
+        assert!(path.ends_with(format!("rbd{}", 400 + host.kernel.mapped.load(Ordering::Relaxed) - 1)));
+        assert_eq!(host.clients().len(), 1, "{fault:?} at {k}");
+        let client = &host.clients()[0];
+        assert!(it.cluster.dump().contains(client), "UNSAFE: {fault:?} at {k}: nobody knows of {client}");
+        unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+        assert!(is_shut_out(&it.cluster, client), "UNSAFE: {fault:?} at {k}: it writes on");
+        refused(
+            attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter),
+            Kind::Unavailable,
+            &[client, "shut out"],
+        );
+    }
+}
+
+#[test]
+fn a_volume_that_was_given_to_another_is_not_even_mapped() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+    // Also not if it was given to this node once more: what that call brought is another publication.
+    it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    let late = attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter);
+    refused(late, Kind::Precondition, &["\"n1\"", "publish it again"]);
+    assert_eq!(host.kernel.mapped.load(Ordering::Relaxed), 0);
+}
+
+/// Nobody can be asked whether the volume is still published.
+#[test]
+fn without_tools_no_map_is_begun_for_an_old_call() {
+    for (blind_map, is_mapped) in [(Duration::from_secs(30), true), (Duration::ZERO, false)] {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+        it.cluster.take_tools_away();
+        it.methods();
+        let node = host.daemon_with(Timing { blind_map, ..timing() });
+        let attached = attach(&node, &it.id, &told, Mode::SingleNodeWriter);
+        assert_eq!((attached.is_ok(), host.clients().len()), (is_mapped, usize::from(is_mapped)));
+        if !is_mapped {
+            refused(attached, Kind::Unavailable, &["s old", "try again"]);
+            // What is mapped already is no danger that was not there before.
+            attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap();
+            attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+        }
+        assert!(it.methods().is_empty(), "nobody is asked");
+        assert_eq!(lost(&node, &it.id).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_foreign_client_that_stays_keeps_a_single_writer_out() {
+    for (mode, mirrored, is_let_in) in [
+        (Mode::SingleNodeWriter, false, false),
+        (Mode::SingleNodeWriter, true, true),
+        (Mode::MultiNodeMultiWriter, false, true),
+    ] {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let told = it.publish("n1", mode, false).unwrap();
+        it.watch("10.0.0.9:0/1");
+        if mirrored {
+            it.cluster.mirror(&it.cluster.at(), &it.id.object);
+        }
+        let attached = attach(&host.daemon(), &it.id, &told, mode);
+        assert_eq!(attached.is_ok(), is_let_in, "{mode:?}, mirrored: {mirrored}: {attached:?}");
+        if !is_let_in {
+            refused(attached, Kind::Precondition, &["10.0.0.9:0/1"]);
+            assert!(host.clients().is_empty() && !it.cluster.dump().contains("10.0.0.7"), "nothing is left");
+        }
+    }
+}
+
+#[test]
+fn what_is_mapped_goes_on_for_the_next_publication() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    let path = attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    // Taken back by a controller that does not shut out.
+    let rows = it.cluster.holders(&call(), &it.cluster.at(), LockTarget::Header(&it.image())).unwrap();
+    rows.iter().for_each(|row| {
+        it.cluster.unlock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), row).unwrap();
+    });
+    let capability = block(Mode::MultiNodeMultiWriter);
+    let publication = crate::backend::Publication { node: "n1".into(), capability, read_only: false };
+    // Before a controller has looked, so that it is not shut out.
+    let off = super::fence::lenient(&it.cluster, "c");
+    let again = off.publisher().publish(&call(), &it.id, &publication, &Secrets::default()).unwrap();
+    assert_eq!(attach(&node, &it.id, &again, Mode::MultiNodeMultiWriter).unwrap(), path);
+    assert_eq!(it.cluster.dump().matches("client of").count(), 1, "{}", it.cluster.dump());
+    assert!(it.cluster.dump().contains(&again["publication"]));
+}
+
+/// What the cluster says of the mapping.
+fn lost(node: &Rbd, id: &VolumeId) -> Result<crate::backend::Condition> {
+    node.node().lost(&call(), id, &Secrets::default())
+}
+
+#[test]
+fn a_mapping_is_lost_when_its_client_is_shut_out() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    assert_eq!(lost(&node, &it.id).unwrap(), None, "nothing is mapped");
+    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    assert_eq!(lost(&node, &it.id).unwrap(), None);
+    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+    let why = lost(&node, &it.id).unwrap().expect("it is lost");
+    assert!(why.contains("shut out") && why.contains(&host.clients()[0]), "{why}");
+    let again = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    detach(&node, &it.id);
+    attach(&node, &it.id, &again, Mode::SingleNodeWriter).unwrap();
+    assert_eq!(lost(&node, &it.id).unwrap(), None);
+}
+
+/// Its entry has expired: it could write, but nobody sees it.
+#[test]
+fn a_mapping_is_lost_when_its_client_does_not_watch_for_long() {
+    for (lost_watch, is_lost) in [(Duration::from_secs(300), false), (Duration::ZERO, true)] {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let node = host.daemon_with(Timing { lost_watch, ..timing() });
+        let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+        attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+        let client = &host.clients()[0];
+        it.cluster.unwatch(client);
+        let seen = lost(&node, &it.id);
+        match is_lost {
+            true => assert!(seen.unwrap().expect("it is lost").contains(client)),
+            false => refused(seen, Kind::Unavailable, &[client, "does not watch", "try again"]),
+        }
+        it.cluster.watch(&it.cluster.at(), &it.id.object, client);
+        assert_eq!(lost(&node, &it.id).unwrap(), None, "it is back by itself");
+    }
+}
+
+#[test]
+fn storage_that_does_not_answer_says_nothing() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    it.cluster.crash_at(1, Fault::Before);
+    assert_eq!(lost(&node, &it.id).unwrap(), None);
+    assert!(!it.cluster.fault_pending(), "it was asked");
+}
+
+#[test]
+fn without_a_mark_in_its_options_a_client_may_be_shared_and_is_not_written_down() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let image = json!({
+        "pool": "rbd", "name": it.id.object, "image_id": it.image(), "options": ["queue_depth=64"], "read_only": false,
+    });
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    host.kernel.map(&image);
+    attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    assert!(!it.cluster.dump().contains("10.0.0.7"), "{}", it.cluster.dump());
+}

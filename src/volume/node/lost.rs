@@ -1,0 +1,43 @@
+//! Volumes whose device can only fail from now on, as their storage has shut this node out: they are made
+//! ready anew when they are asked for again. What consumers have open would fail for ever beside it, so they
+//! let go of it first.
+
+use crate::backend::{Backend, PublishedBy};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+use crate::volume::Operations;
+use crate::volume::node::mounts::{self, Mounted};
+
+impl Operations {
+    /// Takes a lost device from the node, with its mount and the staging paths; says whether it was lost.
+    pub(crate) fn remove_lost(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        secrets: &Secrets,
+    ) -> Result<bool> {
+        let Some(why) = backend.node().lost(call, id, secrets)? else { return Ok(false) };
+        let volume = self.look_on_node(call, id)?;
+        let record = self.node_record(id)?;
+        for target in record.iter().flat_map(|record| &record.targets) {
+            if !matches!(self.mounted_at(&volume, &mounts::resolved(&target.path)?)?, Mounted::Nothing) {
+                return Err(Error::precondition(format!(
+                    "volume {id} cannot be used on this node: {why}; it is still published at {}: unpublish it \
+                     there first, and it is made ready anew",
+                    target.path
+                )));
+            }
+        }
+        log::warn!("volume {id} is made ready anew: {why}");
+        for staging in record.iter().flat_map(|record| &record.stagings) {
+            self.ensure_unbound(&volume, &mounts::resolved(&staging.path)?)?;
+        }
+        self.ensure_unbound(&volume, &self.real_mount(id)?)?;
+        // It stays published to this node.
+        backend.node().detach(call, id, PublishedBy::Controller, secrets)?;
+        Ok(true)
+    }
+}
