@@ -25,7 +25,13 @@ use protobuf_parse::{Parser, ProtoPathBuf};
 const SETS: &[(&str, &[&str])] = &[
     (
         "wire",
-        &["csi/v1/csi.proto", "csi/v0_1/csi.proto", "csi_addons/identity.proto", "csi_addons/fence.proto"],
+        &[
+            "csi/v1/csi.proto",
+            "csi/v0_1/csi.proto",
+            "csi_addons/identity.proto",
+            "csi_addons/fence.proto",
+            "csi_addons/replication.proto",
+        ],
     ),
     ("journal", &["cephlet/journal.proto"]),
 ];

@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 /// The key of a volume's context that says which file system it was made for.
 pub const CONTEXT_KEY: &str = "fsType";
 
+/// The key of a volume's context that says which part a replicated volume has. It changes: no node is given
+/// it, and nobody is held to it.
+pub const ROLE_KEY: &str = "replicationRole";
+
 /// The parameter for the file system of a volume, by the name ceph-csi and the Kubernetes sidecars use.
 pub const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
@@ -19,6 +23,10 @@ pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on
 /// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";
+
+/// What messages say of a promotion that may go well when it is tried again: the demotion of the other side
+/// is still on its way.
+pub const NOT_YET: &str = "not yet";
 
 /// Opaque string pairs: parameters, contexts, topology segments.
 pub type Map = BTreeMap<String, String>;

@@ -280,7 +280,8 @@ fn backends(
         )?));
     }
     if config.wants(BackendName::Rbd).unwrap_or(true) {
-        let tool = Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout));
+        let tool =
+            Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions()));
         let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
         let machine = crate::sys::random::Machine::this()

@@ -60,6 +60,11 @@ impl Layout {
         self.runtime.join("map-locks")
     }
 
+    /// Locks of the promotions by force that are under way: they outlive the daemon.
+    pub fn promotions(&self) -> PathBuf {
+        self.runtime.join("promotions")
+    }
+
     /// Held by commands that format volumes, whose daemon may have been killed.
     pub fn formatting_locks(&self) -> PathBuf {
         self.runtime.join("formatting-locks")

@@ -15,9 +15,14 @@ pub mod local;
 mod parameters;
 pub mod rbd;
 pub mod registry;
+pub mod replication;
 pub mod types;
 
 pub use self::registry::Backends;
+pub use self::replication::{
+    MirroringMode, Promotion, Replicated, Replication, ReplicationHealth, ReplicationInfo, ReplicationRole,
+    ReplicationTerms, Schedule,
+};
 pub use self::types::{
     Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted, NewSnapshot,
     NewVolume, NodeContext, Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service,
@@ -56,6 +61,11 @@ pub trait Backend: Send + Sync {
     /// topologies.
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Place>;
 
+    /// The place in its one spelling: a cluster may be served under names that others have for it.
+    fn canonical(&self, place: &Place) -> Place {
+        place.clone()
+    }
+
     /// Whether objects at `place` are served here. An ID of a place that is served nowhere means nothing.
     fn serves(&self, place: &Place) -> Served;
 
@@ -77,6 +87,11 @@ pub trait Backend: Send + Sync {
 
     /// Who attaches its volumes to this node.
     fn node(&self) -> &dyn NodeDriver;
+
+    /// Who replicates its volumes; None where nobody does.
+    fn replication(&self) -> Option<&dyn Replication> {
+        None
+    }
 }
 
 /// The volumes of a backend: the controller's work on them.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use ipnet::IpNet;
 
+use crate::backend::Replicated;
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -106,6 +107,8 @@ pub struct Volume {
     pub published: Vec<String>,
     /// How it is doing; None where nobody looked.
     pub condition: Option<Condition>,
+    /// That it is replicated, if it is, as far as was looked.
+    pub replication: Option<Replicated>,
 }
 
 /// How a volume is doing: None is well, Some says what is wrong.

@@ -52,6 +52,10 @@ pub struct Cluster {
     pub pools: Vec<String>,
     /// The namespaces that may be used; empty for all.
     pub namespaces: Vec<String>,
+    /// Names of other clusters: IDs of volumes there that are replicated to here mean the copies.
+    pub serves: Vec<String>,
+    /// The names of the clusters that its volumes are replicated to, by the names of their sites.
+    pub peers: BTreeMap<String, String>,
 }
 
 /// Who asks a cluster.
@@ -126,7 +130,7 @@ impl Clusters {
     /// could be read at all.
     pub fn find(&self, name: &str) -> Result<Option<Arc<Cluster>>> {
         let current = self.current.read();
-        match (current.entries.get(name), &current.trouble) {
+        match (current.entries.get(&current.canonical(name)), &current.trouble) {
             (Some(ClusterEntry { cluster: Some(cluster), .. }), _) => Ok(Some(Arc::clone(cluster))),
             (Some(ClusterEntry { trouble, .. }), _) => {
                 let why = trouble.as_deref().unwrap_or("it cannot be read");
@@ -137,6 +141,11 @@ impl Clusters {
             ))),
             (None, _) => Ok(None),
         }
+    }
+
+    /// The name under which a cluster is set up here that may be served for another.
+    pub fn canonical(&self, name: &str) -> String {
+        self.current.read().canonical(name)
     }
 
     /// All that can be used, in the order of their names.
@@ -210,6 +219,16 @@ impl ClusterEntry {
 }
 
 impl Set {
+    /// A cluster's own name comes before those that it serves.
+    fn canonical(&self, name: &str) -> String {
+        let serves = |entry: &ClusterEntry| {
+            entry.cluster.as_ref().is_some_and(|cluster| cluster.serves.iter().any(|it| it == name))
+        };
+        let serving = self.entries.iter().find(|(_, entry)| serves(entry));
+        let serving = serving.filter(|_| !self.entries.contains_key(name));
+        serving.map_or(name, |(other, _)| other).to_string()
+    }
+
     fn replace(&mut self, loaded: Loaded) {
         match loaded {
             Err(why) => self.trouble = Some(why),
@@ -262,6 +281,8 @@ impl Cluster {
             lacks_key: false,
             pools: Vec::new(),
             namespaces: Vec::new(),
+            serves: Vec::new(),
+            peers: BTreeMap::new(),
         }
     }
 

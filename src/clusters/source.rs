@@ -13,8 +13,19 @@ use crate::config::{self, BackendName, Config};
 use crate::spelling;
 
 /// The settings of a cluster in the file.
-const SETTINGS: [&str; 9] =
-    ["monitors", "conf", "user", "key_file", "keyring", "credential", "pools", "namespaces", "fsid"];
+const SETTINGS: [&str; 11] = [
+    "monitors",
+    "conf",
+    "user",
+    "key_file",
+    "keyring",
+    "credential",
+    "pools",
+    "namespaces",
+    "fsid",
+    "serves",
+    "peer",
+];
 
 /// The longest name of a cluster, in bytes: it is a field of every ID.
 const MAX_NAME: usize = 24;
@@ -135,6 +146,17 @@ fn from_file(files: &mut Files, path: &Path, credentials: Option<&Path>) -> Load
     Ok(clusters.into_iter().map(entry).collect())
 }
 
+/// Refuses what is no cluster's name.
+fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    match name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
+        true => Err(format!(
+            "the name {name:?} of a cluster may have up to {MAX_NAME} letters, digits, '-', '_' and '.'"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// A cluster in the file.
 struct Section<'a> {
     name: &'a str,
@@ -143,10 +165,7 @@ struct Section<'a> {
 
 impl<'a> Section<'a> {
     fn new(name: &'a str, settings: Value) -> Result<Self, String> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
-            return Err(format!("its name may have up to {MAX_NAME} letters, digits, '-', '_' and '.'"));
-        }
+        check_name(name)?;
         let Value::Object(settings) = settings else {
             return Err(format!("write it as a table [cluster.{name}]"));
         };
@@ -173,6 +192,8 @@ impl<'a> Section<'a> {
             _ => return Err(String::from("set one of 'monitors' and 'conf' (the path of a ceph.conf)")),
         };
         (cluster.pools, cluster.namespaces) = (self.list("pools")?, self.list("namespaces")?);
+        (cluster.serves, cluster.peers) = (self.list("serves")?, self.peers()?);
+        cluster.serves.iter().chain(cluster.peers.values()).try_for_each(|name| check_name(name))?;
         cluster.fsid = self.text("fsid")?.or(cluster.fsid);
         Ok(cluster)
     }
@@ -239,6 +260,20 @@ impl<'a> Section<'a> {
         match self.text(key)?.map(PathBuf::from) {
             Some(path) if !path.is_absolute() => Err(format!("{key:?} must be an absolute path")),
             path => Ok(path),
+        }
+    }
+
+    /// `[cluster.main.peer]`: names of clusters by those of sites.
+    fn peers(&self) -> Result<BTreeMap<String, String>, String> {
+        let wrong =
+            || String::from("'peer' is a table: [cluster.NAME.peer], with lines \"SITE\" = \"CLUSTER\"");
+        match self.settings.get("peer") {
+            None => Ok(BTreeMap::new()),
+            Some(Value::Object(peers)) => {
+                let pair = |(site, name): (&String, &Value)| Some((site.clone(), name.as_str()?.to_string()));
+                peers.iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
+            }
+            Some(_) => Err(wrong()),
         }
     }
 

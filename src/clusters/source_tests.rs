@@ -96,3 +96,21 @@ fn names_must_fit_into_ids() {
     assert!(!new("") && !new("a:b") && !new("a b") && !new(&"x".repeat(MAX_NAME + 1)));
     assert!(Section::new("a", Value::Null).is_err());
 }
+
+#[test]
+fn a_cluster_says_what_its_peers_are_called_and_for_whom_it_stands() {
+    let plain = "monitors = 'a'\n";
+    let cluster = read(&format!("{plain}serves = ['b', 'c']\n[cluster.main.peer]\n'site-b' = 'b'")).unwrap();
+    assert_eq!(cluster.serves, ["b", "c"]);
+    assert_eq!(cluster.peers, [("site-b".to_string(), "b".to_string())].into());
+    for (wrong, named) in [
+        ("serves = 'b'", "\"serves\""),
+        ("serves = ['a b']", "\"a b\""),
+        ("peer = 'b'", "'peer'"),
+        ("[cluster.main.peer]\n'site-b' = 1", "'peer'"),
+        ("[cluster.main.peer]\n'site-b' = ''", "\"\""),
+    ] {
+        let why = read(&format!("{plain}{wrong}")).unwrap_err();
+        assert!(why.contains(named), "{wrong}: {why}");
+    }
+}

@@ -210,3 +210,18 @@ fn pools_and_namespaces_are_allowed_by_name() {
     (cluster.pools, cluster.namespaces) = (vec!["vms".into()], vec![String::new()]);
     assert!(cluster.allows("vms", "") && !cluster.allows("vms", "blue") && !cluster.allows("rbd", ""));
 }
+
+#[test]
+fn a_cluster_is_found_under_the_names_that_it_serves() {
+    let serving = |name: &str, serves: &[&str]| Cluster {
+        serves: serves.iter().map(ToString::to_string).collect(),
+        ..Cluster::named(name)
+    };
+    let clusters = Clusters::of([serving("backup", &["main", "lab"]), serving("lab", &[])]);
+    let found = |name: &str| clusters.find(name).unwrap().map(|cluster| cluster.name.clone());
+    assert_eq!(found("main").as_deref(), Some("backup"));
+    assert_eq!(found("lab").as_deref(), Some("lab"), "its own name comes first");
+    assert_eq!(found("other"), None);
+    assert_eq!(clusters.canonical("main"), "backup");
+    assert_eq!(clusters.canonical("other"), "other");
+}

@@ -208,12 +208,18 @@ pub fn addons_services(
     operations: &Arc<Operations>,
     controller: bool,
 ) -> Vec<Service> {
-    use proto::{fence, identity};
+    use proto::{fence, identity, replication};
     let operations = || Arc::clone(operations);
     let who = addons::identity::Identity { name: name.to_string(), controller, operations: operations() };
     let fences = addons::fence::FenceController { operations: operations(), controller };
-    vec![
+    let replicas = addons::replication::Controller { operations: operations() };
+    let mut services = vec![
         identity::register_identity(ServiceBuilder::new(), bridge, &Arc::new(who)).build(),
         fence::register_fence_controller(ServiceBuilder::new(), bridge, &Arc::new(fences)).build(),
-    ]
+    ];
+    if controller {
+        let builder = ServiceBuilder::new();
+        services.push(replication::register_controller(builder, bridge, &Arc::new(replicas)).build());
+    }
+    services
 }

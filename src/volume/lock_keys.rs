@@ -50,10 +50,25 @@ impl LockSet {
 }
 
 impl Operations {
+    /// A place in its one spelling: an object has one key, under whatever name its cluster comes.
+    fn canonical(&self, place: &ids::Place) -> ids::Place {
+        let backend = self.backends.by_kind(place);
+        backend.map_or_else(|| place.clone(), |backend| backend.canonical(place))
+    }
+
+    fn key(&self, id: &VolumeId) -> String {
+        self.canonical(&id.place).key(&id.object)
+    }
+
+    /// What a question about one volume occupies, which waits for nobody.
+    pub fn occupied_by_question(&self, id: &str) -> LockSet {
+        LockSet { keys: Vec::new(), ..self.locks_of_volume(id) }
+    }
+
     /// What work on one volume locks.
     pub fn locks_of_volume(&self, id: &str) -> LockSet {
         match self.volume_here(id) {
-            Ok((volume, _)) => LockSet::of(id, &volume.place, [volume.key()]),
+            Ok((volume, _)) => LockSet::of(id, &self.canonical(&volume.place), [self.key(&volume)]),
             Err(_) => LockSet::nothing(id),
         }
     }
@@ -70,7 +85,10 @@ impl Operations {
     pub fn locks_of_controller_snapshot(&self, id: &str) -> Result<LockSet> {
         self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
         Ok(match self.snapshot(id) {
-            Ok((snapshot, _)) => LockSet::of(id, &snapshot.place, [snapshot.key()]),
+            Ok((snapshot, _)) => {
+                let place = self.canonical(&snapshot.place);
+                LockSet::of(id, &place, [ids::snapshot_key(&place, &snapshot.snapshot)])
+            }
             Err(_) => LockSet::nothing(id),
         })
     }
@@ -80,15 +98,17 @@ impl Operations {
         let backend = self.backends.by_kind(&new.place);
         let is_locked = backend.is_none_or(|backend| backend.volumes().locks_sources());
         let source = new.source.iter().filter(|_| is_locked).map(|(_, origin)| match origin {
-            Origin::Volume(id) => id.key(),
-            Origin::Snapshot(id) => id.key(),
+            Origin::Volume(id) => self.key(id),
+            Origin::Snapshot(id) => ids::snapshot_key(&self.canonical(&id.place), &id.snapshot),
         });
-        LockSet::of(&new.name, &new.place, source.chain([new.place.key(&new.object)]))
+        let place = self.canonical(&new.place);
+        LockSet::of(&new.name, &place, source.chain([place.key(&new.object)]))
     }
 
     /// What the taking of a snapshot locks: the snapshot, and the source.
     pub fn locks_of_snapshot_creation(&self, new: &NewSnapshot) -> LockSet {
-        let place = &new.source.place;
-        LockSet::of(&new.name, place, [new.source.key(), ids::snapshot_key(place, &new.digits)])
+        let place = self.canonical(&new.source.place);
+        let keys = [self.key(&new.source), ids::snapshot_key(&place, &new.digits)];
+        LockSet::of(&new.name, &place, keys)
     }
 }

@@ -10,6 +10,7 @@ mod intent;
 pub mod lock_keys;
 mod node;
 mod recover;
+mod replication;
 pub mod request;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -111,7 +111,14 @@ fn each_copy_offers_what_it_serves() {
     let corner = Corner::new();
     let [controller, node] = ["controller", "node"].map(|services| start(&corner, "cephlet-fence", services));
     let name = "org.cephlet.csi".to_string();
-    let offered = ["CONTROLLER_SERVICE", "GET_CLIENTS_TO_FENCE", "NETWORK_FENCE"].map(String::from).to_vec();
+    let offered = [
+        "CONTROLLER_SERVICE",
+        "GET_CLIENTS_TO_FENCE",
+        "GET_REPLICATION_DESTINATION_INFO",
+        "NETWORK_FENCE",
+        "VOLUME_REPLICATION",
+    ];
+    let offered = offered.map(String::from).to_vec();
     assert_eq!(Client::of(&controller).identity(), (name.clone(), offered));
     assert_eq!(Client::of(&node).identity(), (name, vec!["GET_CLIENTS_TO_FENCE".to_string()]));
     let client = Client::of(&node);

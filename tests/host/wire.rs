@@ -141,6 +141,7 @@ fn csi_0_1_is_the_published_interface() {
 fn csi_addons_is_the_published_interface() {
     assert_same("identity", include_str!("../fixtures/csi-addons-identity.tsv"));
     assert_same("fence", include_str!("../fixtures/csi-addons-fence.tsv"));
+    assert_same("replication", include_str!("../fixtures/csi-addons-replication.tsv"));
 }
 
 /// Messages without fields have no row of their own, but every rpc's request and reply has to exist.

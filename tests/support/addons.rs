@@ -1,6 +1,6 @@
 //! A client that speaks csi-addons.
 
-use cephlet::proto::{fence, identity};
+use cephlet::proto::{fence, identity, replication};
 use grpcio::CallOption;
 
 use super::client::{Answer, Failure};
@@ -10,9 +10,10 @@ use super::{Daemon, PATIENCE};
 pub struct Client {
     identity: identity::IdentityClient,
     fences: fence::FenceControllerClient,
+    pub replicas: replication::ControllerClient,
 }
 
-fn options() -> CallOption {
+pub fn options() -> CallOption {
     CallOption::default().timeout(PATIENCE)
 }
 
@@ -21,7 +22,8 @@ impl Client {
         let channel = daemon.client().channel;
         Self {
             identity: identity::IdentityClient::new(channel.clone()),
-            fences: fence::FenceControllerClient::new(channel),
+            fences: fence::FenceControllerClient::new(channel.clone()),
+            replicas: replication::ControllerClient::new(channel),
         }
     }
 
@@ -36,6 +38,7 @@ impl Client {
         let name = |it: identity::Capability| match it.type_.expect("a capability has a type") {
             Type::Service(it) => format!("{:?}", it.type_.unwrap()),
             Type::NetworkFence(it) => format!("{:?}", it.type_.unwrap()),
+            Type::VolumeReplication(it) => format!("{:?}", it.type_.unwrap()),
             other => panic!("not offered: {other:?}"),
         };
         let mut names: Vec<String> = reply.capabilities.into_iter().map(name).collect();

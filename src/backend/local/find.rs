@@ -132,6 +132,7 @@ impl Local {
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
             condition: Some(found.trouble(space)),
+            replication: None,
         }
     }
 

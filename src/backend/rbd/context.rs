@@ -1,10 +1,10 @@
 //! What every operation works with: the clusters and the tool, what is remembered, the jobs to do later, and
 //! who we are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::backend::Served;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::health::Health;
 use crate::backend::ceph::locations::{Locations, Question};
@@ -16,10 +16,12 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
-    Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed, SnapshotInfo, Trashed,
-    TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget, Locked, Made,
+    ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, Promoted, RbdTool, Removed,
+    Renamed, SnapshotInfo, Trashed, TrashedSnapshot, Watcher,
 };
+use crate::backend::replication::Schedule;
+use crate::backend::{MirroringMode, ReplicationTerms, Served};
 use crate::call::Call;
 use crate::clusters::Clusters;
 use crate::error::{Kind, Result};
@@ -72,6 +74,29 @@ pub(crate) struct Memory {
     /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
     /// back and bring none.
     pub published_with: Cache<String, Secrets>,
+    /// Clients that are daemons of rbd-mirror, by cluster and client: they stay that.
+    pub mirror_daemons: Cache<(String, String), ()>,
+    /// The schedules of mirrored images, by their ids.
+    pub schedules: Cache<String, Option<Schedule>>,
+    /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
+    pub enabled: Cache<String, ReplicationTerms>,
+    /// Images that this daemon has promoted and set the schedule of, by their ids.
+    pub scheduled: Cache<String, ()>,
+    /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
+    pub mirrored: Brief,
+    pub unmirrored: Brief,
+    /// Volumes that are copied anew, by their keys.
+    pub resyncs: Brief,
+}
+
+/// What is believed for a minute.
+#[derive(Debug)]
+pub(crate) struct Brief(pub Cache<String, ()>);
+
+impl Default for Brief {
+    fn default() -> Self {
+        Self(Cache::for_at_most(Duration::from_secs(60)))
+    }
 }
 
 impl Context {
@@ -277,5 +302,68 @@ impl Pool<'_> {
 
     pub fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
         self.tool().remove_lockable(self.call, self.at, target)
+    }
+}
+
+/// [`MirrorTool`](crate::backend::rbd::tool::MirrorTool), here.
+impl Pool<'_> {
+    pub fn mirror_pool(&self) -> Result<MirrorPool> {
+        self.tool().mirror_pool(self.call, self.at)
+    }
+
+    pub fn mirror_daemons(&self) -> Result<BTreeSet<String>> {
+        self.tool().mirror_daemons(self.call, self.at)
+    }
+
+    pub fn mirror_status(&self, image: &str) -> Result<Option<MirrorStatus>> {
+        self.tool().mirror_status(self.call, self.at, image)
+    }
+
+    pub fn mirrored_images(&self) -> Result<Vec<(String, Option<bool>)>> {
+        self.tool().mirrored_images(self.call, self.at)
+    }
+
+    pub fn mirror_snapshots(&self, image: &str) -> Result<Option<Vec<MirrorSnapshot>>> {
+        self.tool().mirror_snapshots(self.call, self.at, image)
+    }
+
+    pub fn enable_mirroring(&self, image: &str, mode: MirroringMode) -> Result<()> {
+        self.tool().enable_mirroring(self.call, self.at, image, mode)
+    }
+
+    pub fn disable_mirroring(&self, image: &str, force: bool) -> Result<()> {
+        self.tool().disable_mirroring(self.call, self.at, image, force)
+    }
+
+    pub fn promote(&self, image: &str) -> Result<Promoted> {
+        self.tool().promote(self.call, self.at, image)
+    }
+
+    pub fn promote_by_force(&self, image: &str) -> Result<()> {
+        self.tool().promote_by_force(self.call, self.at, image)
+    }
+
+    pub fn is_promoted_by_force(&self, image: &str) -> Result<bool> {
+        self.tool().is_promoted_by_force(self.at, image)
+    }
+
+    pub fn demote(&self, image: &str) -> Result<()> {
+        self.tool().demote(self.call, self.at, image)
+    }
+
+    pub fn request_resync(&self, image: &str) -> Result<()> {
+        self.tool().request_resync(self.call, self.at, image)
+    }
+
+    pub fn schedules(&self, image: &str) -> Result<Vec<Schedule>> {
+        self.tool().schedules(self.call, self.at, image)
+    }
+
+    pub fn add_schedule(&self, image: &str, schedule: &Schedule) -> Result<()> {
+        self.tool().add_schedule(self.call, self.at, image, schedule)
+    }
+
+    pub fn remove_schedule(&self, image: &str, schedule: Option<&Schedule>) -> Result<()> {
+        self.tool().remove_schedule(self.call, self.at, image, schedule)
     }
 }

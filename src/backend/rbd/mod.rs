@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a volume | image `csi-vol-<32 hex>`, from the name in the request; its id is the incarnation |
 //! | how it was asked for | `cephlet.request` in the image's metadata |
+//! | how it is replicated | `cephlet.replication` in the image's metadata |
 //! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
 //! | the name of a snapshot | a lock on the object `cephlet.snap.<16 hex>`, whose cookie is the source's id |
 //! | to which nodes a volume is published | locks on the image's header: cookie = node |
@@ -13,12 +14,14 @@
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 //!
-//! [`names`] has the names, `image`, `snapshot` and `publish` the operations, `node` the devices, `jobs` what
-//! is done in the background, [`tool`] what is asked of a cluster. They share a `context`, and nothing else.
+//! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices,
+//! `jobs` what is done in the background, [`tool`] what is asked of a cluster. They share a `context`, and
+//! nothing else.
 
 mod context;
 mod image;
 mod jobs;
+mod mirror;
 mod names;
 pub mod node;
 mod parameters;
@@ -43,7 +46,10 @@ use self::node::attach::Node;
 use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
-use super::{Backend, NodeDriver, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes};
+use super::{
+    Backend, NodeDriver, PlacementRequest, Publisher, Replication, Served, Service, Snapshots, Traits,
+    Volumes,
+};
 use crate::backend::ceph::cache::Cache;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
@@ -138,6 +144,11 @@ impl Backend for Rbd {
         settings.place(&self.context.clusters)
     }
 
+    fn canonical(&self, place: &Place) -> Place {
+        let cluster = self.context.clusters.canonical(&place.cluster);
+        Place { cluster, ..place.clone() }
+    }
+
     fn serves(&self, place: &Place) -> Served {
         self.context.serves(place)
     }
@@ -175,5 +186,9 @@ impl Backend for Rbd {
 
     fn node(&self) -> &dyn NodeDriver {
         &self.node
+    }
+
+    fn replication(&self) -> Option<&dyn Replication> {
+        Some(&*self.context)
     }
 }

@@ -24,6 +24,8 @@ const TRANSIENT: &str = "csi-copy-";
 /// The key in an image's metadata of its creation record. Keys without a leading dot are mirrored by
 /// rbd-mirror.
 pub(crate) const RECORD_KEY: &str = "cephlet.request";
+/// The key of what was asked of a volume's replication.
+pub(crate) const REPLICATION_KEY: &str = "cephlet.replication";
 /// The key of the name that the image of a deleted volume had as one.
 pub(crate) const OBJECT_KEY: &str = "cephlet.object";
 /// How metadata keys begin that limit an image.

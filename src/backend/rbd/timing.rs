@@ -43,6 +43,13 @@ pub(crate) struct Timing {
     pub parents_interval: Duration,
     /// A copy of another controller that is older than this is not being made any more.
     pub abandoned_copy: Duration,
+    /// So long a mirrored copy is waited for that is being made and goes on no further, while the other site
+    /// is up.
+    pub copy_goes_on: Duration,
+    /// The same while the other site gives no sign of life: what is known of it is up to half a minute old.
+    pub copy_stands_still: Duration,
+    /// Between two looks at such a copy.
+    pub copy_look: Duration,
     /// So long a count of parents is believed: it gets less when somebody flattens one of them.
     pub parent_count_valid: Duration,
     /// So long a copy that is to be flattened waits for others to be.
@@ -73,6 +80,9 @@ impl Default for Timing {
             parent_count_valid: seconds(60 * 60),
             flatten_wait: seconds(60 * 60),
             flatten_poll: seconds(10),
+            copy_goes_on: seconds(60),
+            copy_stands_still: seconds(40),
+            copy_look: seconds(2),
         }
     }
 }

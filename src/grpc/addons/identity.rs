@@ -38,10 +38,14 @@ impl wire::Identity for Identity {
     ) -> Result<Plan<wire::GetCapabilitiesResponse>> {
         use wire::capability::network_fence::Type as Fence;
         use wire::capability::service::Type as Service;
+        use wire::capability::volume_replication::Type as Replication;
         let (controller, fences) = (self.controller, self.operations.offers_fencing());
+        let replicates = controller && self.operations.offers_replication();
         let offered = [
             (service(Service::CONTROLLER_SERVICE), controller),
             (fence(Fence::NETWORK_FENCE), controller && fences),
+            (replication(Replication::VOLUME_REPLICATION), replicates),
+            (replication(Replication::GET_REPLICATION_DESTINATION_INFO), replicates),
             // Each host only knows its own addresses.
             (fence(Fence::GET_CLIENTS_TO_FENCE), fences),
         ];
@@ -66,4 +70,10 @@ fn fence(kind: wire::capability::network_fence::Type) -> wire::Capability {
     use wire::capability::{NetworkFence, Type};
     let fence = NetworkFence { type_: EnumOrUnknown::new(kind), ..Default::default() };
     wire::Capability { type_: Some(Type::NetworkFence(fence)), ..Default::default() }
+}
+
+fn replication(kind: wire::capability::volume_replication::Type) -> wire::Capability {
+    use wire::capability::{Type, VolumeReplication};
+    let replication = VolumeReplication { type_: EnumOrUnknown::new(kind), ..Default::default() };
+    wire::Capability { type_: Some(Type::VolumeReplication(replication)), ..Default::default() }
 }

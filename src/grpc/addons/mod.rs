@@ -2,3 +2,4 @@
 
 pub mod fence;
 pub mod identity;
+pub mod replication;

@@ -339,7 +339,7 @@ fn volume_with_status(mut volume: Volume) -> wire::ControllerGetVolumeResponse {
     use wire::controller_get_volume_response::VolumeStatus;
     let status = MessageField::some(VolumeStatus {
         published_node_ids: std::mem::take(&mut volume.published),
-        volume_condition: encode::condition(volume.condition.take().flatten()),
+        volume_condition: encode::condition(volume.condition.take().flatten(), volume.replication.as_ref()),
         ..Default::default()
     });
     wire::ControllerGetVolumeResponse {

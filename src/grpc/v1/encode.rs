@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use protobuf::MessageField;
 use protobuf::well_known_types::timestamp::Timestamp;
 
-use crate::backend::{Condition, Snapshot, Volume};
+use crate::backend::{Condition, Replicated, Snapshot, Volume};
+use crate::csi::ROLE_KEY;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Usage;
 use crate::volume::request::{Access, Capability, Map, Source};
@@ -17,10 +18,11 @@ pub fn bytes(size: u64) -> i64 {
 
 /// A volume.
 pub fn volume(volume: Volume) -> wire::Volume {
+    let role = volume.replication.map(|it| (ROLE_KEY.to_string(), it.role.word().to_string()));
     wire::Volume {
         capacity_bytes: bytes(volume.size),
         volume_id: volume.id.to_string(),
-        volume_context: volume.context.into_iter().collect(),
+        volume_context: volume.context.into_iter().chain(role).collect(),
         content_source: volume.source.map(source).into(),
         accessible_topology: volume.topology.into_iter().map(topology).collect(),
         ..Default::default()
@@ -42,16 +44,23 @@ pub fn topology(segments: Map) -> wire::Topology {
 }
 
 /// How a volume is doing.
-pub fn condition(condition: Condition) -> MessageField<wire::VolumeCondition> {
+pub fn condition(
+    condition: Condition,
+    replication: Option<&Replicated>,
+) -> MessageField<wire::VolumeCondition> {
     let abnormal = condition.is_some();
     let message = condition.unwrap_or_else(|| "the volume is well".to_string());
+    let message = match replication {
+        Some(Replicated { role, state: Some(state) }) => format!("{message}; {}, {state}", role.word()),
+        _ => message,
+    };
     MessageField::some(wire::VolumeCondition { abnormal, message, ..Default::default() })
 }
 
 /// How a volume of a list is doing, as far as was looked.
 pub fn listed_condition(known: Option<Condition>) -> MessageField<wire::VolumeCondition> {
     match known {
-        Some(known) => condition(known),
+        Some(known) => condition(known, None),
         None => MessageField::some(wire::VolumeCondition {
             message: "a list does not look at the volume: ask for it by ControllerGetVolume".to_string(),
             ..Default::default()
@@ -71,7 +80,8 @@ pub fn snapshot(snapshot: Snapshot) -> wire::Snapshot {
     }
 }
 
-fn timestamp(time: SystemTime) -> Timestamp {
+/// A point in time.
+pub fn timestamp(time: SystemTime) -> Timestamp {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     Timestamp { seconds, nanos: i32::try_from(since.subsec_nanos()).unwrap_or(0), ..Default::default() }

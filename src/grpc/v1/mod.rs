@@ -2,7 +2,7 @@
 
 pub mod controller;
 pub(super) mod decode;
-mod encode;
+pub mod encode;
 pub mod group_controller;
 pub mod identity;
 pub mod node;

@@ -106,7 +106,7 @@ impl wire::Node for Node {
         let locks = self.operations.locks_of_volume(&request.volume_id);
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let usage = operations.stats(call, request)?;
-            let volume_condition = encode::condition(usage.condition.clone());
+            let volume_condition = encode::condition(usage.condition.clone(), None);
             Ok(wire::NodeGetVolumeStatsResponse {
                 usage: encode::usage(&usage),
                 volume_condition,

@@ -2,6 +2,7 @@
 
 use crate::backend::Volume;
 use crate::call::Call;
+use crate::csi::ROLE_KEY;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
@@ -34,7 +35,8 @@ impl Operations {
             backend.supports(capability).map_err(|error| error.message().to_string())?;
             has_file_system(&volume, capability)
         };
-        let unlike = |(key, value): (&String, &String)| volume.context.get(key) != Some(value);
+        let unlike =
+            |(key, value): (&String, &String)| key != ROLE_KEY && volume.context.get(key) != Some(value);
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
             return Ok(Verdict::OtherContext(key.clone()));
         }

@@ -5,7 +5,9 @@
 
 pub mod validate;
 
-pub use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source, TopologyRequirement};
+pub use crate::csi::{
+    Access, Capability, Map, Mode, NOT_YET, ROLE_KEY, SizeRange, Source, TopologyRequirement,
+};
 
 /// Declares a request: a struct whose `checked` runs its checks and gives it back.
 macro_rules! request {
@@ -29,6 +31,7 @@ macro_rules! request {
 mod controller;
 mod fencing;
 mod node;
+mod replication;
 
 pub use self::controller::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
@@ -38,3 +41,4 @@ pub use self::fencing::FenceRequest;
 pub use self::node::{
     NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, Stats,
 };
+pub use self::replication::{ReplicatedObject, ReplicationParameters, ReplicationRequest, replicated_volume};

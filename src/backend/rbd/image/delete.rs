@@ -14,7 +14,7 @@
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::deletion_lock::{self, Acquired};
-use crate::backend::rbd::image::find::find_volume;
+use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
 use crate::backend::rbd::image::remove::{
     Attempt, Terms, WithSnapshots, begin_removal, interrupted, remove_image, try_remove_by_name,
@@ -23,6 +23,7 @@ use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash::{
     Purge, Restored, is_in_trash, is_large, is_put_aside, restore_snapshotted, schedule_purge,
 };
+use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
 use crate::backend::{Deleted, Deletion, Interrupted, WriteIntent};
@@ -126,6 +127,9 @@ fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {
 
 fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
     let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
+    if pool.memory().resyncs.0.contains(&id.key()) && find_volume(pool, id)?.is_none() {
+        refuse_absent_in_resync(pool, id)?;
+    }
     let Some(mut image) = image_id(pool, id)? else { return Ok(Deleted::Absent) };
     write_intent()?;
     for _ in 0..ATTEMPTS {
@@ -160,6 +164,7 @@ fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
 fn delete_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> Result<Outcome> {
     match find_volume(pool, id)? {
         Some(info) if info.id == image => {
+            refuse_secondary(id, &info, "deleted")?;
             remove_image(pool, info, terms).map(|()| Outcome::Over(Deleted::Gone))
         }
         // A mirrored image: the ID has the id it had in the other cluster.

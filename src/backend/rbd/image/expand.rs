@@ -3,6 +3,7 @@
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::size::size_of_expanded;
+use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::tool::Changed;
 use crate::call::Call;
 use crate::csi::SizeRange;
@@ -23,6 +24,9 @@ pub(crate) fn expand(
     let info = existing_volume(&pool, id)?;
     let size = size_of_expanded(range, info.size)
         .map_err(|error| error.context(format_args!("expand volume {id}")))?;
+    if size > info.size {
+        refuse_secondary(id, &info, "expanded")?;
+    }
     if size > info.size && pool.resize(&id.object, size)? == Changed::Absent {
         existing_volume(&pool, id)?;
         return Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")));

@@ -39,9 +39,21 @@ pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Image
 /// The image that an ID means, or NOT_FOUND.
 pub(crate) fn existing_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInfo> {
     names::refuse_internal(id)?;
-    find_volume(pool, id)?.ok_or_else(|| {
-        Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
-    })
+    if let Some(info) = find_volume(pool, id)? {
+        return Ok(info);
+    }
+    refuse_absent_in_resync(pool, id)?;
+    Err(Error::not_found(format!("volume {id} does not exist: check the ID, or create it again")))
+}
+
+/// Refuses to take a volume for gone that is just being copied anew, as far as this daemon knows.
+pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<()> {
+    match pool.memory().resyncs.0.contains(&id.key()) {
+        true => Err(Error::unavailable(format!(
+            "volume {id} is being copied anew from its primary, and is not there for some seconds: try again"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The image with its record, which is asked for once and then remembered: it never changes.
@@ -108,6 +120,7 @@ impl ImageWithRecord {
             topology: Vec::new(),
             published: Vec::new(),
             condition: None,
+            replication: None,
         }
     }
 }

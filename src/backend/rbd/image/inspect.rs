@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{ImageWithRecord, find_volume, last_known, with_record};
 use crate::backend::rbd::image::record::Record;
+use crate::backend::rbd::mirror::replicated;
 use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, LockTarget};
 use crate::backend::{Condition, Volume};
@@ -58,9 +59,10 @@ fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
         published.filter(|it| it.stage == Stage::Given).map(|it| it.publication.node).collect();
     let Some(watchers) = pool.watchers(&id.object)? else { return Ok(None) };
     let clients: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
-    let condition = condition(pool, &found, &clients)?;
+    let (replication, failed) = replicated(pool, &found.info)?.unzip();
+    let condition = condition(pool, &found, &clients)?.or(failed.flatten());
     let published = nodes.into_iter().collect();
-    Ok(Some(Volume { published, condition: Some(condition), ..found.volume(id) }))
+    Ok(Some(Volume { published, condition: Some(condition), replication, ..found.volume(id) }))
 }
 
 fn condition(pool: &Pool<'_>, found: &ImageWithRecord, clients: &[&str]) -> Result<Condition> {
@@ -90,6 +92,6 @@ fn unknown(id: &VolumeId, image: String) -> ImageInfo {
         features: BTreeSet::new(),
         created: UNIX_EPOCH,
         parent: None,
-        mirrored: false,
+        mirroring: None,
     }
 }

@@ -1,14 +1,15 @@
 //! Lists of volumes: one question for each pool and namespace, in the order of the volumes' keys, and no more
 //! of them than a page takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::ImageWithRecord;
+use crate::backend::rbd::mirror::roles;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
-use crate::backend::{Page, Volume};
+use crate::backend::{Page, Replicated, Volume};
 use crate::call::Call;
 use crate::csi::Source;
 use crate::error::{Error, Kind, Result};
@@ -45,7 +46,11 @@ fn volumes_after(pool: &Pool<'_>, after: &str) -> Result<Vec<Volume>> {
         .filter(|(key, _)| key.as_str() > after)
         .collect();
     entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let volume = |(key, entry): (String, &ListedImage)| listed(pool, &key, entry, &list);
+    let roles = if entries.is_empty() { BTreeMap::new() } else { roles(pool) };
+    let volume = |(key, entry): (String, &ListedImage)| {
+        let role = roles.get(&entry.name).map(|role| Replicated { role: *role, state: None });
+        Volume { replication: role, ..listed(pool, &key, entry, &list) }
+    };
     Ok(entries.into_iter().map(volume).collect())
 }
 
@@ -91,7 +96,7 @@ fn info(entry: &ListedImage) -> ImageInfo {
         features: BTreeSet::new(),
         created: UNIX_EPOCH,
         parent: entry.parent.clone(),
-        mirrored: false,
+        mirroring: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::parameters;
 use crate::backend::rbd::tool::Changed;
 use crate::call::Call;
@@ -22,7 +23,10 @@ pub(crate) fn modify(
     let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
-    existing_volume(&pool, id)?;
+    let info = existing_volume(&pool, id)?;
+    if !limits.is_empty() {
+        refuse_secondary(id, &info, "modified")?;
+    }
     if !limits.is_empty() && pool.set_limits(&id.object, &limits)? == Changed::Absent {
         // Deleted at this moment: says so.
         existing_volume(&pool, id)?;

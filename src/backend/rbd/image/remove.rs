@@ -11,7 +11,7 @@ use crate::backend::rbd::image::retain::{
 use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
 };
-use crate::backend::rbd::image::watchers::refuse_watched;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
 use crate::error::{Error, Result};
@@ -72,13 +72,13 @@ fn remove_unchanged(pool: &Pool<'_>, mut info: ImageInfo, terms: Terms) -> Resul
 
 fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<Attempt> {
     if info.snapshots == 0 {
-        return if is_large(info) {
-            try_move_to_trash(pool, info, terms)
-        } else {
-            try_remove_by_name(pool, &info.name, &info.id, terms.lock)
-        };
+        return try_remove_plain(pool, info, terms);
     }
     let Some(snapshots) = pool.snapshots(ImageRef::Id(&info.id))? else { return Ok(Attempt::Done) };
+    // Those by which it is mirrored go with it, and so does its copy in another cluster.
+    if snapshots.is_empty() && info.mirroring.is_some() {
+        return try_remove_plain(pool, info, terms);
+    }
     let live = names_of_live(&snapshots);
     if remove_transient(pool, &info.id, &live)? > 0 {
         return Ok(Attempt::Changed);
@@ -99,6 +99,14 @@ fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<A
         check_retained_later(pool, &info.id);
     }
     Ok(Attempt::Done)
+}
+
+/// Removes an image that has no snapshots.
+fn try_remove_plain(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<Attempt> {
+    match is_large(info) {
+        true => try_move_to_trash(pool, info, terms),
+        false => try_remove_by_name(pool, &info.name, &info.id, terms.lock),
+    }
 }
 
 /// Changed if the image had to be restored, as it has snapshots by now.
@@ -125,7 +133,7 @@ pub(crate) fn try_remove_by_name(
             _ => Ok(Attempt::Done),
         },
         Removed::HasSnapshots => Ok(Attempt::Changed),
-        Removed::Watched => refuse_watched(pool, name).map(|()| Attempt::Changed),
+        Removed::Watched => refuse_watched(pool, name, MayBeMirrored::Yes).map(|()| Attempt::Changed),
     }
 }
 

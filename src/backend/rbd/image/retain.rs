@@ -8,7 +8,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::rename::{Named, ensure_renamed};
-use crate::backend::rbd::image::watchers::refuse_watched;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, SnapshotInfo, TrashedSnapshot};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// that is by then, and even what is in use.
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
-    refuse_watched(pool, name)?;
+    refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
     let retained = names::retained(id);
     let named = lock.under(pool, |pool| {
         pool.set_metadata(name, OBJECT_KEY, name)?;

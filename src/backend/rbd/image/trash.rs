@@ -10,7 +10,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::DeletionLock;
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash_mark;
-use crate::backend::rbd::image::watchers::refuse_watched;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ManagerTask, Parent, Renamed, TrashSource};
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub(crate) enum Purge {
 /// Moves an image to the trash, [marked](trash_mark) as deleted, unless it is in use.
 pub(crate) fn move_to_trash(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<Changed> {
     // The trash takes images that are in use.
-    refuse_watched(pool, &info.name)?;
+    refuse_watched(pool, &info.name, MayBeMirrored::as_said_by(info))?;
     trash_mark::mark(pool, &info.id)?;
     lock.under(pool, |pool| pool.move_to_trash(&info.name))
 }

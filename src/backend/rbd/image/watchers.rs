@@ -1,16 +1,47 @@
 //! Who has an image open.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::tool::Watcher;
+use crate::backend::rbd::tool::{ImageInfo, Watcher};
 use crate::error::{Error, Result};
 
 /// So many times what a command takes an image may be open to one client after another.
 const MANY_LOOKS: u32 = 40;
 
+/// Whether the clients of an image may be daemons of rbd-mirror, which are no users of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayBeMirrored {
+    Yes,
+    No,
+}
+
+impl MayBeMirrored {
+    /// As the image says itself.
+    pub fn as_said_by(info: &ImageInfo) -> Self {
+        if info.mirroring.is_some() { Self::Yes } else { Self::No }
+    }
+}
+
+/// Who has the image open but for the daemons of rbd-mirror: those of the peers watch a primary all the time.
+/// Which clients they are is asked when there is one that is not known as such.
+fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
+    let mut watchers = pool.watchers(name)?.unwrap_or_default();
+    if mirrored == MayBeMirrored::No || watchers.is_empty() {
+        return Ok(watchers);
+    }
+    let (cluster, known) = (&pool.at.access.cluster.name, &pool.memory().mirror_daemons);
+    let is_user = |watcher: &Watcher| !known.contains(&(cluster.clone(), watcher.client.clone()));
+    if watchers.iter().any(is_user) {
+        let daemons = pool.mirror_daemons()?;
+        daemons.into_iter().for_each(|client| known.remember((cluster.clone(), client), ()));
+    }
+    watchers.retain(is_user);
+    Ok(watchers)
+}
+
 /// Who has the image open for longer than a command does: another controller that reads the record of the
 /// image or takes a snapshot counts as a watcher too, for a moment.
-pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str) -> Result<Vec<Watcher>> {
-    let watchers = pool.watchers(name)?.unwrap_or_default();
+pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
+    let watchers = users(pool, name, mirrored)?;
     staying_of(pool, name, watchers)
 }
 
@@ -35,8 +66,8 @@ pub(crate) fn staying_of(pool: &Pool<'_>, name: &str, watchers: Vec<Watcher>) ->
 }
 
 /// Refuses an image that clients have open.
-pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str) -> Result<()> {
-    let watchers = staying_watchers(pool, name)?;
+pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<()> {
+    let watchers = staying_watchers(pool, name, mirrored)?;
     if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
 }
 

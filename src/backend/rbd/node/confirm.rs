@@ -156,7 +156,7 @@ impl Writer<'_> {
         if staying.is_empty() {
             return Ok(());
         }
-        if self.pool.info(ImageRef::Name(&self.id.object))?.is_some_and(|info| info.mirrored) {
+        if self.pool.info(ImageRef::Name(&self.id.object))?.is_some_and(|info| info.mirroring.is_some()) {
             return Ok(());
         }
         // They may be dead: the process of rbd-nbd, perhaps, by which this node had it mapped.

@@ -143,7 +143,7 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<()> {
     let owners = pool.holders(LockTarget::Owner(image))?;
     let Some(owner) = owners.first() else { return Ok(()) };
     let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
-    if info.mirrored || given(pool, image)?.iter().any(|publication| !publication.read_only) {
+    if info.mirroring.is_some() || given(pool, image)?.iter().any(|publication| !publication.read_only) {
         return Ok(());
     }
     let address = &owner.address;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::watchers::{addresses, staying_watchers};
+use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, staying_watchers};
+use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::shut_out_ended;
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
@@ -114,7 +115,8 @@ impl Attempt<'_> {
         self.wanted.nonce = nonce(present.into_iter().chain(of_node.iter().copied()))?;
         if let Some(present) = present {
             self.wanted.nonce.clone_from(&present.publication.nonce);
-            return self.verified(Stage::Given);
+            let info = self.verified(Stage::Given)?;
+            return self.refuse_writing_to_copy(&info).map(|()| info);
         }
         let has_node = of_node.iter().copied().any(|lock| is_given(&lock));
         if has_node || !self.wanted.is_single_writer() {
@@ -146,7 +148,7 @@ impl Attempt<'_> {
         let info = self.verified_for_use(Stage::Asking)?;
         self.refuse_second_writer(Stage::Asking)?;
         shut_out_ended(self.pool, self.image).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
-        self.refuse_watchers().or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+        self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         Ok(info)
     }
 
@@ -216,10 +218,11 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same, if it can be used as it is wanted: a writer that is shut out keeps a lock that others break,
-    /// and of two that are let in only one writes at a time.
+    /// The same, if it can be used as it is wanted: a copy that follows another site takes no writes, a writer
+    /// that is shut out keeps a lock that others break, and of two that are let in only one writes at a time.
     fn verified_for_use(&self, stage: Stage) -> Result<ImageInfo> {
         let info = self.verified(stage)?;
+        self.refuse_writing_to_copy(&info).or_else(|refusal| self.release_and(stage, refusal))?;
         match self.wanted.read_only || info.features.contains(EXCLUSIVE_LOCK) {
             true => Ok(info),
             false => {
@@ -231,8 +234,12 @@ impl Attempt<'_> {
         }
     }
 
-    fn refuse_watchers(&self) -> Result<()> {
-        let watchers = staying_watchers(self.pool, &self.id.object)?;
+    fn refuse_writing_to_copy(&self, info: &ImageInfo) -> Result<()> {
+        if self.wanted.read_only { Ok(()) } else { refuse_secondary(self.id, info, "published for writing") }
+    }
+
+    fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
+        let watchers = staying_watchers(self.pool, &self.id.object, MayBeMirrored::as_said_by(info))?;
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }
 

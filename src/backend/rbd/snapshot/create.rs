@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim, NameOwner};
@@ -31,6 +32,7 @@ pub(crate) fn create(
     let info = match find_if_known(&pool, &id, &new.name)? {
         Some(info) => info,
         None => {
+            refuse_secondary(&new.source, &image, "snapshotted")?;
             write_intent()?;
             let taken = take_claimed(&pool, new, &image, &id);
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?

@@ -15,6 +15,8 @@ mod inspect;
 mod internal;
 mod lists;
 mod mapping;
+mod mirror;
+mod mirror_roles;
 mod parents;
 mod publish;
 mod publish_races;
@@ -102,6 +104,9 @@ pub(super) fn timing() -> Timing {
         command_watches: 2 * short,
         deletion_wait: 10 * short,
         flatten_poll: short,
+        copy_goes_on: 5 * short,
+        copy_stands_still: 5 * short,
+        copy_look: short,
         ..Timing::default()
     }
 }

@@ -9,6 +9,7 @@
 pub mod cli;
 #[cfg(test)]
 pub mod fake;
+mod mirror;
 mod types;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,10 @@ use crate::backend::ceph::{ClusterTool, PoolRef};
 use crate::call::Call;
 use crate::error::Result;
 
+pub use self::mirror::{
+    MirrorPool, MirrorScope, MirrorSnapshot, MirrorSnapshotKind, MirrorState, MirrorStatus, MirrorTool,
+    Mirroring, Progress, Promoted, Replay, SiteStatus,
+};
 pub use self::types::{
     Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, LockHolder, LockRequest, LockState,
     LockTarget, Locked, Made, ManagerTask, NewClone, NewImage, Parent, Removed, Renamed, SnapshotInfo,
@@ -163,7 +168,9 @@ pub trait LockTool: Send + Sync {
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
 /// trace of a key.
-pub trait RbdTool: ImageTool + SnapshotTool + TrashTool + LockTool + ClusterTool {
+pub trait RbdTool:
+    ImageTool + SnapshotTool + TrashTool + LockTool + MirrorTool + ClusterTool
+{
     /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
     fn usable(&self) -> Result<()>;
 

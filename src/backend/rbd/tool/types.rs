@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
+use super::Mirroring;
 use crate::backend::ceph::PoolRef;
 
 /// An image, by the name it has now or by the id it keeps.
@@ -117,8 +118,15 @@ pub struct ImageInfo {
     pub created: SystemTime,
     /// What it is a clone of.
     pub parent: Option<Parent>,
-    /// It is mirrored; lists do not tell it.
-    pub mirrored: bool,
+    /// How it is mirrored, if it is; lists do not tell it.
+    pub mirroring: Option<Mirroring>,
+}
+
+impl ImageInfo {
+    /// Whether it is a copy that follows an image of another cluster.
+    pub fn is_secondary(&self) -> bool {
+        self.mirroring.as_ref().is_some_and(Mirroring::is_secondary)
+    }
 }
 
 /// The snapshot that a clone still reads from.

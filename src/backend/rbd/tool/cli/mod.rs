@@ -14,6 +14,8 @@ mod answer;
 mod blocklist;
 mod images;
 mod locks;
+mod mirror;
+pub(crate) mod mirror_output;
 mod objects;
 mod output;
 mod pools;
@@ -26,6 +28,7 @@ mod trash;
 mod tests;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,17 +36,20 @@ use super::{ImageRef, RbdTool};
 use crate::backend::ceph::PoolRef;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
+use crate::sys::byte_lock::LockFile;
 
 /// RBD through the command line tools.
 pub struct CommandTool {
     runner: Arc<dyn Runner>,
     timeout: Duration,
+    promotions: LockFile,
 }
 
 impl CommandTool {
-    /// Runs the tools with `runner`. No command takes longer than `timeout`, nor waits for longer before.
-    pub fn new(runner: Arc<dyn Runner>, timeout: Duration) -> Self {
-        Self { runner, timeout }
+    /// Runs the tools with `runner`. No command takes longer than `timeout`, nor waits for longer before; but
+    /// a promotion by force does, which is noted down in the file `promotions`.
+    pub fn new(runner: Arc<dyn Runner>, timeout: Duration, promotions: PathBuf) -> Self {
+        Self { runner, timeout, promotions: LockFile::at(promotions) }
     }
 }
 
@@ -81,6 +87,14 @@ fn rbd_image(at: &PoolRef, class: Class, words: &[&str], image: ImageRef<'_>) ->
         ImageRef::Id(id) => format!("--image-id={id}"),
     };
     Ok(rbd(at, class, words).arg(option))
+}
+
+/// An image as options.
+fn source(at: &PoolRef, name: &str) -> Result<impl Iterator<Item = String>> {
+    let namespace = Some(&at.namespace).filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.map(|namespace| format!("--namespace={namespace}"));
+    let image = format!("--image={}", plain(name)?);
+    Ok([format!("--pool={}", at.pool)].into_iter().chain(namespace).chain([image]))
 }
 
 /// Where an image is made or moved to, as options.

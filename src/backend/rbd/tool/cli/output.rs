@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::backend::MirroringMode;
 use crate::backend::rbd::tool::{
-    ImageInfo, ListedImage, Parent, SnapshotInfo, TrashSource, Trashed, Watcher,
+    ImageInfo, ListedImage, MirrorSnapshot, MirrorSnapshotKind, MirrorState, Mirroring, Parent, SnapshotInfo,
+    TrashSource, Trashed, Watcher,
 };
 use crate::error::{Error, Result};
 
@@ -39,7 +41,33 @@ pub(super) struct InfoOutput {
     #[serde(default)]
     create_timestamp: String,
     parent: Option<ParentOutput>,
-    mirroring: Option<IgnoredAny>,
+    mirroring: Option<MirroringOutput>,
+}
+
+/// `mirroring` of `rbd info --format=json`
+#[derive(Deserialize)]
+struct MirroringOutput {
+    #[serde(default)]
+    mode: String,
+    state: String,
+    #[serde(default)]
+    global_id: String,
+    #[serde(default)]
+    primary: bool,
+}
+
+impl MirroringOutput {
+    /// None for an image that is not mirrored.
+    fn mirroring(self) -> Option<Mirroring> {
+        let state = match self.state.as_str() {
+            "enabled" => MirrorState::Enabled,
+            "disabling" => MirrorState::Disabling,
+            "creating" => MirrorState::Creating,
+            _ => return None,
+        };
+        let mode = if self.mode == "snapshot" { MirroringMode::Snapshot } else { MirroringMode::Journal };
+        Some(Mirroring { mode, state, primary: self.primary, global_id: self.global_id })
+    }
 }
 
 impl From<InfoOutput> for ImageInfo {
@@ -52,7 +80,7 @@ impl From<InfoOutput> for ImageInfo {
             features: output.features.into_iter().collect(),
             created: time(&output.create_timestamp),
             parent: output.parent.map(Parent::from),
-            mirrored: output.mirroring.is_some(),
+            mirroring: output.mirroring.and_then(MirroringOutput::mirroring),
         }
     }
 }
@@ -136,10 +164,15 @@ pub(super) struct SnapOutput {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct SnapNamespace {
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     kind: String,
     original_name: Option<String>,
+    state: String,
+    primary_mirror_uuid: String,
+    complete: bool,
+    last_copied_object_number: u64,
 }
 
 impl SnapOutput {
@@ -153,6 +186,30 @@ impl SnapOutput {
         };
         let name = self.namespace.original_name.unwrap_or(self.name);
         Some(SnapshotInfo { id: self.id, name, size: self.size, created: time(&self.timestamp), trashed })
+    }
+}
+
+impl SnapOutput {
+    /// The snapshot as one that mirrors make for themselves; None for others.
+    pub(super) fn mirror_snap(self) -> Option<MirrorSnapshot> {
+        let SnapNamespace { complete, last_copied_object_number: objects, .. } = self.namespace;
+        let kind = self.namespace.mirror()?;
+        Some(MirrorSnapshot { id: self.id, kind, complete, objects, created: time(&self.timestamp) })
+    }
+}
+
+impl SnapNamespace {
+    /// What a mirror snapshot is the state of; None for one of another kind.
+    fn mirror(&self) -> Option<MirrorSnapshotKind> {
+        let is_of_peer = !self.primary_mirror_uuid.is_empty();
+        Some(match (self.kind.as_str(), self.state.as_str(), is_of_peer) {
+            ("mirror", "primary", _) => MirrorSnapshotKind::Primary,
+            ("mirror", "demoted", false) => MirrorSnapshotKind::Demoted,
+            ("mirror", "demoted", true) => MirrorSnapshotKind::CopyOfDemoted,
+            ("mirror", _, true) => MirrorSnapshotKind::Copy,
+            ("mirror", _, false) => MirrorSnapshotKind::Orphan,
+            _ => return None,
+        })
     }
 }
 
@@ -215,7 +272,7 @@ pub(super) fn timestamp(text: &str) -> Option<SystemTime> {
 
 /// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard
 /// Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+pub(super) fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) {
         return None;
     }

@@ -33,7 +33,7 @@ fn begin(call: &Call) -> Result<()> {
 
 impl FakeCluster {
     /// A step that only reads.
-    fn ask<T>(&self, step: String, at: &PoolRef, read: impl FnOnce(&State) -> T) -> Result<T> {
+    pub(super) fn ask<T>(&self, step: String, at: &PoolRef, read: impl FnOnce(&State) -> T) -> Result<T> {
         self.step(step, |state| state.check(at).map(|()| read(state)))
     }
 

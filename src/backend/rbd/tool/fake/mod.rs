@@ -6,6 +6,8 @@ mod answers;
 mod commands;
 mod dump;
 mod locks;
+mod mirror;
+mod mirrored;
 mod object;
 mod script;
 mod state;

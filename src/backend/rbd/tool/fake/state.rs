@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
 use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
@@ -76,6 +77,7 @@ pub(super) struct Disk {
     pub(super) mirrored: bool,
     pub(super) watchers: Vec<Watcher>,
     pub(super) content: String,
+    pub(super) mirror: MirroredDisk,
 }
 
 /// The whole cluster.
@@ -102,6 +104,7 @@ pub(super) struct State {
     /// Nobody may let clients in again.
     pub(super) forbids_readmission: bool,
     pub(super) without_tools: bool,
+    pub(super) mirror: MirrorSetup,
     numbers: u64,
 }
 
@@ -130,6 +133,7 @@ impl State {
             blocklist: Vec::new(),
             forbids_readmission: false,
             without_tools: false,
+            mirror: MirrorSetup::default(),
             numbers: 0,
         }
     }
@@ -246,6 +250,7 @@ impl State {
             mirrored: false,
             watchers: Vec::new(),
             content: String::new(),
+            mirror: MirroredDisk::default(),
         };
         self.images.entry(id).or_insert(disk)
     }
@@ -370,11 +375,11 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
-            snapshots: disk.snapshots.len() as u64,
+            snapshots: (disk.snapshots.len() + disk.mirror.snapshots.len()) as u64,
             features,
             created: disk.created,
             parent: self.told_parent(disk),
-            mirrored: disk.mirrored,
+            mirroring: disk.mirror.mirroring.clone(),
         }
     }
 }

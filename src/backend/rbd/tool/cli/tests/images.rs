@@ -166,7 +166,7 @@ fn an_image_tells_of_itself() {
             .into(),
         created: UNIX_EPOCH + Duration::from_secs(1_795_249_757),
         parent: Some(parent),
-        mirrored: false,
+        mirroring: None,
     };
     assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), Some(expected));
     assert!(it.was(Class::Question));

@@ -3,6 +3,7 @@
 
 mod images;
 mod locks;
+mod mirror;
 mod pools;
 mod snapshots;
 mod trash;
@@ -34,6 +35,8 @@ struct Fixture {
     at: PoolRef,
     /// Namespace `team` of pool `vms`.
     team: PoolRef,
+    /// Keeps the directory of locks.
+    _scratch: tempfile::TempDir,
 }
 
 impl Deref for Fixture {
@@ -46,11 +49,12 @@ impl Deref for Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let runner = Arc::new(FakeRunner::default());
+        let (runner, scratch) = (Arc::new(FakeRunner::default()), tempfile::tempdir().unwrap());
         let at =
             |namespace: &str| PoolRef { access: access(), pool: "vms".into(), namespace: namespace.into() };
-        let cli = CommandTool::new(Arc::clone(&runner) as Arc<_>, Duration::from_secs(120));
-        Self { runner, cli, call: Call::internal("test"), at: at(""), team: at("team") }
+        let promotions = scratch.path().join("promotions");
+        let cli = CommandTool::new(Arc::clone(&runner) as Arc<_>, Duration::from_secs(120), promotions);
+        Self { runner, cli, call: Call::internal("test"), at: at(""), team: at("team"), _scratch: scratch }
     }
 
     /// Next comes this command line, its arguments parted by blanks; it prints `stdout`.

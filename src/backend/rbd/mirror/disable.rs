@@ -1,0 +1,77 @@
+//! Ending the replication of a volume. On the primary that deletes the copy.
+
+use super::begin;
+use super::terms::{self, Terms};
+use crate::backend::MirroringMode;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::names::REPLICATION_KEY;
+use crate::backend::rbd::tool::{ImageInfo, MirrorState, MirrorStatus, Mirroring, Replay, SiteStatus};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+/// Ends the replication of a volume, or finds it ended.
+pub(super) fn disable(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    force: bool,
+    secrets: &Secrets,
+) -> Result<()> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let info = existing_volume(&pool, id)?;
+    let Some(mirroring) = &info.mirroring else { return Ok(()) };
+    begin(&pool, &info)?;
+    if mirroring.is_secondary() {
+        return disable_copy(&pool, id, &info, force);
+    }
+    forget_schedule(&pool, &info, mirroring)?;
+    end(&pool, id, &info, false)
+}
+
+/// A copy that follows its primary goes when the primary's replication ends, so there is nothing to do for
+/// it. One that is cut off becomes a volume of its own.
+fn disable_copy(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, force: bool) -> Result<()> {
+    let status = pool.mirror_status(&info.name)?;
+    if status.is_some_and(|status| follows(&status)) {
+        return Ok(());
+    }
+    if force {
+        return end(pool, id, info, true);
+    }
+    Err(Error::precondition(format!(
+        "volume {id} is a copy (secondary) that does not follow its primary at this moment: disable it there, or \
+         make it a volume of its own with the parameter force=true (`cephlet replication disable {id} --force`); \
+         then the two have nothing in common any more"
+    )))
+}
+
+fn follows(status: &MirrorStatus) -> bool {
+    status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
+}
+
+/// A schedule would stay, and cannot be removed once the image is not mirrored.
+fn forget_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
+    if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
+        return Ok(());
+    }
+    pool.remove_schedule(&info.name, None)?;
+    if terms::period(pool, info)?.is_some() {
+        pool.set_metadata(&info.name, REPLICATION_KEY, &Terms::new(None).text()?)?;
+    }
+    pool.memory().schedules.remember(info.id.clone(), None);
+    Ok(())
+}
+
+/// Ends the mirroring of the image, or finds it ended.
+fn end(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, force: bool) -> Result<()> {
+    pool.memory().enabled.forget(&info.id);
+    let Err(failure) = pool.disable_mirroring(&info.name, force) else { return Ok(()) };
+    match existing_volume(pool, id)?.mirroring {
+        None => Ok(()),
+        Some(_) => Err(failure),
+    }
+}

@@ -1,0 +1,174 @@
+//! Beginning to replicate a volume.
+//!
+//! What has to be on the copy as well is written to the image before it is mirrored: the id that IDs of the
+//! volume name, and the schedule for the side that takes over. Killed in between, it is done when the request
+//! is repeated; what was done to its end is remembered, so that a repetition is one question.
+
+use super::begin;
+use super::role::mirroring;
+use super::schedule::ensure_schedule;
+use super::terms::Terms;
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::{existing_volume, with_record};
+use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::mirror::users::refuse_published;
+use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
+use crate::backend::rbd::tool::{
+    ImageInfo, ImageRef, MirrorPool, MirrorScope, MirrorState, Mirroring, Parent,
+};
+use crate::backend::{MirroringMode, ReplicationTerms};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+/// Replicates a volume as asked, or finds that it is.
+pub(super) fn enable(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    terms: &ReplicationTerms,
+    secrets: &Secrets,
+) -> Result<()> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let info = existing_volume(&pool, id)?;
+    if info.mirroring.is_some() {
+        return confirm(&pool, id, &info, terms);
+    }
+    begin(&pool, &info)?;
+    refuse_unmirrored(&pool)?;
+    if let Some(parent) = &info.parent {
+        settle_parent(&pool, id, &info, parent, terms)?;
+    }
+    keep(&pool, id, &info, terms)?;
+    mirror(&pool, id, &info.name, terms.mode)?;
+    if let Some(schedule) = &terms.schedule {
+        pool.add_schedule(&info.name, schedule)?;
+    }
+    pool.memory().enabled.remember(info.id, terms.clone());
+    Ok(())
+}
+
+/// What is mirrored already: as it was asked for, or not.
+fn confirm(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &ReplicationTerms) -> Result<()> {
+    let mirroring = mirroring(pool, id, info)?;
+    refuse_other_mode(id, mirroring, terms.mode)?;
+    // A copy takes no metadata, and its schedule is set when it is promoted.
+    if !mirroring.primary || pool.memory().enabled.get(&info.id).as_ref() == Some(terms) {
+        return Ok(());
+    }
+    keep(pool, id, info, terms)?;
+    if mirroring.mode == MirroringMode::Snapshot {
+        ensure_schedule(pool, &info.name, terms.schedule.as_ref())?;
+    }
+    pool.memory().enabled.remember(info.id.clone(), terms.clone());
+    Ok(())
+}
+
+fn refuse_other_mode(id: &VolumeId, present: &Mirroring, asked: MirroringMode) -> Result<()> {
+    if present.mode == asked {
+        return Ok(());
+    }
+    Err(Error::precondition(format!(
+        "volume {id} is replicated in mode {}, not {}: disable it first, which removes the copy",
+        present.mode.word(),
+        asked.word()
+    )))
+}
+
+/// Refuses a pool of which nothing would be copied. One that was good a while ago is not asked again.
+fn refuse_unmirrored(pool: &Pool<'_>) -> Result<()> {
+    let known = &pool.memory().mirrored.0;
+    let key = pool.place().key("");
+    if known.contains(&key) {
+        return Ok(());
+    }
+    let PoolRef { pool: name, namespace, .. } = pool.at;
+    let spec = if namespace.is_empty() { name.clone() } else { format!("{name}/{namespace}") };
+    let MirrorPool { scope, peers } = pool.mirror_pool()?;
+    let trouble = match scope {
+        MirrorScope::Nothing => {
+            format!("is not mirrored: `rbd mirror pool enable {spec} image` enables it, here and at the peer")
+        }
+        MirrorScope::Pool => format!(
+            "is mirrored as a whole, and not image by image: `rbd mirror pool enable {spec} image` changes that"
+        ),
+        MirrorScope::Images if peers.is_empty() => format!(
+            "has no peer that it is copied to: `rbd mirror pool peer bootstrap create {name}` here, and `rbd mirror \
+             pool peer bootstrap import` at the peer, make one"
+        ),
+        MirrorScope::Images => {
+            known.remember(key, ());
+            return Ok(());
+        }
+    };
+    Err(Error::precondition(format!("{} {trouble}", pool.at)))
+}
+
+/// A clone is copied only with its parent, and only as long as the parent's snapshot is there: otherwise
+/// nothing ever arrives, though no command says so. Flattened it needs neither.
+fn settle_parent(
+    pool: &Pool<'_>,
+    id: &VolumeId,
+    info: &ImageInfo,
+    parent: &Parent,
+    terms: &ReplicationTerms,
+) -> Result<()> {
+    let Some(trouble) = trouble_with_parent(pool, parent)? else { return Ok(()) };
+    if !terms.flatten {
+        return Err(Error::precondition(format!(
+            "volume {id} is a clone and cannot be replicated alone: {trouble}; let it be flattened first \
+             (parameter flattenMode=force, or `rbd flatten`)"
+        )));
+    }
+    refuse_published(pool, id, info, "flattened")?;
+    refuse_watched(pool, &info.name, MayBeMirrored::No)?;
+    pool.flatten(&info.name)?;
+    check_parent_later(pool, Some(parent));
+    Ok(())
+}
+
+/// Why a clone of this parent would not be copied, if so.
+fn trouble_with_parent(pool: &Pool<'_>, parent: &Parent) -> Result<Option<String>> {
+    let at = PoolRef { pool: parent.pool.clone(), namespace: parent.namespace.clone(), ..pool.at.clone() };
+    let (there, name) = (pool.other(&at), &parent.image);
+    let image = parent.id.as_deref().map_or(ImageRef::Name(name), ImageRef::Id);
+    let info = there.info(image)?;
+    let is_mirrored = info.and_then(|info| info.mirroring).is_some_and(|it| it.state == MirrorState::Enabled);
+    if parent.in_trash || !is_mirrored {
+        return Ok(Some(format!("its parent, image {name:?} in {at}, is not replicated")));
+    }
+    let snapshots = there.snapshots(image)?.unwrap_or_default();
+    // One that was deleted goes by a random name.
+    let is_there = snapshots.iter().any(|it| !it.trashed && it.name == parent.snapshot);
+    Ok((!is_there).then(|| format!("the snapshot of {name:?} that it was cloned from was deleted")))
+}
+
+/// Writes down what must be known of the volume on the other side.
+fn keep(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &ReplicationTerms) -> Result<()> {
+    let found = with_record(pool, &id.key(), info.clone())?;
+    if let Some(mut record) = found.record.filter(|record| record.first_id.is_none()) {
+        record.first_id = Some(info.id.clone());
+        pool.set_metadata(&info.name, RECORD_KEY, &record.text()?)?;
+        pool.memory().records.remember(&id.key(), &info.id, &record);
+    }
+    let known = pool.memory().schedules.get(&info.id).flatten();
+    if known != terms.schedule {
+        let text = Terms::new(terms.schedule.as_ref()).text()?;
+        pool.set_metadata(&info.name, REPLICATION_KEY, &text)?;
+        pool.memory().schedules.remember(info.id.clone(), terms.schedule.clone());
+    }
+    Ok(())
+}
+
+/// Mirrors the image, or finds that another has done so meanwhile.
+fn mirror(pool: &Pool<'_>, id: &VolumeId, name: &str, mode: MirroringMode) -> Result<()> {
+    let Err(failure) = pool.enable_mirroring(name, mode) else { return Ok(()) };
+    match existing_volume(pool, id)?.mirroring {
+        Some(mirroring) if mirroring.state == MirrorState::Enabled => refuse_other_mode(id, &mirroring, mode),
+        _ => Err(failure),
+    }
+}

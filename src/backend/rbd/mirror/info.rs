@@ -1,0 +1,71 @@
+//! How replicated volumes are doing.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use super::health::{Asked, of_primary, of_secondary};
+use super::role::mirroring;
+use super::terms;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::tool::{ImageInfo, Mirroring};
+use crate::backend::{Replicated, ReplicationHealth, ReplicationInfo, ReplicationRole};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+/// How the copying of a primary volume is doing.
+pub(super) fn info(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    secrets: &Secrets,
+) -> Result<ReplicationInfo> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let info = existing_volume(&pool, id)?;
+    let mirroring = mirroring(&pool, id, &info)?;
+    if !mirroring.primary {
+        return Err(Error::precondition(format!(
+            "volume {id} is a copy (secondary): ask where it is primary, or look at it with `cephlet volume show {id}`"
+        )));
+    }
+    let judged = judge(&pool, &info, mirroring)?;
+    judged.ok_or_else(|| Error::unavailable(format!("volume {id} was changed at this moment: try again")))
+}
+
+fn judge(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<Option<ReplicationInfo>> {
+    let Some(status) = pool.mirror_status(&info.name)? else { return Ok(None) };
+    let asked = Asked { mode: mirroring.mode, period: terms::period(pool, info)?, now: SystemTime::now() };
+    Ok(Some(if mirroring.primary { of_primary(&status, asked) } else { of_secondary(&status, asked) }))
+}
+
+/// What is to be told of a volume that is looked at closely: its part, how far the other side is, and what is
+/// wrong. None where it is not replicated.
+pub(crate) fn replicated(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<(Replicated, Option<String>)>> {
+    let Some(mirroring) = &info.mirroring else { return Ok(None) };
+    let role = if mirroring.primary { ReplicationRole::Primary } else { ReplicationRole::Secondary };
+    let judged = judge(pool, info, mirroring)?;
+    let wrong = judged.as_ref().filter(|it| it.health == ReplicationHealth::Error);
+    let wrong = wrong.map(|it| format!("its replication has failed: {}", it.message));
+    Ok(Some((Replicated { role, state: judged.map(|it| it.message) }, wrong)))
+}
+
+/// The parts that the images of a pool have, by their names. A pool in which nothing is mirrored is not asked
+/// again for a while, and no list fails for want of them.
+pub(crate) fn roles(pool: &Pool<'_>) -> BTreeMap<String, ReplicationRole> {
+    let (memory, key) = (&pool.memory().unmirrored.0, pool.place().key(""));
+    if memory.contains(&key) {
+        return BTreeMap::new();
+    }
+    let images = pool.mirrored_images().unwrap_or_else(|error| {
+        log::warn!("volumes are listed without their parts in replication: {error}");
+        Vec::new()
+    });
+    if images.is_empty() {
+        memory.remember(key, ());
+    }
+    let role = |primary| if primary { ReplicationRole::Primary } else { ReplicationRole::Secondary };
+    images.into_iter().filter_map(|(name, primary)| Some((name, role(primary?)))).collect()
+}

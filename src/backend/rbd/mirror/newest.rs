@@ -1,0 +1,90 @@
+//! What the newest mirror snapshot says of an image: whether it can be promoted, and as of when.
+
+use std::time::SystemTime;
+
+use crate::backend::rbd::tool::{MirrorSnapshot, MirrorSnapshotKind as Kind};
+
+/// What the newest mirror snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Newest {
+    /// There is none.
+    None,
+    /// Taken of a primary, here.
+    Primary,
+    /// Taken when the image was demoted here: nothing has happened to it since.
+    DemotedHere,
+    /// The peer was demoted, and all that it had is here.
+    DemotionArrived,
+    /// A copy of the primary, whole; since then.
+    Copied(SystemTime),
+    /// A copy that is being made, or was broken off; so many objects of it are there. Before it there is a
+    /// whole one of then, perhaps.
+    Copying { objects: u64, before: Option<SystemTime> },
+    /// A promotion by force was broken off when no copy was being made.
+    Orphan,
+    /// A promotion by force was broken off in the middle of a copy: some of the data may be newer than the
+    /// rest.
+    Torn,
+}
+
+impl Newest {
+    /// By all mirror snapshots of an image.
+    pub fn of(snapshots: &[MirrorSnapshot]) -> Self {
+        let mut sorted: Vec<&MirrorSnapshot> = snapshots.iter().collect();
+        sorted.sort_by_key(|it| it.id);
+        let Some(top) = sorted.last() else { return Self::None };
+        let is_whole = |it: &&&MirrorSnapshot| it.complete && it.kind != Kind::Orphan;
+        match (top.kind, top.complete) {
+            (Kind::Orphan, _) if sorted.iter().any(|it| !it.complete) => Self::Torn,
+            (Kind::Orphan, _) => Self::Orphan,
+            (_, false) => Self::Copying {
+                objects: top.objects,
+                before: sorted.iter().rev().find(is_whole).map(|it| it.created),
+            },
+            (Kind::Primary, true) => Self::Primary,
+            (Kind::Demoted, true) => Self::DemotedHere,
+            (Kind::CopyOfDemoted, true) => Self::DemotionArrived,
+            (Kind::Copy, true) => Self::Copied(top.created),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::rbd::tool::cli::mirror_output::recorded;
+    use crate::clock::rfc3339;
+
+    fn newest(record: &str) -> Newest {
+        Newest::of(&recorded::snapshots(record))
+    }
+
+    #[test]
+    fn each_record_means_one_thing() {
+        assert_eq!(Newest::of(&[]), Newest::None);
+        assert_eq!(newest("snapshots-demoted"), Newest::DemotedHere);
+        assert_eq!(newest("snapshots-split-brain"), Newest::DemotedHere, "the peer's part is in the status");
+        assert_eq!(newest("snapshots-demotion-arrived"), Newest::DemotionArrived);
+        let Newest::Copied(of) = newest("snapshots-copy") else { panic!("{:?}", newest("snapshots-copy")) };
+        assert_eq!(rfc3339(of), "2026-11-24T22:33:23Z");
+        let Newest::Copying { objects: 13, before: Some(of) } = newest("snapshots-incomplete") else {
+            panic!("{:?}", newest("snapshots-incomplete"));
+        };
+        assert_eq!(rfc3339(of), "2026-11-24T22:41:39Z");
+        assert_eq!(newest("snapshots-orphan"), Newest::Orphan);
+    }
+
+    /// A second attempt is taken for whole by the cluster, and is not.
+    #[test]
+    fn an_orphan_on_an_unfinished_copy_is_torn() {
+        let mut snapshots = recorded::snapshots("snapshots-incomplete");
+        snapshots.extend(recorded::snapshots("snapshots-orphan"));
+        assert_eq!(Newest::of(&snapshots), Newest::Torn);
+        snapshots.reverse();
+        assert_eq!(Newest::of(&snapshots), Newest::Torn, "whatever their order");
+        snapshots.retain(|it| it.complete);
+        assert_eq!(Newest::of(&snapshots), Newest::Orphan);
+        let first = recorded::snapshots("snapshots-incomplete").pop().into_iter().collect::<Vec<_>>();
+        assert_eq!(Newest::of(&first), Newest::Copying { objects: 13, before: None });
+    }
+}

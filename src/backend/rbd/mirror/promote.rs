@@ -1,0 +1,235 @@
+//! Making a copy the primary.
+//!
+//! Without force that is done only where nobody else is primary: when the demotion of the peer has arrived,
+//! with all that was written before it; or when the image was demoted here, and the peer has not been
+//! promoted since. The cluster itself checks only the first.
+//!
+//! By force the copy becomes what its newest whole snapshot is. In the middle of a copying that goes wrong in
+//! ways that nobody is told of (Ceph 16.2): with the peer alive the command aborts; with the peer gone it
+//! waits for ever for the daemon of rbd-mirror here, and with that stopped as well, the image becomes what it
+//! was a snapshot earlier, or zeros. Broken off it leaves an image that mixes two states, which a repetition
+//! declares good. So the snapshots are looked at first; the command has no deadline, is never ended, and
+//! while it runs none is begun.
+//!
+//! | the newest snapshot | by force |
+//! |---|---|
+//! | whole | the copy becomes that |
+//! | being copied, and the peer is there | is waited for |
+//! | being copied, the peer is gone | refused, unless the loss is accepted and rbd-mirror here is stopped |
+//! | begun by a promotion, on top of one that is not whole | refused |
+
+use std::time::SystemTime;
+
+use super::begin;
+use super::newest::Newest;
+use super::role::mirroring;
+use super::terms;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Promoted, SiteStatus};
+use crate::backend::{MirroringMode, Promotion};
+use crate::call::Call;
+use crate::clock::rfc3339;
+use crate::csi::NOT_YET;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+/// An attempt to promote a volume.
+struct Attempt<'a> {
+    pool: &'a Pool<'a>,
+    id: &'a VolumeId,
+    info: &'a ImageInfo,
+    asked: &'a Promotion,
+}
+
+/// How an image is to be promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Nobody else is primary.
+    Plain,
+    /// Whoever is primary elsewhere is passed over; what is promoted is of then, if that is known.
+    Forced(Option<SystemTime>),
+}
+
+/// Promotes a volume, or finds it promoted; then sees to its schedule.
+pub(super) fn promote(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    asked: &Promotion,
+    secrets: &Secrets,
+) -> Result<()> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let info = existing_volume(&pool, id)?;
+    begin(&pool, &info)?;
+    let mirroring = mirroring(&pool, id, &info)?;
+    if !mirroring.primary {
+        let attempt = Attempt { pool: &pool, id, info: &info, asked };
+        let way = attempt.way(mirroring)?;
+        attempt.promote(way)?;
+    }
+    match mirroring.mode {
+        MirroringMode::Snapshot => set_schedule(&pool, &info, asked),
+        MirroringMode::Journal => Ok(()),
+    }
+}
+
+/// A schedule belongs to the image here, and a new copy has none. The one that the request brings, else the
+/// one that was asked for at the other side.
+fn set_schedule(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
+    if pool.memory().scheduled.contains(&info.id) {
+        return Ok(());
+    }
+    let schedule = match &asked.schedule {
+        Some(schedule) => Some(schedule.clone()),
+        None => terms::read(pool, info)?,
+    };
+    if let Some(schedule) = schedule {
+        pool.add_schedule(&info.name, &schedule)?;
+    }
+    pool.memory().scheduled.remember(info.id.clone(), ());
+    Ok(())
+}
+
+impl Attempt<'_> {
+    /// How the image can be promoted now.
+    fn way(&self, mirroring: &Mirroring) -> Result<Way> {
+        if mirroring.mode == MirroringMode::Journal {
+            // What a journal has brought so far is the state of some moment, always.
+            return if self.asked.force { Ok(Way::Forced(None)) } else { self.unless_peer_is_primary() };
+        }
+        let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
+        match (Newest::of(&snapshots), self.asked.force) {
+            (Newest::DemotionArrived, _) => Ok(Way::Plain),
+            (Newest::DemotedHere | Newest::Primary, false) => self.unless_peer_is_primary(),
+            (Newest::DemotedHere | Newest::Primary, true) => Ok(Way::Plain),
+            (Newest::Copied(since), false) => Err(self.not_yet(Some(since))),
+            (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
+            (Newest::Copying { before, .. }, false) => Err(self.not_yet(before)),
+            (Newest::Copying { objects, before }, true) => self.in_mid_copy(objects, before),
+            (Newest::Orphan, false) => Err(self.broken_off("promote it with force once more")),
+            (Newest::Orphan, true) => Ok(Way::Forced(None)),
+            (Newest::Torn, _) => Err(self.torn()),
+            (Newest::None, _) => Err(Error::precondition(format!(
+                "volume {} was never copied whole: there is nothing to take over yet",
+                self.id
+            ))),
+        }
+    }
+
+    /// The image was demoted here. The cluster would promote it again whatever has happened elsewhere.
+    fn unless_peer_is_primary(&self) -> Result<Way> {
+        let status = self.status()?;
+        let peer = status.as_ref().and_then(|status| status.peers.first());
+        match peer {
+            Some(peer) if peer.is_primary() => Err(Error::precondition(format!(
+                "volume {} is primary at {:?}: demote it there first; promoted here as well (force) the two would \
+                 go different ways, and one of them would have to be given up",
+                self.id, peer.site
+            ))),
+            Some(peer) if peer.is_up => Ok(Way::Plain),
+            _ => Err(Error::precondition(format!(
+                "{NOT_YET}: nobody says whether volume {} is primary elsewhere, as the other site gives no sign of \
+                 life: promote it with force if it is not",
+                self.id
+            ))),
+        }
+    }
+
+    fn status(&self) -> Result<Option<MirrorStatus>> {
+        self.pool.mirror_status(&self.info.name)
+    }
+
+    /// A copy is being made: it is waited for as long as it goes on, or can go on.
+    fn in_mid_copy(&self, objects: u64, before: Option<SystemTime>) -> Result<Way> {
+        let status = self.status()?;
+        let is_up = |site: Option<&SiteStatus>| site.is_some_and(|site| site.is_up);
+        let peer_is_up = is_up(status.as_ref().and_then(|status| status.peers.first()));
+        let timing = self.pool.timing();
+        let (what, name) = (format!("the copying of {} (object {objects})", self.info.name), &self.info.name);
+        let patience = if peer_is_up { timing.copy_goes_on } else { timing.copy_stands_still };
+        self.pool.call.wait(what, patience, timing.copy_look)?;
+        if peer_is_up {
+            return Err(Error::unavailable(format!(
+                "{NOT_YET}: image {name:?} is still being copied, and a promotion in the middle of that fails; \
+                 the other site is up, so it goes on: try again, or look at the rbd-mirror here"
+            )));
+        }
+        match (before, self.asked.accept_loss) {
+            (None, _) => Err(Error::precondition(format!(
+                "volume {} was never copied whole, and the other site is gone: there is nothing to take over",
+                self.id
+            ))),
+            (Some(before), false) => Err(self.would_lose(before)),
+            (Some(before), true) if is_up(status.as_ref().map(|status| &status.own)) => {
+                Err(Error::precondition(format!(
+                    "the rbd-mirror of this cluster still waits for the rest of volume {} (whole as of {}): stop \
+                     all its daemons, wait for 30 s and try again; as long as one runs the promotion never ends",
+                    self.id,
+                    rfc3339(before)
+                )))
+            }
+            (Some(_), true) => Ok(Way::Forced(None)),
+        }
+    }
+
+    fn would_lose(&self, before: SystemTime) -> Error {
+        Error::precondition(format!(
+            "volume {} was being copied when the other site went, and promoting it now loses more than that: it \
+             would be what it was one snapshot before that of {}, and nothing but zeros if that was the first; \
+             bring the other site back, or accept the loss with the parameter acceptLoss=true (`--accept-loss`)",
+            self.id,
+            rfc3339(before)
+        ))
+    }
+
+    fn torn(&self) -> Error {
+        Error::precondition(format!(
+            "a promotion by force of volume {} was broken off in the middle of a copy: some of its data may be \
+             newer than the rest, and promoted it would look well. Bring the other site back and let it copy (the \
+             promotion is undone by that), or restore it from elsewhere",
+            self.id
+        ))
+    }
+
+    fn broken_off(&self, way_out: &str) -> Error {
+        Error::precondition(format!("a promotion by force of volume {} was broken off: {way_out}", self.id))
+    }
+
+    fn not_yet(&self, since: Option<SystemTime>) -> Error {
+        let since = since.map(rfc3339).unwrap_or_else(|| "never".to_string());
+        Error::precondition(format!(
+            "{NOT_YET}: the demotion of volume {} at the other site has not arrived here, the newest copy is of \
+             {since}: demote it there and wait for that; if that site is lost, promote it with force",
+            self.id
+        ))
+    }
+
+    fn promote(&self, way: Way) -> Result<()> {
+        let outcome = match way {
+            Way::Plain => self.pool.promote(&self.info.name),
+            Way::Forced(_) => self.pool.promote_by_force(&self.info.name).map(|()| Promoted::Done),
+        };
+        let failure = match outcome {
+            Ok(Promoted::Done) => {
+                self.tell(way);
+                return Ok(());
+            }
+            Ok(Promoted::PeerIsPrimary) => self.not_yet(None),
+            Err(failure) => failure,
+        };
+        match existing_volume(self.pool, self.id)?.mirroring.is_some_and(|it| it.is_primary()) {
+            true => Ok(()),
+            false => Err(failure),
+        }
+    }
+
+    /// Who promotes by force is told what came of it.
+    fn tell(&self, way: Way) {
+        let Way::Forced(of) = way else { return };
+        let of = of.map_or("unknown".to_string(), rfc3339);
+        log::warn!("volume {} was promoted by force; what it has was copied at {of}", self.id);
+    }
+}

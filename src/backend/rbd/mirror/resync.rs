@@ -1,0 +1,93 @@
+//! Making a copy anew that has gone its own way.
+//!
+//! rbd-mirror deletes the image and copies it from the primary, in some seconds and under another id. That is
+//! asked for only where the copy cannot follow by itself, and only while the peer is primary: a wish that
+//! cannot be met waits, and strikes when nobody thinks of it any more. It is asked for once: the wish stands
+//! on the image until it is met, and then the image has no error.
+
+use super::begin;
+use super::newest::Newest;
+use crate::backend::MirroringMode;
+use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::mirror::role::mirroring;
+use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Replay, SiteStatus};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+/// How the key of the wish begins; the uuid of this site's mirror follows.
+const WISH: &str = ".rbd_mirror.";
+
+/// Resyncs a copy if it has to be, and says whether it is an up-to-date copy.
+pub(super) fn resync(
+    context: &Context,
+    call: &Call,
+    id: &VolumeId,
+    force: bool,
+    secrets: &Secrets,
+) -> Result<bool> {
+    let at = context.locate(&id.place, secrets)?;
+    let pool = context.pool(call, &at);
+    let info = existing_volume(&pool, id)?;
+    let mirroring = mirroring(&pool, id, &info)?;
+    if mirroring.primary {
+        return Err(Error::precondition(format!(
+            "volume {id} is primary: a resync would throw away what it has; demote it first"
+        )));
+    }
+    begin(&pool, &info)?;
+    let Some(status) = pool.mirror_status(&info.name)? else { return Ok(false) };
+    if is_wished(&pool, &info)? {
+        context.memory.resyncs.0.remember(id.key(), ());
+        return Ok(false);
+    }
+    if status.own.replay == Replay::Error {
+        return ask(&pool, id, &info, &status, force);
+    }
+    is_ready(&pool, &info, mirroring, &status)
+}
+
+fn is_wished(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
+    let metadata = pool.all_metadata(&info.name)?.unwrap_or_default();
+    Ok(metadata.iter().any(|(key, value)| key.starts_with(WISH) && value.contains("resync_requested")))
+}
+
+/// The copy cannot follow: it is given up for a new one.
+fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, force: bool) -> Result<bool> {
+    let said = &status.own.description;
+    if !force {
+        return Err(Error::precondition(format!(
+            "volume {id} cannot follow its primary ({said:?}): resync it with force, which throws away what was \
+             written here"
+        )));
+    }
+    if !status.peers.iter().any(SiteStatus::is_primary) {
+        return Err(Error::precondition(format!(
+            "volume {id} cannot follow its primary ({said:?}), and is not primary at the other site, or that gives \
+             no sign of life: promote it there first, or there is nothing that it could be copied from"
+        )));
+    }
+    pool.memory().resyncs.0.remember(id.key(), ());
+    pool.request_resync(&info.name).map(|()| false)
+}
+
+/// Whether all that the peer has is here.
+fn is_ready(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring, status: &MirrorStatus) -> Result<bool> {
+    let is_following = status.own.is_up && matches!(status.own.replay, Replay::Replaying | Replay::Unknown);
+    let peer_is_there = status.peers.iter().any(|peer| peer.is_primary() || is_idle(peer));
+    if !is_following || !peer_is_there {
+        return Ok(false);
+    }
+    if mirroring.mode == MirroringMode::Journal {
+        return Ok(status.own.progress.behind.is_none_or(|behind| behind == 0));
+    }
+    let snapshots = pool.mirror_snapshots(&info.name)?.unwrap_or_default();
+    Ok(matches!(Newest::of(&snapshots), Newest::Copied(_) | Newest::DemotionArrived | Newest::DemotedHere))
+}
+
+/// Demoted as well: nobody is primary.
+fn is_idle(peer: &SiteStatus) -> bool {
+    peer.is_up && peer.replay == Replay::Unknown
+}

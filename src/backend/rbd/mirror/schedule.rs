@@ -1,0 +1,15 @@
+//! When snapshots are taken by which an image is mirrored.
+
+use crate::backend::rbd::context::Pool;
+use crate::backend::replication::Schedule;
+use crate::error::Result;
+
+/// Leaves the image this schedule, or none. The new one comes before the old one goes.
+pub(super) fn ensure_schedule(pool: &Pool<'_>, image: &str, wanted: Option<&Schedule>) -> Result<()> {
+    let present = pool.schedules(image)?;
+    if let Some(wanted) = wanted.filter(|wanted| !present.contains(wanted)) {
+        pool.add_schedule(image, wanted)?;
+    }
+    let others = present.iter().filter(|schedule| Some(*schedule) != wanted);
+    others.into_iter().try_for_each(|schedule| pool.remove_schedule(image, Some(schedule)))
+}

@@ -1,0 +1,279 @@
+//! Who is primary: promotion, demotion, resync, and the names that a copy goes by.
+
+use super::mirror::{changes, every, mirrored_scene, promotion, terms};
+use super::publish::{Scene, refused, scene};
+use super::*;
+use crate::backend::rbd::tool::cli::mirror_output::recorded;
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::rbd::tool::*;
+use crate::backend::replication::*;
+use crate::error::Kind::{self, *};
+
+#[test]
+fn a_volume_is_promoted_when_the_demotion_of_its_peer_has_arrived() {
+    let it = scene();
+    refused(it.promote(&promotion(false)), Precondition, &["not replicated"]);
+    it.set_copy("snapshots-copy", "failed-over-secondary");
+    refused(
+        it.promote(&promotion(false)),
+        Precondition,
+        &[crate::csi::NOT_YET, "2026-11-24T22:33:23Z", "force"],
+    );
+    it.set_copy("snapshots-incomplete", "healthy-secondary");
+    refused(it.promote(&promotion(false)), Precondition, &[crate::csi::NOT_YET, "2026-11-24T22:41:39Z"]);
+    it.set_copy("snapshots-demotion-arrived", "both-demoted");
+    it.cluster.forget_steps();
+    it.promote(&Promotion { schedule: every(5), ..promotion(false) }).unwrap();
+    assert_eq!(it.methods(), ["info", "mirror_snapshots", "promote", "add_schedule"]);
+    assert!(it.is_primary());
+    it.promote(&promotion(false)).unwrap();
+    assert_eq!(it.methods(), ["info"], "a repetition");
+}
+
+#[test]
+fn the_schedule_of_the_other_side_is_set_when_a_volume_is_promoted() {
+    let it = mirrored_scene();
+    it.enable(&ReplicationTerms { schedule: every(60), ..terms() }).unwrap();
+    let at = it.cluster.at();
+    it.cluster.remove_schedule(&call(), &at, &it.id.object, None).unwrap();
+    it.set_copy("snapshots-demotion-arrived", "both-demoted");
+    let after = Scene { rbd: controller(&it.cluster, TWO), ..it };
+    after.promote(&promotion(false)).unwrap();
+    assert_eq!(after.cluster.schedules_of(&at, &after.id.object), every(60).into_iter().collect::<Vec<_>>());
+}
+
+/// The cluster would take it, and there would be two primaries.
+#[test]
+fn what_was_demoted_here_is_promoted_again_only_while_the_peer_is_not_primary() {
+    let it = scene();
+    it.set_copy("snapshots-split-brain", "split-brain-secondary");
+    refused(it.promote(&promotion(false)), Precondition, &["primary at \"site-b\"", "demote it there"]);
+    it.set_copy("snapshots-demoted", "primary-dead-secondary");
+    refused(it.promote(&promotion(false)), Precondition, &["no sign of life", "force"]);
+    assert_eq!(changes(&it), [""; 0]);
+    it.set_copy("snapshots-demoted", "both-demoted");
+    it.promote(&promotion(false)).unwrap();
+    assert!(it.is_primary());
+}
+
+#[test]
+fn a_whole_copy_is_promoted_by_force() {
+    let it = scene();
+    for (snapshots, status) in
+        [("snapshots-copy", "primary-dead-secondary"), ("snapshots-orphan", "primary-dead-secondary")]
+    {
+        it.set_copy(snapshots, status);
+        it.promote(&promotion(true)).unwrap();
+        assert_eq!(changes(&it), ["promote_by_force"], "{snapshots}");
+        assert!(it.is_primary());
+    }
+    it.set_copy("snapshots-demotion-arrived", "both-demoted");
+    it.promote(&promotion(true)).unwrap();
+    assert_eq!(changes(&it), ["promote"], "nothing is to be forced");
+}
+
+#[test]
+fn in_the_middle_of_a_copy_force_loses_more_and_takes_a_word_for_it() {
+    let it = scene();
+    let accept = Promotion { accept_loss: true, ..promotion(true) };
+    it.set_copy("snapshots-incomplete", "healthy-secondary");
+    refused(it.promote(&accept), Unavailable, &[crate::csi::NOT_YET, "still being copied"]);
+    it.set_copy("snapshots-incomplete", "primary-dead-secondary");
+    refused(
+        it.promote(&promotion(true)),
+        Precondition,
+        &["2026-11-24T22:41:39Z", "zeros", "acceptLoss=true"],
+    );
+    refused(it.promote(&accept), Precondition, &["rbd-mirror of this cluster", "stop"]);
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
+    let mut dead = recorded::status("primary-dead-secondary");
+    dead.own.is_up = false;
+    it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, dead);
+    refused(it.promote(&promotion(true)), Precondition, &["acceptLoss=true"]);
+    it.promote(&accept).unwrap();
+    assert_eq!(changes(&it), ["promote_by_force"]);
+    // Nothing was ever whole, or something was broken off.
+    it.set_copy("snapshots-incomplete", "primary-dead-secondary");
+    let at = it.cluster.at();
+    let snapshots = recorded::snapshots("snapshots-incomplete");
+    it.cluster.set_mirror_snapshots(&at, &it.id.object, snapshots[1..].to_vec());
+    refused(it.promote(&accept), Precondition, &["nothing to take over"]);
+    it.cluster.set_mirror_snapshots(&at, &it.id.object, Vec::new());
+    refused(it.promote(&accept), Precondition, &["nothing to take over"]);
+    let torn = [snapshots, recorded::snapshots("snapshots-orphan")].concat();
+    it.cluster.set_mirror_snapshots(&at, &it.id.object, torn);
+    for asked in [promotion(false), promotion(true), accept] {
+        refused(it.promote(&asked), Precondition, &["broken off in the middle of a copy"]);
+    }
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
+}
+
+/// It is done when the copy is whole, which is waited for.
+#[test]
+fn a_copy_that_is_being_made_is_waited_for() {
+    let it = scene();
+    it.set_copy("snapshots-incomplete", "healthy-secondary");
+    let (name, at) = (it.id.object.clone(), it.cluster.at());
+    it.cluster.on_step(3, move |cluster| {
+        cluster.set_mirror_snapshots(&at, &name, recorded::snapshots("snapshots-copy"));
+    });
+    it.promote(&promotion(true)).unwrap();
+    assert!(it.is_primary());
+}
+
+#[test]
+fn nothing_is_done_to_what_is_being_promoted_by_force() {
+    let it = scene();
+    it.set_copy("snapshots-copy", "split-brain-secondary");
+    it.cluster.set_promoted_by_force(&it.id.object, true);
+    refused(it.promote(&promotion(true)), Unavailable, &["by force"]);
+    refused(it.disable(true), Unavailable, &["by force"]);
+    refused(it.resync(true), Unavailable, &["by force"]);
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: it was changed");
+    it.cluster.set_promoted_by_force(&it.id.object, false);
+    it.promote(&promotion(true)).unwrap();
+}
+
+/// The cluster demotes under a writer, without a word.
+#[test]
+fn a_volume_in_use_is_not_demoted_unless_by_force() {
+    let it = scene();
+    it.set(true);
+    it.cluster.watch_by_mirror(&it.cluster.at(), &it.id.object, "10.0.0.5:0/1");
+    it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    refused(it.demote(false), Precondition, &["\"n1\"", "unpublish"]);
+    super::publish::unpublish(&it.rbd, &it.id, None).unwrap();
+    it.watch("10.0.0.7:0/1");
+    refused(it.demote(false), Precondition, &["10.0.0.7:0/1"]);
+    it.cluster.unwatch("10.0.0.7:0/1");
+    it.cluster.forget_steps();
+    it.demote(false).unwrap();
+    assert_eq!(it.methods(), ["info", "holders", "watchers", "demote"]);
+    it.demote(false).unwrap();
+    assert_eq!(it.methods(), ["info"], "a repetition");
+    it.set(true);
+    it.watch("10.0.0.7:0/1");
+    it.demote(true).unwrap();
+    assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
+}
+
+#[test]
+fn a_failed_command_proves_nothing() {
+    let it = scene();
+    it.set(true);
+    it.cluster.fail_at(4, Fault::After);
+    it.demote(false).unwrap();
+    it.set_copy("snapshots-demotion-arrived", "both-demoted");
+    it.cluster.fail_at(3, Fault::After);
+    it.promote(&promotion(false)).unwrap();
+    it.set_copy("snapshots-copy", "primary-dead-secondary");
+    it.cluster.fail_at(3, Fault::Before);
+    refused(it.promote(&promotion(true)), Timeout, &[]);
+    assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
+}
+
+#[test]
+fn a_copy_is_made_anew_once_and_only_from_a_primary() {
+    let it = scene();
+    it.set(true);
+    refused(it.resync(true), Precondition, &["primary", "demote"]);
+    it.set_copy("snapshots-split-brain", "split-brain-secondary");
+    refused(it.resync(false), Precondition, &["split-brain", "force"]);
+    let mut alone = recorded::status("split-brain-secondary");
+    alone.peers[0].is_up = false;
+    it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, alone);
+    refused(it.resync(true), Precondition, &["not primary at the other site"]);
+    assert_eq!(changes(&it), [""; 0], "a wish that cannot be met strikes later");
+    it.set_copy("snapshots-split-brain", "split-brain-secondary");
+    for _ in 0..3 {
+        assert!(!it.resync(true).unwrap());
+    }
+    assert_eq!(changes(&it), ["request_resync"], "it would be copied for ever");
+    // It is gone for some seconds: neither is it deleted, nor absent.
+    it.remove();
+    let none = Secrets::default();
+    let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
+    refused(repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(()))), Unavailable, &["anew"]);
+    refused(it.resync(true), Unavailable, &["anew"]);
+}
+
+#[test]
+fn a_copy_is_ready_when_all_is_here_and_is_left_alone() {
+    let it = scene();
+    for (snapshots, status, ready) in [
+        ("snapshots-copy", "healthy-secondary", true),
+        ("snapshots-demotion-arrived", "both-demoted", true),
+        ("snapshots-incomplete", "healthy-secondary", false),
+        ("snapshots-copy", "first-copy-secondary", false),
+        ("snapshots-copy", "primary-dead-secondary", false),
+    ] {
+        it.set_copy(snapshots, status);
+        assert_eq!(it.resync(true).unwrap(), ready, "{snapshots} {status}");
+    }
+    assert_eq!(changes(&it), [""; 0]);
+}
+
+/// A copy has the same name, another id, and the first id in its record.
+#[test]
+fn a_copy_is_found_by_the_id_of_its_primary_and_under_that_cluster_s_name() {
+    let it = mirrored_scene();
+    it.enable(&terms()).unwrap();
+    it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("first-copy-primary"));
+    refused(it.destination(), Precondition, &["not copied to \"site-b\" yet"]);
+    it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("healthy-primary"));
+    assert_eq!(it.destination().unwrap(), format!("rbd:site-b:rbd::{}:{}", it.id.object, it.image()));
+
+    // The other side: a cluster of its own, which serves the first one's name.
+    let metadata = it.cluster.all_metadata(&it.cluster.at(), &it.id.object);
+    let there = FakeCluster::new();
+    create(&controller(&there, ONE), &wanted("other", GIB, None)).unwrap();
+    let pairs: Vec<(&str, &str)> =
+        metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let image = NewImage { name: &it.id.object, size: GIB, layout: &Layout::default(), metadata: &pairs };
+    there.create(&call(), &there.at(), &image).unwrap();
+    let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
+    let backup = Cluster {
+        credentials: Some(credentials),
+        serves: vec!["ceph".into()],
+        peers: [("site-a".to_string(), "main".to_string())].into(),
+        ..Cluster::named("backup")
+    };
+    let rbd = super::with_timing(Clusters::of([backup]), &there, TWO, timing());
+    let copy = Scene { cluster: there, rbd, id: it.id.clone() };
+    copy.set_copy("snapshots-copy", "failed-over-secondary");
+    let found =
+        copy.rbd.volumes().find(&call(), &copy.id, &Secrets::default()).unwrap().expect("by the first id");
+    assert_eq!(found.id, it.id, "replies keep the caller's form");
+    let mut status = recorded::status("failed-over-secondary");
+    status.peers[0].site = "site-a".into();
+    copy.cluster.set_mirror_status(&copy.cluster.at(), &copy.id.object, status);
+    assert_eq!(copy.destination().unwrap(), format!("rbd:main:rbd::{}:{}", it.id.object, it.image()));
+    let here = Place { cluster: "backup".into(), ..it.id.place.clone() };
+    assert_eq!(copy.rbd.canonical(&it.id.place), here);
+    assert_eq!(copy.rbd.canonical(&here), here);
+    let stranger = VolumeId { incarnation: Some("1f".into()), ..it.id.clone() };
+    assert!(copy.rbd.volumes().find(&call(), &stranger, &Secrets::default()).unwrap().is_none());
+}
+
+#[test]
+fn kinds_are_those_of_the_specification() {
+    let it = scene();
+    let gone = VolumeId { object: "csi-vol-none".into(), ..it.id.clone() };
+    let none = Secrets::default();
+    let of = it.rbd.replication().unwrap();
+    let outcomes: [Result<()>; 7] = [
+        of.enable(&call(), &gone, &terms(), &none),
+        of.disable(&call(), &gone, false, &none),
+        of.promote(&call(), &gone, &promotion(true), &none),
+        of.demote(&call(), &gone, true, &none),
+        of.resync(&call(), &gone, true, &none).map(drop),
+        of.info(&call(), &gone, &none).map(drop),
+        of.destination(&call(), &gone, &none).map(drop),
+    ];
+    for outcome in outcomes {
+        refused(outcome, Kind::NotFound, &[]);
+    }
+    for outcome in [it.demote(true), it.resync(true).map(drop), it.destination().map(drop)] {
+        refused(outcome, Kind::Precondition, &["not replicated"]);
+    }
+}

@@ -1,0 +1,243 @@
+//! Mirroring, by `rbd mirror`.
+
+use std::collections::BTreeSet;
+
+use super::answer::{absent, is, says};
+use super::images::NOT_OPENED;
+use super::mirror_output::{PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
+use super::objects::{ABSENT, rados};
+use super::output::{SnapOutput, read};
+use super::{CommandTool, path, rbd, rbd_image, source};
+use crate::backend::MirroringMode;
+use crate::backend::ceph::{Failure, PoolRef};
+use crate::backend::rbd::tool::{ImageRef, MirrorPool, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
+use crate::backend::replication::Schedule;
+use crate::call::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::{Class, Cmd, Tool};
+use crate::sys::byte_lock;
+
+/// What every daemon of rbd-mirror watches in each pool that it mirrors, and nobody else.
+const WATCHED_BY_DAEMONS: &str = "rbd_mirroring";
+
+impl MirrorTool for CommandTool {
+    /// `rbd mirror pool info`, without `--all`, which would show keys.
+    fn mirror_pool(&self, call: &Call, at: &PoolRef) -> Result<MirrorPool> {
+        let cmd = rbd(at, Class::Question, &["mirror", "pool", "info", "--format=json"]);
+        let output = self.run(call, &at.access, cmd);
+        let output =
+            output.map_err(|failure| self.error(call, failure, at, "ask how the pool is mirrored"))?;
+        read::<PoolOutput>("rbd mirror pool info", &output.stdout).map(MirrorPool::from)
+    }
+
+    /// `rados listwatchers`. A client is told by no name there, but by an id that no other ever has.
+    fn mirror_daemons(&self, call: &Call, at: &PoolRef) -> Result<BTreeSet<String>> {
+        match self.run(call, &at.access, rados(at, Class::Question, &["listwatchers", WATCHED_BY_DAEMONS])) {
+            Ok(output) => Ok(clients(&String::from_utf8_lossy(&output.stdout))),
+            Err(failure) if says(&failure, "error listing watchers", ABSENT) => Ok(BTreeSet::new()),
+            Err(failure) => {
+                Err(self.error(call, failure, at, "look which clients are daemons of rbd-mirror"))
+            }
+        }
+    }
+
+    /// `rbd mirror image status`
+    fn mirror_status(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<MirrorStatus>> {
+        let words = ["mirror", "image", "status", "--format=json"];
+        match self.ask(call, &at.access, rbd_image(at, Class::Question, &words, ImageRef::Name(image))?) {
+            Ok(output) => {
+                read::<StatusOutput>("rbd mirror image status", &output.stdout).map(|it| Some(it.into()))
+            }
+            Err(failure) if absent(&failure, &[NOT_OPENED]) || is_not_mirrored(&failure) => Ok(None),
+            Err(failure) => {
+                let doing = format!("ask how image {} is mirrored", path(at, image));
+                Err(self.error(call, failure, at, &doing))
+            }
+        }
+    }
+
+    /// `rbd mirror pool status --verbose`
+    fn mirrored_images(&self, call: &Call, at: &PoolRef) -> Result<Vec<(String, Option<bool>)>> {
+        let words = ["mirror", "pool", "status", "--verbose", "--format=json"];
+        match self.run(call, &at.access, rbd(at, Class::Listing, &words)) {
+            Ok(output) => read::<PoolStatusOutput>("rbd mirror pool status", &output.stdout)
+                .map(PoolStatusOutput::roles),
+            Err(failure) if is(&failure, libc::EINVAL) && failure.says("mirroring not enabled") => {
+                Ok(Vec::new())
+            }
+            Err(failure) => Err(self.error(call, failure, at, "list the mirrored images of the pool")),
+        }
+    }
+
+    /// `rbd snap ls --all`
+    fn mirror_snapshots(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+    ) -> Result<Option<Vec<MirrorSnapshot>>> {
+        let words = ["snap", "ls", "--all", "--format=json"];
+        match self.ask(call, &at.access, rbd_image(at, Class::Question, &words, ImageRef::Name(image))?) {
+            Ok(output) => {
+                let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
+                Ok(Some(rows.into_iter().filter_map(SnapOutput::mirror_snap).collect()))
+            }
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+            Err(failure) => {
+                let doing = format!("list the mirror snapshots of image {}", path(at, image));
+                Err(self.error(call, failure, at, &doing))
+            }
+        }
+    }
+
+    /// `rbd mirror image enable`
+    fn enable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()> {
+        let cmd = mirror_image(at, image, "enable")?.arg(mode.word());
+        self.mirror(call, at, image, cmd, "enable the mirroring")
+    }
+
+    /// `rbd mirror image disable`. A parent of mirrored clones is busy.
+    fn disable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()> {
+        let cmd = mirror_image(at, image, "disable")?.args(force.then_some("--force"));
+        let ended = self.run(call, &at.access, cmd).map(drop);
+        ended.map_err(|failure| {
+            let is_parent = is(&failure, libc::EBUSY);
+            let doing = format!("end the mirroring of image {}", path(at, image));
+            let error = self.error(call, failure, at, &doing);
+            match is_parent {
+                true => error
+                    .with_kind(Kind::Precondition)
+                    .hint("clones of it are replicated: disable these first"),
+                false => error,
+            }
+        })
+    }
+
+    /// `rbd mirror image promote`, which says EBUSY as long as another is primary.
+    fn promote(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Promoted> {
+        match self.run(call, &at.access, mirror_image(at, image, "promote")?) {
+            Ok(_) => Ok(Promoted::Done),
+            Err(failure) if is(&failure, libc::EBUSY) => Ok(Promoted::PeerIsPrimary),
+            Err(failure) => Err(self.error(call, failure, at, &format!("promote image {}", path(at, image)))),
+        }
+    }
+
+    /// `rbd mirror image promote --force`, with a lock that the command keeps for as long as it runs. No
+    /// operation of it may time out either.
+    fn promote_by_force(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
+        let lock = self.promotions.try_take(lock_key(at, image));
+        let lock = lock.map_err(|error| Error::io("note down a promotion by force", &error))?;
+        let Some(lock) = lock else {
+            return Err(Error::unavailable(format!("image {} is being promoted by force", path(at, image))));
+        };
+        let cmd =
+            at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image", "promote", "--force"]);
+        let cmd = cmd.args(source(at, image)?).keeping_open(lock.file()).outliving();
+        self.mirror(call, at, image, cmd, "promote by force the mirroring")
+    }
+
+    fn is_promoted_by_force(&self, at: &PoolRef, image: &str) -> Result<bool> {
+        let taken = self.promotions.is_taken(lock_key(at, image));
+        taken.map_err(|error| Error::io("look for a promotion by force", &error))
+    }
+
+    /// `rbd mirror image demote`
+    fn demote(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
+        self.mirror(call, at, image, mirror_image(at, image, "demote")?, "demote the mirroring")
+    }
+
+    /// `rbd mirror image resync`
+    fn request_resync(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
+        self.mirror(call, at, image, mirror_image(at, image, "resync")?, "ask for a resync of the mirroring")
+    }
+
+    /// `rbd mirror snapshot schedule ls`, which says ENOENT, and nothing else, where there is none.
+    fn schedules(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Vec<Schedule>> {
+        let cmd = schedule(at, Class::Question, "ls", image)?.arg("--format=json");
+        match self.run(call, &at.access, cmd) {
+            Ok(output) if output.stdout.trim_ascii().is_empty() => Ok(Vec::new()),
+            Ok(output) => {
+                let rows = read::<Vec<ScheduleOutput>>("rbd mirror snapshot schedule ls", &output.stdout)?;
+                Ok(rows.into_iter().filter_map(ScheduleOutput::schedule).collect())
+            }
+            Err(failure) if is(&failure, libc::ENOENT) && failure.reason().is_none() => Ok(Vec::new()),
+            Err(failure) => {
+                let doing = format!("ask when image {} is mirrored", path(at, image));
+                Err(self.error(call, failure, at, &doing))
+            }
+        }
+    }
+
+    /// `rbd mirror snapshot schedule add`
+    fn add_schedule(&self, call: &Call, at: &PoolRef, image: &str, wanted: &Schedule) -> Result<()> {
+        let cmd = schedule(at, Class::Change, "add", image)?.args(when(wanted));
+        self.mirror(call, at, image, cmd, "set the schedule of the mirroring")
+    }
+
+    /// `rbd mirror snapshot schedule remove`
+    fn remove_schedule(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+        unwanted: Option<&Schedule>,
+    ) -> Result<()> {
+        let cmd = schedule(at, Class::Change, "remove", image)?.args(unwanted.into_iter().flat_map(when));
+        self.mirror(call, at, image, cmd, "remove a schedule of the mirroring")
+    }
+}
+
+impl CommandTool {
+    /// Runs a change; whatever fails is an error, and the caller looks what the image is then.
+    fn mirror(&self, call: &Call, at: &PoolRef, image: &str, cmd: Cmd, doing: &str) -> Result<()> {
+        let done = self.run(call, &at.access, cmd).map(drop);
+        done.map_err(|failure| {
+            self.error(call, failure, at, &format!("{doing} of image {}", path(at, image)))
+        })
+    }
+}
+
+/// `rbd mirror image` with a word, about an image.
+fn mirror_image(at: &PoolRef, image: &str, word: &str) -> Result<Cmd> {
+    rbd_image(at, Class::Change, &["mirror", "image", word], ImageRef::Name(image))
+}
+
+/// `rbd mirror snapshot schedule` with a word, about an image.
+fn schedule(at: &PoolRef, class: Class, word: &str, image: &str) -> Result<Cmd> {
+    rbd_image(at, class, &["mirror", "snapshot", "schedule", word], ImageRef::Name(image))
+}
+
+/// A schedule as arguments.
+fn when(schedule: &Schedule) -> impl Iterator<Item = String> {
+    [schedule.interval()].into_iter().chain(schedule.start.clone())
+}
+
+/// The number by which the lock of a promotion goes.
+fn lock_key(at: &PoolRef, image: &str) -> u64 {
+    let PoolRef { access, pool, namespace } = at;
+    byte_lock::number_of(&[&access.cluster.name, pool, namespace, image].join("/"))
+}
+
+/// Whether `rbd` has refused because the image is not mirrored.
+fn is_not_mirrored(failure: &Failure) -> bool {
+    is(failure, libc::EINVAL) && failure.says("mirroring not enabled on the image")
+}
+
+/// The clients in lines like `watcher=10.0.0.7:0/123 client.4711 cookie=1`.
+fn clients(lines: &str) -> BTreeSet<String> {
+    lines.split_whitespace().filter(|word| word.starts_with("client.")).map(str::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_is_named_once() {
+        let lines = "watcher=127.0.0.1:0/2630017465 client.4145 cookie=94228983070720\n\
+                     watcher=127.0.0.1:0/2630017465 client.4145 cookie=94228983076480\n\
+                     watcher=127.0.0.1:0/1759082975 client.4149 cookie=94722737361280\n";
+        assert_eq!(clients(lines), ["client.4145", "client.4149"].map(String::from).into());
+        assert_eq!(clients(""), BTreeSet::new());
+    }
+}

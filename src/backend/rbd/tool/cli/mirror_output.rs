@@ -1,0 +1,180 @@
+//! What `rbd mirror` prints as JSON: only the fields that are needed, whatever else is there. Tried with Ceph
+//! 16.2.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+
+use super::output::days_since_1970;
+use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
+use crate::backend::replication::Schedule;
+
+/// `rbd mirror pool info --format=json`
+#[derive(Deserialize)]
+pub(super) struct PoolOutput {
+    mode: String,
+    #[serde(default)]
+    peers: Vec<PeerOutput>,
+}
+
+#[derive(Deserialize)]
+struct PeerOutput {
+    #[serde(default)]
+    site_name: String,
+}
+
+impl From<PoolOutput> for MirrorPool {
+    fn from(output: PoolOutput) -> Self {
+        let scope = match output.mode.as_str() {
+            "image" => MirrorScope::Images,
+            "pool" => MirrorScope::Pool,
+            _ => MirrorScope::Nothing,
+        };
+        Self { scope, peers: output.peers.into_iter().map(|peer| peer.site_name).collect() }
+    }
+}
+
+/// `rbd mirror image status --format=json`
+#[derive(Deserialize)]
+pub(super) struct StatusOutput {
+    name: String,
+    #[serde(flatten)]
+    own: SiteOutput,
+    #[serde(default)]
+    peer_sites: Vec<SiteOutput>,
+}
+
+/// `rbd mirror pool status --verbose --format=json`
+#[derive(Deserialize)]
+pub(super) struct PoolStatusOutput {
+    #[serde(default)]
+    images: Vec<StatusOutput>,
+}
+
+/// What one site says.
+#[derive(Deserialize)]
+struct SiteOutput {
+    #[serde(default)]
+    site_name: String,
+    state: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    last_update: String,
+}
+
+impl From<StatusOutput> for MirrorStatus {
+    fn from(output: StatusOutput) -> Self {
+        Self { own: output.own.into(), peers: output.peer_sites.into_iter().map(SiteStatus::from).collect() }
+    }
+}
+
+impl PoolStatusOutput {
+    /// The images by name, and whether they are primary. A daemon that says nothing yet leaves it open,
+    /// unless a peer says that its own image is primary.
+    pub(super) fn roles(self) -> Vec<(String, Option<bool>)> {
+        let role = |output: StatusOutput| {
+            let name = output.name.clone();
+            let status = MirrorStatus::from(output);
+            let own = status.own.description.contains("local image is primary");
+            let is_secondary =
+                status.own.replay != Replay::Unknown || status.peers.iter().any(SiteStatus::is_primary);
+            (name, own.then_some(true).or(is_secondary.then_some(false)))
+        };
+        self.images.into_iter().map(role).collect()
+    }
+}
+
+impl From<SiteOutput> for SiteStatus {
+    fn from(output: SiteOutput) -> Self {
+        let (up, replay) = output.state.split_once('+').unwrap_or(("down", &output.state));
+        let replay = match replay {
+            "error" => Replay::Error,
+            "syncing" | "starting_replay" => Replay::Starting,
+            "replaying" => Replay::Replaying,
+            "stopping_replay" | "stopped" => Replay::Stopped,
+            _ => Replay::Unknown,
+        };
+        let (description, progress) = split(&output.description);
+        let updated = local_time(&output.last_update);
+        Self { site: output.site_name, is_up: up == "up", replay, description, progress, updated }
+    }
+}
+
+/// The words and the figures of a description like `replaying, {"bytes_per_second":0.0,…}`.
+fn split(description: &str) -> (String, Progress) {
+    let figures = description.split_once(", {").and_then(|(words, rest)| {
+        let figures: ProgressOutput = serde_json::from_str(&format!("{{{rest}")).ok()?;
+        Some((words.to_string(), figures.into()))
+    });
+    figures.unwrap_or_else(|| (description.to_string(), Progress::default()))
+}
+
+#[derive(Deserialize)]
+struct ProgressOutput {
+    local_snapshot_timestamp: Option<u64>,
+    last_snapshot_bytes: Option<u64>,
+    last_snapshot_sync_seconds: Option<u64>,
+    entries_behind_primary: Option<u64>,
+}
+
+impl From<ProgressOutput> for Progress {
+    fn from(output: ProgressOutput) -> Self {
+        Self {
+            copied: output.local_snapshot_timestamp.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+            bytes: output.last_snapshot_bytes,
+            seconds: output.last_snapshot_sync_seconds,
+            behind: output.entries_behind_primary,
+        }
+    }
+}
+
+/// A row of `rbd mirror snapshot schedule ls --format=json`
+#[derive(Deserialize)]
+pub(super) struct ScheduleOutput {
+    interval: String,
+    #[serde(default)]
+    start_time: String,
+}
+
+impl ScheduleOutput {
+    /// The schedule; None for one that nobody here would set, as every 0 days.
+    pub(super) fn schedule(self) -> Option<Schedule> {
+        let start = Some(self.start_time).filter(|start| !start.is_empty());
+        Some(Schedule { start, ..Schedule::parse_interval(&self.interval)? })
+    }
+}
+
+/// A time as rbd-mirror writes it with TZ=UTC: `2026-11-24 22:24:38`.
+fn local_time(text: &str) -> Option<SystemTime> {
+    let numbers: Vec<u64> = text.split(['-', ' ', ':']).map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [year, month, day, hour, minute, second] = numbers.as_slice() else { return None };
+    let days = days_since_1970(*year, *month, *day)?;
+    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+}
+
+/// What Ceph 16.2 has printed, in `tests/fixtures/mirror`.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) mod recorded {
+    use super::StatusOutput;
+    use crate::backend::rbd::tool::cli::output::{SnapOutput, read};
+    use crate::backend::rbd::tool::{MirrorSnapshot, MirrorStatus};
+
+    /// The text of a record.
+    pub fn text(name: &str) -> String {
+        let path = format!("{}/tests/fixtures/mirror/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    /// `rbd mirror image status`
+    pub fn status(name: &str) -> MirrorStatus {
+        read::<StatusOutput>(name, text(name).as_bytes()).unwrap().into()
+    }
+
+    /// The mirror snapshots in `rbd snap ls --all`
+    pub fn snapshots(name: &str) -> Vec<MirrorSnapshot> {
+        let rows = read::<Vec<SnapOutput>>(name, text(name).as_bytes()).unwrap();
+        rows.into_iter().filter_map(SnapOutput::mirror_snap).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Mirroring: what is typed, and what the answers mean.
+
+use super::*;
+use crate::backend::MirroringMode;
+use crate::backend::rbd::tool::cli::mirror_output::recorded;
+use crate::backend::rbd::tool::*;
+use crate::backend::replication::Schedule;
+use crate::error::Kind;
+
+#[test]
+fn an_image_says_its_part() {
+    let it = Fixture::new();
+    let info = |mirroring: &str| {
+        let text = format!("{{\"name\":\"web\",\"id\":\"1f\",\"size\":4096{mirroring}}}");
+        it.prints("rbd info --format=json --pool=vms --image=web", &text);
+        it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap().unwrap()
+    };
+    let part = |mirroring: &str| {
+        let found = info(&format!(",\"mirroring\":{{{mirroring}}}"));
+        found.mirroring.map(|it| (it.mode, it.state, it.primary, it.is_primary(), it.is_secondary()))
+    };
+    use MirrorState::*;
+    use MirroringMode::*;
+    let text = "\"mode\":\"snapshot\",\"state\":\"enabled\",\"global_id\":\"84b9\",\"primary\":true";
+    assert_eq!(part(text), Some((Snapshot, Enabled, true, true, false)));
+    let text = "\"mode\":\"journal\",\"state\":\"enabled\",\"global_id\":\"84b9\",\"primary\":false";
+    assert_eq!(part(text), Some((Journal, Enabled, false, false, true)));
+    let text = "\"mode\":\"snapshot\",\"state\":\"disabling\",\"primary\":false";
+    assert_eq!(part(text), Some((Snapshot, Disabling, false, false, false)), "it was a primary perhaps");
+    assert_eq!(part("\"mode\":\"journal\",\"state\":\"disabled\""), None);
+    assert_eq!(info("").mirroring, None);
+}
+
+#[test]
+fn a_pool_says_its_peers() {
+    let it = Fixture::new();
+    let line = "rbd mirror pool info --format=json --pool=vms";
+    for (printed, scope, peers) in [
+        ("{\"mode\":\"disabled\"}", MirrorScope::Nothing, &[][..]),
+        ("{\"mode\":\"image\",\"site_name\":\"site-a\",\"peers\":[]}", MirrorScope::Images, &[]),
+        ("{\"mode\":\"pool\",\"peers\":[{\"site_name\":\"b\"}]}", MirrorScope::Pool, &["b"]),
+    ] {
+        it.prints(line, printed);
+        let peers = peers.iter().map(ToString::to_string).collect();
+        assert_eq!(it.mirror_pool(&it.call, &it.at).unwrap(), MirrorPool { scope, peers });
+    }
+    it.fails(line, 2, NO_POOL);
+    assert_eq!(it.mirror_pool(&it.call, &it.at).unwrap_err().kind(), Kind::Precondition);
+}
+
+#[test]
+fn statuses_are_read_and_what_is_not_mirrored_has_none() {
+    let it = Fixture::new();
+    let line = "rbd mirror image status --format=json --pool=vms --image=web";
+    it.prints(line, &recorded::text("healthy-primary"));
+    let status = it.mirror_status(&it.call, &it.at, "web").unwrap().unwrap();
+    assert!(status.own.is_primary() && status.own.site.is_empty());
+    let [peer] = status.peers.as_slice() else { panic!("{status:?}") };
+    assert_eq!((peer.site.as_str(), peer.is_up, peer.replay), ("site-b", true, Replay::Replaying));
+    assert_eq!((peer.description.as_str(), peer.progress.bytes), ("replaying", Some(0)));
+    it.fails(line, 22, "rbd: mirroring not enabled on the image\n");
+    assert_eq!(it.mirror_status(&it.call, &it.at, "web").unwrap(), None);
+    it.fails(line, 2, NO_IMAGE);
+    assert_eq!(it.mirror_status(&it.call, &it.at, "web").unwrap(), None);
+}
+
+#[test]
+fn changes_are_typed_with_options() {
+    let it = Fixture::new();
+    let (call, at, team) = (&it.call, &it.at, &it.team);
+    it.prints("rbd ~ mirror image enable --pool=vms --image=web snapshot", "Mirroring enabled\n");
+    it.enable_mirroring(call, at, "web", MirroringMode::Snapshot).unwrap();
+    assert!(it.was(Class::Change));
+    it.prints("rbd ~ mirror image disable --pool=vms --namespace=team --image=-x --force", "");
+    it.disable_mirroring(call, team, "-x", true).unwrap();
+    it.prints("rbd ~ mirror image demote --pool=vms --image=web", "");
+    it.demote(call, at, "web").unwrap();
+    it.prints("rbd ~ mirror image resync --pool=vms --image=web", "");
+    it.request_resync(call, at, "web").unwrap();
+    it.fails(
+        "rbd ~ mirror image disable --pool=vms --image=web",
+        16,
+        "mirroring is enabled on one or more children\n",
+    );
+    let error = it.disable_mirroring(call, at, "web", false).unwrap_err();
+    assert!(error.kind() == Kind::Precondition && error.message().contains("clones"), "{error}");
+    assert!(it.demote(call, at, "a/b").is_err(), "rbd would take it for another image");
+}
+
+#[test]
+fn a_promotion_says_whether_the_peer_is_primary() {
+    let it = Fixture::new();
+    let line = "rbd ~ mirror image promote --pool=vms --image=web";
+    it.prints(line, "Image promoted to primary\n");
+    assert_eq!(it.promote(&it.call, &it.at, "web").unwrap(), Promoted::Done);
+    let refused = "image is primary within a remote cluster or demotion is not propagated yet\n";
+    it.fails(line, 16, refused);
+    assert_eq!(it.promote(&it.call, &it.at, "web").unwrap(), Promoted::PeerIsPrimary);
+    it.fails(line, 22, "failed to promote image\n");
+    assert_eq!(it.promote(&it.call, &it.at, "web").unwrap_err().kind(), Kind::Internal);
+}
+
+/// Broken off it would leave an image that mixes two states: neither it nor any of its operations has an end
+/// that is not its own.
+#[test]
+fn a_promotion_by_force_has_no_deadline() {
+    let it = Fixture::new();
+    it.prints("rbd mirror image promote --force --pool=vms --namespace=team --image=web", "");
+    it.promote_by_force(&it.call, &it.team, "web").unwrap();
+    assert!(it.was(Class::Unbounded));
+    assert!(!it.last().to_string().contains("timeout=40"), "UNSAFE: {}", it.last());
+    assert!(!it.is_promoted_by_force(&it.team, "web").unwrap(), "it is over");
+}
+
+#[test]
+fn schedules_are_set_and_read() {
+    let it = Fixture::new();
+    let (call, at) = (&it.call, &it.at);
+    let schedule = |minutes, start: Option<&str>| Schedule { minutes, start: start.map(str::to_string) };
+    let nightly = schedule(1440, Some("02:00:00+00:00"));
+    it.prints("rbd ~ mirror snapshot schedule add --pool=vms --image=web 1d 02:00:00+00:00", "");
+    it.add_schedule(call, at, "web", &nightly).unwrap();
+    it.prints("rbd ~ mirror snapshot schedule remove --pool=vms --image=web 5m", "");
+    it.remove_schedule(call, at, "web", Some(&schedule(5, None))).unwrap();
+    it.prints("rbd ~ mirror snapshot schedule remove --pool=vms --image=web", "");
+    it.remove_schedule(call, at, "web", None).unwrap();
+    let line = "rbd mirror snapshot schedule ls --pool=vms --image=web --format=json";
+    let rows = "[{\"interval\":\"1d\",\"start_time\":\"02:00:00+00:00\"},{\"interval\":\"5m\",\"start_time\":\"\"},\
+                {\"interval\":\"0d\",\"start_time\":\"\"}]";
+    it.prints(line, rows);
+    assert_eq!(it.schedules(call, at, "web").unwrap(), [nightly, schedule(5, None)]);
+    it.fails(line, 2, "");
+    assert_eq!(it.schedules(call, at, "web").unwrap(), [], "there is none");
+    it.fails(line, 2, "rbd: couldn't connect to the cluster!\n");
+    assert_eq!(it.schedules(call, at, "web").unwrap_err().kind(), Kind::Unavailable);
+}
+
+#[test]
+fn parts_are_listed_as_far_as_they_are_known() {
+    let it = Fixture::new();
+    let line = "rbd mirror pool status --verbose --format=json --pool=vms";
+    let images = ["healthy-primary", "healthy-secondary", "first-copy-secondary", "no-peer-primary"];
+    let images = images.map(recorded::text).join(",");
+    it.prints(line, &format!("{{\"summary\":{{}},\"images\":[{images}]}}"));
+    let roles: Vec<Option<bool>> =
+        it.mirrored_images(&it.call, &it.at).unwrap().into_iter().map(|(_, role)| role).collect();
+    assert_eq!(roles, [Some(true), Some(false), Some(false), None]);
+    it.fails(line, 22, "rbd: mirroring not enabled on the pool\n");
+    assert_eq!(it.mirrored_images(&it.call, &it.at).unwrap(), []);
+}
+
+#[test]
+fn daemons_are_those_who_watch_the_pool() {
+    let it = Fixture::new();
+    let line = "rados --pool=vms listwatchers rbd_mirroring";
+    it.prints(line, "watcher=10.0.0.7:0/1 client.4145 cookie=1\nwatcher=10.0.0.7:0/1 client.4145 cookie=2\n");
+    assert_eq!(it.mirror_daemons(&it.call, &it.at).unwrap(), ["client.4145".to_string()].into());
+    it.fails(line, 1, "error listing watchers vms/rbd_mirroring: (2) No such file or directory\n");
+    assert!(it.mirror_daemons(&it.call, &it.at).unwrap().is_empty());
+}

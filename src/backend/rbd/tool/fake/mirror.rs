@@ -1,0 +1,243 @@
+//! Mirroring: what the image is here, what a test says that the other site does, and nothing in between.
+
+use std::collections::BTreeSet;
+
+use super::FakeCluster;
+use super::mirrored::MirroredDisk;
+use super::state::{Disk, State};
+use crate::backend::MirroringMode;
+use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::tool::{
+    ImageRef, MirrorPool, MirrorScope, MirrorSnapshot, MirrorSnapshotKind as Kind, MirrorState, MirrorStatus,
+    MirrorTool, Mirroring, Promoted,
+};
+use crate::backend::replication::Schedule;
+use crate::call::Call;
+use crate::error::{Error, Result};
+
+impl FakeCluster {
+    /// All pools are mirrored like this from now on.
+    pub fn set_mirror_pool(&self, scope: MirrorScope, peers: &[&str]) {
+        let peers = peers.iter().map(ToString::to_string).collect();
+        self.0.lock().state.mirror.pool = MirrorPool { scope, peers };
+    }
+
+    /// An image is mirrored by snapshots like this from now on.
+    pub fn set_mirrored(&self, at: &PoolRef, image: &str, state: MirrorState, primary: bool) {
+        self.set_mirrored_by(at, image, MirroringMode::Snapshot, state, primary);
+    }
+
+    /// The same in another mode.
+    pub fn set_mirrored_by(
+        &self,
+        at: &PoolRef,
+        image: &str,
+        mode: MirroringMode,
+        state: MirrorState,
+        primary: bool,
+    ) {
+        let mirroring = Mirroring { mode, state, primary, global_id: "84b9".into() };
+        self.disk(at, image, |disk| disk.mirror.mirroring = Some(mirroring));
+    }
+
+    /// The mirror snapshots that an image has.
+    pub fn set_mirror_snapshots(&self, at: &PoolRef, image: &str, snapshots: Vec<MirrorSnapshot>) {
+        self.disk(at, image, |disk| disk.mirror.snapshots = snapshots);
+    }
+
+    /// What the sites say of an image.
+    pub fn set_mirror_status(&self, at: &PoolRef, image: &str, status: MirrorStatus) {
+        self.disk(at, image, |disk| disk.mirror.status = Some(status));
+    }
+
+    /// When an image is mirrored.
+    pub fn schedules_of(&self, at: &PoolRef, image: &str) -> Vec<Schedule> {
+        self.disk(at, image, |disk| disk.mirror.schedules.clone())
+    }
+
+    /// An earlier daemon has begun to promote an image by force, and that goes on.
+    pub fn set_promoted_by_force(&self, image: &str, is_promoted: bool) {
+        let promotions = &mut self.0.lock().state.mirror.promotions;
+        match is_promoted {
+            true => promotions.insert(image.to_string()),
+            false => promotions.remove(image),
+        };
+    }
+
+    /// A daemon of rbd-mirror has an image open.
+    pub fn watch_by_mirror(&self, at: &PoolRef, image: &str, address: &str) {
+        self.watch(at, image, address);
+        let client = self.disk(at, image, |disk| disk.watchers.last().map(|it| it.client.clone()));
+        self.0.lock().state.mirror.daemons.extend(client);
+    }
+}
+
+impl MirrorTool for FakeCluster {
+    fn mirror_pool(&self, _: &Call, at: &PoolRef) -> Result<MirrorPool> {
+        self.ask("mirror_pool".to_string(), at, |state| state.mirror.pool.clone())
+    }
+
+    fn mirror_daemons(&self, _: &Call, at: &PoolRef) -> Result<BTreeSet<String>> {
+        self.ask("mirror_daemons".to_string(), at, |state| state.mirror.daemons.clone())
+    }
+
+    fn mirror_status(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Option<MirrorStatus>> {
+        let status = |state: &State| mirrored(state, at, image).and_then(|disk| disk.mirror.status.clone());
+        self.ask(format!("mirror_status {image}"), at, status)
+    }
+
+    fn mirrored_images(&self, _: &Call, at: &PoolRef) -> Result<Vec<(String, Option<bool>)>> {
+        self.ask("mirrored_images".to_string(), at, |state| {
+            let images = state.images_in(at).filter_map(|disk| {
+                let mirroring = disk.mirror.mirroring.as_ref()?;
+                Some((disk.name.clone(), Some(mirroring.primary)))
+            });
+            images.collect()
+        })
+    }
+
+    fn mirror_snapshots(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<MirrorSnapshot>>> {
+        let all =
+            |state: &State| state.find(at, ImageRef::Name(image)).map(|disk| disk.mirror.snapshots.clone());
+        self.ask(format!("mirror_snapshots {image}"), at, all)
+    }
+
+    fn enable_mirroring(&self, _: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()> {
+        self.mirror(format!("enable_mirroring {image} {}", mode.word()), at, image, |disk| {
+            if disk.mirroring.is_some() {
+                return Err(refused("mirrored already"));
+            }
+            let state = MirrorState::Enabled;
+            disk.mirroring = Some(Mirroring { mode, state, primary: true, global_id: "84b9".into() });
+            Ok(())
+        })
+    }
+
+    fn disable_mirroring(&self, _: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()> {
+        let step = format!("disable_mirroring {image}{}", if force { " --force" } else { "" });
+        let act = |disk: &mut MirroredDisk| {
+            if disk.mirroring.as_ref().is_some_and(Mirroring::is_secondary) && !force {
+                return Err(refused("not primary"));
+            }
+            (disk.mirroring, disk.snapshots) = (None, Vec::new());
+            Ok(())
+        };
+        self.half_step(
+            step,
+            |state| on_mirrored(state, at, image, act),
+            |state| {
+                let half = |disk: &mut MirroredDisk| {
+                    let ending =
+                        |it: &mut Mirroring| (it.state, it.primary) = (MirrorState::Disabling, false);
+                    disk.mirroring.as_mut().map(ending).ok_or_else(|| refused("not mirrored"))
+                };
+                drop(on_mirrored(state, at, image, half));
+            },
+        )
+    }
+
+    fn promote(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Promoted> {
+        self.step(format!("promote {image}"), |state| {
+            let mut outcome = Promoted::Done;
+            on_mirrored(state, at, image, |disk| {
+                let newest = disk.snapshots.last().map(|it| it.kind);
+                let is_free = matches!(newest, Some(Kind::Demoted | Kind::CopyOfDemoted));
+                outcome = if is_free { Promoted::Done } else { Promoted::PeerIsPrimary };
+                if is_free { set_primary(disk, true) } else { Ok(()) }
+            })?;
+            Ok(outcome)
+        })
+    }
+
+    fn promote_by_force(&self, _: &Call, at: &PoolRef, image: &str) -> Result<()> {
+        self.mirror(format!("promote_by_force {image}"), at, image, |disk| set_primary(disk, true))
+    }
+
+    fn is_promoted_by_force(&self, _: &PoolRef, image: &str) -> Result<bool> {
+        Ok(self.0.lock().state.mirror.promotions.contains(image))
+    }
+
+    fn demote(&self, _: &Call, at: &PoolRef, image: &str) -> Result<()> {
+        self.mirror(format!("demote {image}"), at, image, |disk| set_primary(disk, false))
+    }
+
+    fn request_resync(&self, _: &Call, at: &PoolRef, image: &str) -> Result<()> {
+        self.step(format!("request_resync {image}"), |state| {
+            let disk = state.find_mut(at, ImageRef::Name(image)).ok_or_else(|| refused("no image"))?;
+            let wish = ("{\"resync_requested\": true}".to_string(), ".rbd_mirror.618b".to_string());
+            disk.metadata.insert(wish.1, wish.0);
+            Ok(())
+        })
+    }
+
+    fn schedules(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Vec<Schedule>> {
+        let all = |state: &State| mirrored(state, at, image).map(|disk| disk.mirror.schedules.clone());
+        self.ask(format!("schedules {image}"), at, all).map(Option::unwrap_or_default)
+    }
+
+    fn add_schedule(&self, _: &Call, at: &PoolRef, image: &str, schedule: &Schedule) -> Result<()> {
+        self.mirror(format!("add_schedule {image} {}", schedule.interval()), at, image, |disk| {
+            if !disk.schedules.contains(schedule) {
+                disk.schedules.push(schedule.clone());
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_schedule(
+        &self,
+        _: &Call,
+        at: &PoolRef,
+        image: &str,
+        unwanted: Option<&Schedule>,
+    ) -> Result<()> {
+        let which = unwanted.map_or("all".to_string(), Schedule::interval);
+        self.mirror(format!("remove_schedule {image} {which}"), at, image, |disk| {
+            disk.schedules.retain(|it| unwanted.is_some_and(|unwanted| it != unwanted));
+            Ok(())
+        })
+    }
+}
+
+impl FakeCluster {
+    /// A step that changes how an image is mirrored.
+    fn mirror(
+        &self,
+        step: String,
+        at: &PoolRef,
+        image: &str,
+        change: impl FnOnce(&mut MirroredDisk) -> Result<()>,
+    ) -> Result<()> {
+        self.step(step, |state| on_mirrored(state, at, image, change))
+    }
+}
+
+fn on_mirrored(
+    state: &mut State,
+    at: &PoolRef,
+    image: &str,
+    change: impl FnOnce(&mut MirroredDisk) -> Result<()>,
+) -> Result<()> {
+    state.check_room(at)?;
+    change(&mut state.find_mut(at, ImageRef::Name(image)).ok_or_else(|| refused("no image"))?.mirror)
+}
+
+/// Fails where it is so already.
+fn set_primary(disk: &mut MirroredDisk, primary: bool) -> Result<()> {
+    match &mut disk.mirroring {
+        Some(mirroring) if mirroring.primary != primary => {
+            mirroring.primary = primary;
+            Ok(())
+        }
+        _ => Err(refused("it is that already, or not mirrored")),
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::internal(format!("exit status 22: {why}"))
+}
+
+/// The image, if it is mirrored.
+fn mirrored<'a>(state: &'a State, at: &PoolRef, image: &str) -> Option<&'a Disk> {
+    state.find(at, ImageRef::Name(image)).filter(|disk| disk.mirror.mirroring.is_some())
+}

@@ -1,0 +1,30 @@
+//! What a cluster holds of mirroring.
+
+use std::collections::BTreeSet;
+
+use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorSnapshot, MirrorStatus, Mirroring};
+use crate::backend::replication::Schedule;
+
+/// What of mirroring is no image's own.
+pub(super) struct MirrorSetup {
+    pub(super) pool: MirrorPool,
+    pub(super) daemons: BTreeSet<String>,
+    /// Images that a daemon before this one is promoting by force.
+    pub(super) promotions: BTreeSet<String>,
+}
+
+impl Default for MirrorSetup {
+    fn default() -> Self {
+        let pool = MirrorPool { scope: MirrorScope::Nothing, peers: Vec::new() };
+        Self { pool, daemons: BTreeSet::new(), promotions: BTreeSet::new() }
+    }
+}
+
+/// How an image is mirrored.
+#[derive(Default)]
+pub(super) struct MirroredDisk {
+    pub(super) mirroring: Option<Mirroring>,
+    pub(super) snapshots: Vec<MirrorSnapshot>,
+    pub(super) status: Option<MirrorStatus>,
+    pub(super) schedules: Vec<Schedule>,
+}

@@ -1,0 +1,191 @@
+//! replication.Controller of csi-addons.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protobuf::well_known_types::duration::Duration as WireDuration;
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::backend::{ReplicationHealth, ReplicationInfo};
+use crate::call::Call;
+use crate::error::Result;
+use crate::grpc::bridge::Plan;
+use crate::grpc::operation::plan;
+use crate::grpc::proto::replication as wire;
+use crate::grpc::v1::decode::{map, secrets};
+use crate::grpc::v1::encode;
+use crate::volume::Operations;
+use crate::volume::request::{
+    ReplicatedObject, ReplicationParameters, ReplicationRequest, replicated_volume,
+};
+
+/// Replicates volumes to other clusters.
+#[derive(Debug)]
+pub struct Controller {
+    /// The operations.
+    pub operations: Arc<Operations>,
+}
+
+/// Strings as the wire has them.
+type Strings = HashMap<String, String>;
+
+/// How a request names what it means: the older way, and the newer.
+type Named = (String, MessageField<wire::ReplicationSource>);
+
+impl Controller {
+    /// A change, which holds the volume's lock.
+    fn change<R: Send + 'static>(
+        &self,
+        (method, force): (&'static str, bool),
+        named: Named,
+        (parameters, secrets): (Strings, Strings),
+        work: impl Fn(&Operations, &Call, &ReplicationRequest) -> Result<R> + Send + 'static,
+    ) -> Result<Plan<R>> {
+        let request = request((method, force), named, (parameters, secrets))?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
+        Ok(plan(&self.operations, locks, request, work))
+    }
+
+    /// A question, which is answered also while a change takes its time.
+    fn question<R: Send + 'static>(
+        &self,
+        method: &'static str,
+        named: Named,
+        secrets: Strings,
+        work: impl Fn(&Operations, &Call, &ReplicationRequest) -> Result<R> + Send + 'static,
+    ) -> Result<Plan<R>> {
+        let request = request((method, false), named, (Strings::new(), secrets))?;
+        let occupied = self.operations.occupied_by_question(&request.volume_id);
+        Ok(plan(&self.operations, occupied, request, work))
+    }
+}
+
+fn request(
+    (method, force): (&'static str, bool),
+    (volume_id, source): Named,
+    (parameters, credentials): (Strings, Strings),
+) -> Result<ReplicationRequest> {
+    ReplicationRequest {
+        method,
+        volume_id: replicated_volume(volume_id, source.into_option().and_then(object))?,
+        force,
+        parameters: ReplicationParameters::parse(&map(parameters))?,
+        secrets: secrets(credentials),
+    }
+    .checked()
+}
+
+fn object(source: wire::ReplicationSource) -> Option<ReplicatedObject> {
+    use wire::replication_source::Type;
+    Some(match source.type_? {
+        Type::Volume(volume) => ReplicatedObject::Volume(volume.volume_id),
+        Type::Volumegroup(group) => ReplicatedObject::Group(group.volume_group_id),
+    })
+}
+
+impl wire::Controller for Controller {
+    fn enable_volume_replication(
+        &self,
+        request: wire::EnableVolumeReplicationRequest,
+    ) -> Result<Plan<wire::EnableVolumeReplicationResponse>> {
+        let named = (request.volume_id, request.replication_source);
+        let settings = (request.parameters, request.secrets);
+        self.change(("enable", false), named, settings, |operations, call, request| {
+            operations.enable_replication(call, request).map(|()| Default::default())
+        })
+    }
+
+    fn disable_volume_replication(
+        &self,
+        request: wire::DisableVolumeReplicationRequest,
+    ) -> Result<Plan<wire::DisableVolumeReplicationResponse>> {
+        let named = (request.volume_id, request.replication_source);
+        let settings = (request.parameters, request.secrets);
+        self.change(("disable", false), named, settings, |operations, call, request| {
+            operations.disable_replication(call, request).map(|()| Default::default())
+        })
+    }
+
+    fn promote_volume(
+        &self,
+        request: wire::PromoteVolumeRequest,
+    ) -> Result<Plan<wire::PromoteVolumeResponse>> {
+        let named = (request.volume_id, request.replication_source);
+        let settings = (request.parameters, request.secrets);
+        self.change(("promote", request.force), named, settings, |operations, call, request| {
+            operations.promote(call, request).map(|()| Default::default())
+        })
+    }
+
+    fn demote_volume(&self, request: wire::DemoteVolumeRequest) -> Result<Plan<wire::DemoteVolumeResponse>> {
+        let named = (request.volume_id, request.replication_source);
+        let settings = (request.parameters, request.secrets);
+        self.change(("demote", request.force), named, settings, |operations, call, request| {
+            operations.demote(call, request).map(|()| Default::default())
+        })
+    }
+
+    fn resync_volume(&self, request: wire::ResyncVolumeRequest) -> Result<Plan<wire::ResyncVolumeResponse>> {
+        let named = (request.volume_id, request.replication_source);
+        let settings = (request.parameters, request.secrets);
+        self.change(("resync", request.force), named, settings, |operations, call, request| {
+            let ready = operations.resync(call, request)?;
+            Ok(wire::ResyncVolumeResponse { ready, ..Default::default() })
+        })
+    }
+
+    fn get_volume_replication_info(
+        &self,
+        request: wire::GetVolumeReplicationInfoRequest,
+    ) -> Result<Plan<wire::GetVolumeReplicationInfoResponse>> {
+        let named = (request.volume_id, request.replication_source);
+        self.question("info", named, request.secrets, |operations, call, request| {
+            operations.replication_info(call, request).map(info)
+        })
+    }
+
+    fn get_replication_destination_info(
+        &self,
+        request: wire::GetReplicationDestinationInfoRequest,
+    ) -> Result<Plan<wire::GetReplicationDestinationInfoResponse>> {
+        let named = (String::new(), request.replication_source);
+        self.question("destination", named, request.secrets, |operations, call, request| {
+            operations.replication_destination(call, request).map(destination)
+        })
+    }
+}
+
+/// What is not known stays unset.
+fn info(info: ReplicationInfo) -> wire::GetVolumeReplicationInfoResponse {
+    use wire::get_volume_replication_info_response::Status;
+    let status = match info.health {
+        ReplicationHealth::Healthy => Status::HEALTHY,
+        ReplicationHealth::Degraded => Status::DEGRADED,
+        ReplicationHealth::Error => Status::ERROR,
+    };
+    wire::GetVolumeReplicationInfoResponse {
+        last_sync_time: info.last_sync.map(encode::timestamp).into(),
+        last_sync_duration: info.duration.map(duration).into(),
+        last_sync_bytes: info.bytes.map(encode::bytes).unwrap_or_default(),
+        status: EnumOrUnknown::new(status),
+        status_message: info.message,
+        ..Default::default()
+    }
+}
+
+fn duration(duration: Duration) -> WireDuration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    WireDuration { seconds, ..Default::default() }
+}
+
+fn destination(volume_id: String) -> wire::GetReplicationDestinationInfoResponse {
+    use wire::replication_destination::{Type, VolumeDestination};
+    let volume = VolumeDestination { volume_id, ..Default::default() };
+    let destination =
+        wire::ReplicationDestination { type_: Some(Type::Volume(volume)), ..Default::default() };
+    wire::GetReplicationDestinationInfoResponse {
+        replication_destination: MessageField::some(destination),
+        ..Default::default()
+    }
+}
