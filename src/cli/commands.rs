@@ -1,7 +1,7 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
-use crate::cli::{fence, identity, publish, snapshot, volume};
+use crate::cli::{fence, identity, publish, replication, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -285,4 +285,97 @@ pub static COMMANDS: &[Command] = &[
         json: "an array of: id (of the cluster), addresses []",
         action: Action::Ask(fence::clients),
     },
+    Command {
+        name: "replication enable",
+        about: "copy a volume to the other site from now on",
+        words: &["ID"],
+        options: &[
+            option(
+                "mode",
+                "MODE",
+                "snapshot (default): in steps; journal: write by write, not mapped by the kernel",
+            ),
+            option("interval", "TIME", "how often a snapshot is copied: 5m, 12h, 1d (default: only at once)"),
+            option("start", "TIME", "from which time of the day on: 02:00, 14:00:00-05:00"),
+            flag("flatten", "if it is a clone of what is not replicated, copy what they share first"),
+            SECRETS,
+        ],
+        notes: &["Pool and peers have to be set up: see the README, Two sites."],
+        json: "id",
+        action: Action::Ask(replication::enable),
+    },
+    Command {
+        name: "replication disable",
+        about: "copy a volume no more, and delete the copy",
+        words: &["ID"],
+        options: &[
+            flag("force", "make a copy that is cut off from its primary a volume of its own"),
+            SECRETS,
+        ],
+        notes: &[
+            "Of the primary it deletes the copy at the other site. A copy goes with its primary's replication.",
+        ],
+        json: "id",
+        action: Action::Ask(replication::disable),
+    },
+    Command {
+        name: "replication promote",
+        about: "take a volume over: make the copy here the primary",
+        words: &["ID"],
+        options: &[
+            flag("force", "although the other site has not given it up: it is lost"),
+            flag("accept-loss", "with --force: although more is lost than the newest copy"),
+            SECRETS,
+        ],
+        notes: &[
+            "Waits for the demotion at the other site to arrive, for --timeout at the most, and shows what it waits \
+             for.",
+        ],
+        json: "id",
+        action: Action::Ask(replication::promote),
+    },
+    Command {
+        name: "replication demote",
+        about: "give a volume up here, so that it can be promoted at the other site",
+        words: &["ID"],
+        options: &[flag("force", "although it is in use: its writers fail"), SECRETS],
+        notes: &[],
+        json: "id",
+        action: Action::Ask(replication::demote),
+    },
+    Command {
+        name: "replication resync",
+        about: "ask whether a copy is up to date, or make one anew that cannot follow",
+        words: &["ID"],
+        options: &[flag("force", "throw away what is here, and copy it anew from the primary"), SECRETS],
+        notes: &["With --force it may be repeated until the copy is up to date: it is begun only once."],
+        json: "id, ready",
+        action: Action::Ask(replication::resync),
+    },
+    Command {
+        name: "replication status",
+        about: "show how the copying of a primary volume is doing",
+        words: &["ID"],
+        options: &[SECRETS],
+        notes: &[],
+        json: "status (healthy, degraded, error), message; last_sync (UTC, ISO 8601), last_sync_seconds and \
+               last_sync_bytes or null",
+        action: Action::Ask(replication::status),
+    },
+    Command {
+        name: "replication destination",
+        about: "print the ID that a volume has at the other site",
+        words: &["ID"],
+        options: &[SECRETS],
+        notes: &[],
+        json: "id",
+        action: Action::Ask(replication::destination),
+    },
+    plain(
+        "replication list",
+        "list the replicated volumes, with their roles and how they are doing",
+        &[],
+        "an array of: id, role (primary or secondary), and as in replication status",
+        Action::Ask(replication::list),
+    ),
 ];

@@ -14,6 +14,7 @@ mod identity;
 mod plugin;
 mod publications;
 mod publish;
+mod replication;
 mod report;
 mod session;
 mod settings;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use grpcio::{CallOption, ChannelBuilder, EnvBuilder};
 
 use crate::error::{Error, Result};
-use crate::grpc::proto::{csi_v1 as wire, fence};
+use crate::grpc::proto::{csi_v1 as wire, fence, replication};
 use crate::grpc::status;
 
 /// Declares the rpcs once: for the daemon, and for what stands in its place in tests.
@@ -64,6 +64,13 @@ rpcs! {
     fences.unfence_cluster_network(fence::UnfenceClusterNetworkRequest) -> UnfenceClusterNetworkResponse;
     fences.list_cluster_fence(fence::ListClusterFenceRequest) -> ListClusterFenceResponse;
     fences.get_fence_clients(fence::GetFenceClientsRequest) -> GetFenceClientsResponse;
+    replicas.enable_volume_replication(replication::EnableVolumeReplicationRequest) -> EnableVolumeReplicationResponse;
+    replicas.disable_volume_replication(replication::DisableVolumeReplicationRequest) -> DisableVolumeReplicationResponse;
+    replicas.promote_volume(replication::PromoteVolumeRequest) -> PromoteVolumeResponse;
+    replicas.demote_volume(replication::DemoteVolumeRequest) -> DemoteVolumeResponse;
+    replicas.resync_volume(replication::ResyncVolumeRequest) -> ResyncVolumeResponse;
+    replicas.get_volume_replication_info(replication::GetVolumeReplicationInfoRequest) -> GetVolumeReplicationInfoResponse;
+    replicas.get_replication_destination_info(replication::GetReplicationDestinationInfoRequest) -> GetReplicationDestinationInfoResponse;
 }
 
 /// A connection to the daemon.
@@ -72,6 +79,7 @@ pub struct Client {
     controller: wire::ControllerClient,
     node: wire::NodeClient,
     fences: fence::FenceControllerClient,
+    replicas: replication::ControllerClient,
     timeout: Option<Duration>,
 }
 
@@ -103,7 +111,8 @@ impl Client {
             identity: wire::IdentityClient::new(channel.clone()),
             controller: wire::ControllerClient::new(channel.clone()),
             node: wire::NodeClient::new(channel.clone()),
-            fences: fence::FenceControllerClient::new(channel),
+            fences: fence::FenceControllerClient::new(channel.clone()),
+            replicas: replication::ControllerClient::new(channel),
             timeout,
         })
     }

@@ -1,0 +1,317 @@
+//! `replication enable`, `disable`, `promote`, `demote`, `resync`, `status`, `destination` and `list`.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use protobuf::MessageField;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::cli::complain;
+use crate::cli::failure::CliResult;
+use crate::cli::report::{Report, fields, table};
+use crate::cli::session::Session;
+use crate::cli::syntax::Given;
+use crate::cli::values;
+use crate::clock::rfc3339;
+use crate::error::{Kind, Result};
+use crate::grpc::proto::{csi_v1, replication as wire};
+use crate::volume::request::{NOT_YET, ROLE_KEY};
+
+/// Between two attempts to promote a volume whose peer's demotion is on its way.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How the copying of a volume is doing.
+#[derive(Debug, Default, Serialize)]
+struct Status {
+    status: String,
+    message: String,
+    last_sync: Option<String>,
+    last_sync_seconds: Option<i64>,
+    last_sync_bytes: Option<i64>,
+}
+
+/// A replicated volume in a list.
+#[derive(Debug, Serialize)]
+struct Listed {
+    id: String,
+    role: String,
+    #[serde(flatten)]
+    status: Status,
+}
+
+/// Which volume is meant.
+fn source(id: &str) -> MessageField<wire::ReplicationSource> {
+    use wire::replication_source::{Type, VolumeSource};
+    let volume = VolumeSource { volume_id: id.to_string(), ..Default::default() };
+    MessageField::some(wire::ReplicationSource { type_: Some(Type::Volume(volume)), ..Default::default() })
+}
+
+/// The parameters that stand for options.
+fn parameters(given: &Given) -> HashMap<String, String> {
+    let valued =
+        [("mode", "mirroringMode"), ("interval", "schedulingInterval"), ("start", "schedulingStartTime")];
+    let valued = valued.iter().filter_map(|(option, key)| Some((*key, given.value(option)?)));
+    let flags = [("flatten", "flattenMode", "force"), ("accept-loss", "acceptLoss", "true")];
+    let flags = flags.iter().filter(|(option, ..)| given.has(option)).map(|(_, key, value)| (*key, *value));
+    valued.chain(flags).map(|(key, value)| (key.to_string(), value.to_string())).collect()
+}
+
+fn done(given: &Given) -> Report {
+    Report::new("", &json!({"id": given.word(0)}))
+}
+
+/// Begins to replicate a volume.
+pub fn enable(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    session.plugin.enable_volume_replication(&wire::EnableVolumeReplicationRequest {
+        replication_source: source(given.word(0)),
+        parameters: parameters(given),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    })?;
+    Ok(done(given))
+}
+
+/// Ends the replication of a volume.
+pub fn disable(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    let force = given.has("force").then(|| ("force".to_string(), "true".to_string()));
+    session.plugin.disable_volume_replication(&wire::DisableVolumeReplicationRequest {
+        replication_source: source(given.word(0)),
+        parameters: force.into_iter().collect(),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    })?;
+    Ok(done(given))
+}
+
+/// Makes a copy the primary; waits for the demotion of the other side, and says so.
+pub fn promote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    let request = wire::PromoteVolumeRequest {
+        replication_source: source(given.word(0)),
+        force: given.has("force"),
+        parameters: parameters(given),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    let patience = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
+    let (since, mut shown) = (Instant::now(), String::new());
+    loop {
+        match session.plugin.promote_volume(&request) {
+            Err(error)
+                if is_on_its_way(&error) && patience.is_none_or(|most| since.elapsed() + PAUSE < most) =>
+            {
+                if shown != error.message() {
+                    shown = error.message().to_string();
+                    complain(&format!("waiting: {shown}"));
+                }
+                std::thread::sleep(PAUSE);
+            }
+            outcome => return Ok(outcome.map(|_| done(given))?),
+        }
+    }
+}
+
+fn is_on_its_way(error: &crate::error::Error) -> bool {
+    matches!(error.kind(), Kind::Precondition | Kind::Unavailable) && error.message().contains(NOT_YET)
+}
+
+/// Makes a primary a copy.
+pub fn demote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    session.plugin.demote_volume(&wire::DemoteVolumeRequest {
+        replication_source: source(given.word(0)),
+        force: given.has("force"),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    })?;
+    Ok(done(given))
+}
+
+/// Makes a copy anew that has to be.
+pub fn resync(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    let ready = session.plugin.resync_volume(&wire::ResyncVolumeRequest {
+        replication_source: source(given.word(0)),
+        force: given.has("force"),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    })?;
+    let ready = ready.ready;
+    let text = if ready { "up to date" } else { "not up to date yet: ask again" };
+    Ok(Report::new(text, &json!({"id": given.word(0), "ready": ready})))
+}
+
+/// Shows how the copying of a volume is doing.
+pub fn status(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    let status = status_of(session, given.word(0), values::secrets(given)?)?;
+    let pairs = [
+        ("status", status.status.clone()),
+        ("message", status.message.clone()),
+        ("last sync", status.last_sync.clone().unwrap_or_default()),
+        ("took", status.last_sync_seconds.map(|seconds| format!("{seconds} s")).unwrap_or_default()),
+        ("bytes", status.last_sync_bytes.map(|bytes| bytes.to_string()).unwrap_or_default()),
+    ];
+    Ok(Report::new(fields(&pairs), &status))
+}
+
+fn status_of(session: &Session<'_>, id: &str, secrets: HashMap<String, String>) -> Result<Status> {
+    let asked = wire::GetVolumeReplicationInfoRequest {
+        replication_source: source(id),
+        secrets,
+        ..Default::default()
+    };
+    let reply = session.plugin.get_volume_replication_info(&asked)?;
+    let time = reply.last_sync_time.as_ref().and_then(|it| u64::try_from(it.seconds).ok());
+    let took = reply.last_sync_duration.as_ref().map(|it| it.seconds);
+    Ok(Status {
+        status: format!("{:?}", reply.status.enum_value_or_default()).to_lowercase(),
+        message: reply.status_message,
+        last_sync: time.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds))).map(rfc3339),
+        last_sync_seconds: took,
+        last_sync_bytes: took.map(|_| reply.last_sync_bytes),
+    })
+}
+
+/// Prints the ID that a volume has at the other side.
+pub fn destination(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+    use wire::replication_destination::Type;
+    let asked = wire::GetReplicationDestinationInfoRequest {
+        replication_source: source(given.word(0)),
+        secrets: values::secrets(given)?,
+        ..Default::default()
+    };
+    let reply = session.plugin.get_replication_destination_info(&asked)?;
+    let id = match reply.replication_destination.into_option().and_then(|it| it.type_) {
+        Some(Type::Volume(volume)) => volume.volume_id,
+        _ => String::new(),
+    };
+    Ok(Report::new(id.clone(), &json!({"id": id})))
+}
+
+/// Lists the replicated volumes.
+pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
+    let (mut volumes, mut starting_token) = (Vec::new(), String::new());
+    loop {
+        let asked = csi_v1::ListVolumesRequest { starting_token, ..Default::default() };
+        let page = session.plugin.list_volumes(&asked)?;
+        let roles = page.entries.into_iter().filter_map(|entry| {
+            let volume = entry.volume.into_option()?;
+            Some((volume.volume_id, volume.volume_context.get(ROLE_KEY)?.clone()))
+        });
+        volumes.extend(roles);
+        starting_token = page.next_token;
+        if starting_token.is_empty() {
+            break;
+        }
+    }
+    let listed: Vec<Listed> = volumes.into_iter().map(|(id, role)| listed(session, id, role)).collect();
+    let row = |it: &Listed| {
+        let last_sync = it.status.last_sync.clone().unwrap_or_default();
+        [it.id.clone(), it.role.clone(), it.status.status.clone(), last_sync, it.status.message.clone()]
+    };
+    let rows: Vec<_> = listed.iter().map(row).collect();
+    Ok(Report::new(table(["ID", "ROLE", "STATUS", "LAST SYNC", "MESSAGE"], &rows), &listed))
+}
+
+/// A volume that cannot be asked about does not keep others from being listed.
+fn listed(session: &Session<'_>, id: String, role: String) -> Listed {
+    let status = match role.as_str() {
+        "primary" => status_of(session, &id, HashMap::new()),
+        _ => copy_of(session, &id),
+    };
+    let unknown = |message| Status { status: "unknown".into(), message, ..Default::default() };
+    Listed { id, role, status: status.unwrap_or_else(|error| unknown(error.message().to_string())) }
+}
+
+/// How a copy is doing: its site says so with the volume's condition.
+fn copy_of(session: &Session<'_>, id: &str) -> Result<Status> {
+    let asked = csi_v1::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
+    let status = session.plugin.controller_get_volume(&asked)?.status.unwrap_or_default();
+    let condition = status.volume_condition.unwrap_or_default();
+    let status = if condition.abnormal { "error" } else { "" }.to_string();
+    Ok(Status { status, message: condition.message, ..Default::default() })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cli::fake::{Fake, run};
+    use crate::error::Error;
+
+    fn volume(source: &MessageField<wire::ReplicationSource>) -> String {
+        use wire::replication_source::Type;
+        match source.as_ref().and_then(|it| it.type_.as_ref()) {
+            Some(Type::Volume(volume)) => volume.volume_id.clone(),
+            other => panic!("no volume: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_become_parameters() {
+        let fake = Fake::default();
+        let line = "replication enable a --mode journal --interval 5m --start 02:00 --flatten";
+        assert_eq!(run(&fake, line).unwrap().json, json!({"id": "a"}));
+        let asked: wire::EnableVolumeReplicationRequest = fake.request("enable_volume_replication");
+        assert_eq!(volume(&asked.replication_source), "a");
+        let expected = [
+            ("mirroringMode", "journal"),
+            ("schedulingInterval", "5m"),
+            ("schedulingStartTime", "02:00"),
+            ("flattenMode", "force"),
+        ];
+        assert_eq!(asked.parameters, expected.map(|(key, value)| (key.into(), value.into())).into());
+        run(&fake, "replication disable a --force").unwrap();
+        let asked: wire::DisableVolumeReplicationRequest = fake.request("disable_volume_replication");
+        assert_eq!(asked.parameters["force"], "true");
+        run(&fake, "replication demote a --force").unwrap();
+        assert!(fake.request::<wire::DemoteVolumeRequest>("demote_volume").force);
+        let report = run(&fake, "replication resync a").unwrap();
+        assert!(!fake.request::<wire::ResyncVolumeRequest>("resync_volume").force);
+        assert_eq!(report.json, json!({"id": "a", "ready": false}));
+    }
+
+    #[test]
+    fn a_promotion_waits_only_for_what_is_on_its_way() {
+        let fake = Fake::default();
+        run(&fake, "replication promote a --force --accept-loss").unwrap();
+        let asked: wire::PromoteVolumeRequest = fake.request("promote_volume");
+        assert!(asked.force && asked.parameters["acceptLoss"] == "true");
+        let other = Fake::default().refuses("promote_volume", Error::precondition("it is not replicated"));
+        assert_eq!(run(&other, "replication promote a").unwrap_err().exit_code(), 5);
+        assert_eq!(other.asked().len(), 1);
+        let late = Fake::default().refuses("promote_volume", Error::precondition(format!("{NOT_YET}: x")));
+        assert_eq!(run(&late, "replication promote a --timeout 1s").unwrap_err().exit_code(), 5);
+        assert!(late.asked().len() > 1, "it was tried again until its time was up");
+    }
+
+    #[test]
+    fn a_list_names_roles_and_how_they_do() {
+        let entry = |id: &str, role: Option<&str>| csi_v1::list_volumes_response::Entry {
+            volume: MessageField::some(csi_v1::Volume {
+                volume_id: id.into(),
+                volume_context: role
+                    .map(|role| (ROLE_KEY.to_string(), role.to_string()))
+                    .into_iter()
+                    .collect(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let volumes = csi_v1::ListVolumesResponse {
+            entries: vec![entry("a", Some("primary")), entry("b", None), entry("c", Some("secondary"))],
+            ..Default::default()
+        };
+        let info = wire::GetVolumeReplicationInfoResponse {
+            status: protobuf::EnumOrUnknown::from_i32(2),
+            status_message: "late".into(),
+            ..Default::default()
+        };
+        let fake =
+            Fake::default().replies("list_volumes", &volumes).replies("get_volume_replication_info", &info);
+        let report = run(&fake, "replication list").unwrap();
+        let shown = report.json.as_array().unwrap();
+        assert_eq!(shown.len(), 2, "only replicated ones: {shown:?}");
+        assert_eq!((&shown[0]["role"], &shown[0]["status"]), (&json!("primary"), &json!("degraded")));
+        assert_eq!((&shown[1]["role"], &shown[0]["last_sync"]), (&json!("secondary"), &json!(null)));
+        assert!(report.text.starts_with("ID  ROLE"), "{}", report.text);
+    }
+}
