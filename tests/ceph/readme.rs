@@ -21,11 +21,11 @@ fn the_users_of_the_tests_have_the_rights_that_are_recommended() {
             0 => text.split_whitespace().collect(),
             _ => vec![text],
         });
-        let words: Vec<&str> = words.collect();
+        let words: Vec<&str> = words.take_while(|word| !word.starts_with('>')).collect();
         let recommended = format!("client.recommended-{}", words[0]);
         cluster().ceph(&[&["auth", "get-or-create", &recommended], &words[1..]].concat());
         assert_eq!(rights(&recommended), rights(&format!("client.{}", words[0])));
         users.push(words[0]);
     }
-    assert_eq!(users, ["cephlet", "cephlet-node"]);
+    assert_eq!(users, ["cephlet", "cephlet-node", "mirror"]);
 }

@@ -46,6 +46,18 @@ impl Cluster {
         Self::start_with(&[])
     }
 
+    /// One whose pool rbd is mirrored, under the name of a site.
+    #[track_caller]
+    pub fn start_site(name: &str) -> Self {
+        Self::start_with(&["--site", name])
+    }
+
+    /// Makes two such clusters each other's peers.
+    #[track_caller]
+    pub fn pair(&self, other: &Self) {
+        run_within(LONG_PATIENCE, script(), &["pair", text(&self.dir), text(&other.dir)]);
+    }
+
     #[track_caller]
     fn start_with(options: &[&str]) -> Self {
         // What keeps watch over the cluster removes the directory.
@@ -172,7 +184,7 @@ impl Cluster {
         command
     }
 
-    /// Stops a daemon, `mon`, `osd` or `mgr`, until the guard is dropped.
+    /// Stops a daemon, `mon`, `osd`, `mgr` or `rbd-mirror`, until the guard is dropped.
     #[track_caller]
     pub fn pause<'a>(&'a self, daemon: &'a str) -> Paused<'a> {
         self.signal("STOP", daemon);

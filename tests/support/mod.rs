@@ -19,6 +19,7 @@ pub mod requests;
 pub mod scratch;
 pub mod session;
 pub mod shape;
+pub mod sites;
 pub mod stub;
 pub mod v0;
 pub mod v0_controller;

@@ -1,0 +1,272 @@
+//! Volumes that are mirrored between two clusters, with a controller at each.
+
+use cephlet::proto::replication as wire;
+use grpcio::RpcStatusCode as Code;
+
+use crate::support::addons::{self, options};
+use crate::support::requests::{delete, map, page, publish_to, unpublish_from};
+use crate::support::sites::{Site, sites};
+use crate::support::{Failure, await_that, object_of, refused};
+
+/// Waits until a call is answered otherwise than with a refusal.
+#[track_caller]
+fn accepted<T>(what: &str, call: impl Fn() -> Result<T, Failure>) -> T {
+    await_that(what, || {
+        call().map_err(|refused| {
+            assert_ne!(refused.code, Code::INTERNAL, "{what}: {}", refused.message);
+            refused.message
+        })
+    })
+}
+
+/// Waits until a volume has arrived whole.
+#[track_caller]
+fn copied(site: &Site, id: &str) {
+    await_that("the copy arrives", || {
+        let listed = site.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
+        let listed = String::from_utf8_lossy(&listed.stdout).to_string();
+        if listed.contains("\"complete\":true") { Ok(()) } else { Err(listed) }
+    });
+}
+
+/// Whether the image is primary; None where there is no image, or it is not mirrored.
+fn is_primary(site: &Site, id: &str) -> Option<bool> {
+    site.image(id)?["mirroring"]["primary"].as_bool()
+}
+
+/// The volume moves from one site to the other while nobody uses it, and what was written last is there.
+#[track_caller]
+fn fail_over(from: &Site, to: &Site, id: &str, byte: u8) {
+    from.fill(id, 1, byte);
+    let before = from.checksum(id);
+    for _ in 0..2 {
+        from.demote(id, false).expect("demote");
+    }
+    accepted("the demotion arrives", || to.promote(id, false, &[]));
+    to.promote(id, false, &[]).expect("once more");
+    assert_eq!((is_primary(from, id), is_primary(to, id)), (Some(false), Some(true)));
+    assert!(to.checksum(id) == before, "UNSAFE: it is not what was written");
+}
+
+fn roles(site: &Site) -> Vec<Option<String>> {
+    let listed = site.daemon.client().list_volumes(&page(0, "")).expect("list");
+    let role =
+        |volume: &cephlet::proto::csi_v1::Volume| volume.volume_context.get("replicationRole").cloned();
+    listed.entries.iter().map(|entry| role(&entry.volume)).collect()
+}
+
+/// At the other site a volume is found by either name, and is not changed.
+#[track_caller]
+fn is_left_alone(backup: &Site, id: &str) {
+    let there = backup.daemon.client();
+    for name in [id, &id.replacen("rbd:main:", "rbd:backup:", 1)] {
+        refused(there.delete_volume(&delete(name)), Code::FAILED_PRECONDITION, &["secondary"]);
+        refused(
+            there.controller_publish_volume(&publish_to(name, "node-1")),
+            Code::FAILED_PRECONDITION,
+            &["promote it first"],
+        );
+    }
+    refused(backup.promote(id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demote it there"]);
+}
+
+#[test]
+fn a_volume_goes_to_the_other_site_and_comes_home() {
+    let [main, backup] = sites();
+    let id = main.volume("moves", 8).expect("create").volume_id;
+    let (client, name) = (main.daemon.client(), object_of(&id).to_string());
+    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not replicated"]);
+    refused(main.info(&id), Code::FAILED_PRECONDITION, &["replication enable"]);
+    for wrong in [("schedulingInterval", "0m"), ("mirroringMode", "pool"), ("schedulinginterval", "1h")] {
+        refused(main.enable(&id, &[wrong]), Code::INVALID_ARGUMENT, &[wrong.0]);
+    }
+    for _ in 0..2 {
+        main.enable(&id, &[("schedulingInterval", "1h")]).expect("enable");
+    }
+    refused(main.enable(&id, &[("mirroringMode", "journal")]), Code::FAILED_PRECONDITION, &["snapshot"]);
+    copied(&backup, &id);
+    assert_ne!(backup.image(&id).expect("the copy")["id"], main.image(&id).expect("the volume")["id"]);
+
+    is_left_alone(&backup, &id);
+    assert_eq!(roles(&main), [Some("primary".to_string())]);
+    assert_eq!(roles(&backup), [Some("secondary".to_string())]);
+    backup.disable(&id, &[]).expect("it goes with its primary");
+
+    // It is not taken from under a node.
+    client.controller_publish_volume(&publish_to(&id, "node-1")).expect("publish");
+    refused(main.demote(&id, false), Code::FAILED_PRECONDITION, &["\"node-1\""]);
+    client.controller_unpublish_volume(&unpublish_from(&id, "node-1")).expect("unpublish");
+
+    fail_over(&main, &backup, &id, 11);
+    let abroad = id.replacen("rbd:main:", "rbd:backup:", 1);
+    assert_eq!(accepted("the site answers", || main.destination(&id)), abroad, "the first id goes with it");
+    assert_eq!(accepted("the site answers", || backup.destination(&abroad)), id);
+    let schedules = ["mirror", "snapshot", "schedule", "ls", "--pool", "rbd", "--image", &name];
+    assert!(backup.cluster.rbd(&schedules).contains("every 1h"), "the schedule goes with it");
+    let there = backup.daemon.client();
+    there.controller_publish_volume(&publish_to(&id, "node-2")).expect("it is for writing there now");
+    there.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("unpublish");
+    fail_over(&backup, &main, &id, 22);
+
+    main.disable(&id, &[]).expect("disable");
+    main.disable(&id, &[]).expect("once more");
+    await_that("the copy goes", || backup.image(&id).map_or(Ok(()), |image| Err(image.to_string())));
+    client.delete_volume(&delete(&id)).expect("delete");
+    for site in [&main, &backup] {
+        for user in ["cephlet", "admin"] {
+            assert!(!site.daemon.log.text().contains(&site.cluster.key(user)), "UNSAFE: a key was logged");
+        }
+        site.daemon.assert_well();
+    }
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
+    let [main, backup] = sites();
+    let id = main.volume("lost", 8).expect("create").volume_id;
+    main.fill(&id, 1, 11);
+    main.enable(&id, &[]).expect("enable");
+    copied(&backup, &id);
+    let copied = main.checksum(&id);
+    // The first site is gone, with something that was not copied.
+    main.fill(&id, 1, 22);
+    let paused = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
+    refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
+    for _ in 0..2 {
+        backup.promote(&id, true, &[]).expect("promote by force");
+    }
+    assert_eq!(is_primary(&backup, &id), Some(true));
+    assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
+    backup.fill(&id, 1, 33);
+    let newest = backup.checksum(&id);
+
+    // It comes back, and there are two primaries, though the tools call both well.
+    drop(paused);
+    accepted("the first site answers", || main.info(&id));
+    await_that("two primaries are an error", || match backup.info(&id).expect("info") {
+        (status, _) if status == "ERROR" => Ok(()),
+        (status, info) => Err(format!("{status}: {}", info.status_message)),
+    });
+    refused(main.resync(&id, true), Code::FAILED_PRECONDITION, &["primary", "demote"]);
+    main.demote(&id, false).expect("demote what is given up");
+    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["primary at", "site-b"]);
+    await_that("the split is seen", || match main.resync(&id, false) {
+        Err(failure) if failure.message.contains("split-brain") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    backup.cluster.rbd(&["mirror", "image", "snapshot", object_of(&id)]);
+    let old = main.image(&id).expect("the image")["id"].clone();
+    accepted("it is copied anew", || match main.resync(&id, true)? {
+        true => Ok(()),
+        false => Err(Failure { code: Code::UNAVAILABLE, message: "not ready".into() }),
+    });
+    let new = main.image(&id).expect("the image")["id"].clone();
+    assert_ne!(old, new);
+    for _ in 0..3 {
+        assert!(main.resync(&id, true).expect("ready"), "it stays so");
+    }
+    assert_eq!(main.image(&id).expect("the image")["id"], new, "it is copied once");
+    assert!(main.checksum(&id) == newest, "UNSAFE: it is not what the other site has");
+    fail_over(&backup, &main, &id, 44);
+    for site in [&main, &backup] {
+        site.daemon.assert_well();
+    }
+}
+
+/// A promotion in the middle of a copy would end as an older image, or as one that mixes two states.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn force_does_not_promote_in_the_middle_of_a_copy() {
+    let [main, backup] = sites();
+    let id = main.volume("torn", 200).expect("create").volume_id;
+    main.fill(&id, 200, 11);
+    main.enable(&id, &[]).expect("enable");
+    copied(&backup, &id);
+    main.fill(&id, 200, 22);
+    let newest = main.checksum(&id);
+    main.cluster.rbd(&["mirror", "image", "snapshot", object_of(&id)]);
+    await_that("it is being copied", || {
+        let snapshots = backup.cluster.rbd(&["snap", "ls", "--all", object_of(&id), "--format", "json"]);
+        if snapshots.contains("\"complete\":false") { Ok(()) } else { Err(snapshots) }
+    });
+    // With the peer alive it is waited for.
+    accepted("the copy is whole", || backup.promote(&id, true, &[]));
+    assert!(backup.checksum(&id) == newest, "UNSAFE: it is not what was copied last");
+    backup.daemon.assert_well();
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_journal_is_replicated_too() {
+    let [main, backup] = sites();
+    let id = main.volume("journal", 8).expect("create").volume_id;
+    main.enable(&id, &[("mirroringMode", "journal")]).expect("enable");
+    accepted("the first copy arrives", || main.destination(&id));
+    fail_over(&main, &backup, &id, 11);
+    fail_over(&backup, &main, &id, 22);
+    main.disable(&id, &[]).expect("disable");
+    assert_eq!(is_primary(&main, &id), None);
+}
+
+/// The daemon is killed in the middle of each step, and the step is asked for again.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_daemon_that_is_killed_is_asked_again() {
+    let [mut main, mut backup] = sites();
+    let id = main.volume("killed", 8).expect("create").volume_id;
+    killed(&mut main, |it| it.enable(&id, &[("schedulingInterval", "1h")]));
+    copied(&backup, &id);
+    killed(&mut main, |it| it.demote(&id, false));
+    killed(&mut backup, |it| it.promote(&id, false, &[]));
+    killed(&mut backup, |it| it.demote(&id, false));
+    killed(&mut main, |it| it.promote(&id, false, &[]));
+    killed(&mut main, |it| it.disable(&id, &[]));
+    assert_eq!(is_primary(&main, &id), None);
+}
+
+/// Does something whose daemon is killed while it does so, at one moment after another, until it is done.
+fn killed(site: &mut Site, act: impl Fn(&Site) -> Result<(), Failure> + Sync) {
+    for pause in [10, 40, 80, 120] {
+        let (daemon, site_now) = (&site.daemon, &*site);
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| act(site_now).is_ok());
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            daemon.signal(rustix::process::Signal::KILL);
+            asked.join().expect("a client");
+        });
+        site.daemon.wait();
+        site.daemon.restart();
+    }
+    accepted("it is done at last", || act(site));
+}
+
+#[test]
+fn sources_are_named_in_two_ways_that_agree() {
+    use wire::replication_source::{Type, VolumeGroupSource};
+    let corner = crate::support::Corner::new();
+    let daemon = corner.start();
+    let client = addons::Client::of(&daemon);
+    let ask = |volume_id: &str, group: Option<&str>| {
+        let group = group.map(|id| {
+            let group = VolumeGroupSource { volume_group_id: id.into(), ..Default::default() };
+            wire::ReplicationSource { type_: Some(Type::Volumegroup(group)), ..Default::default() }
+        });
+        let asked = wire::DemoteVolumeRequest {
+            volume_id: volume_id.into(),
+            replication_source: group.into(),
+            parameters: map(&[]),
+            ..Default::default()
+        };
+        client.replicas.demote_volume(&asked, options()).map(drop).map_err(Failure::from)
+    };
+    let absent = format!("rbd:main:rbd:{}:csi-vol-none:1f", corner.namespace);
+    let absent = absent.as_str();
+    refused(ask("", None), Code::INVALID_ARGUMENT, &["volume_id"]);
+    refused(ask(absent, Some("rbd:main:rbd::other")), Code::INVALID_ARGUMENT, &["both alike"]);
+    refused(ask("", Some("group-1")), Code::UNIMPLEMENTED, &["group-1"]);
+    for answer in [ask(absent, None), ask("", Some(absent)), ask("nonsense", None)] {
+        refused(answer, Code::NOT_FOUND, &[]);
+    }
+    refused(ask("local:none:::x", None), Code::NOT_FOUND, &[]);
+}

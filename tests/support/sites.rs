@@ -1,0 +1,160 @@
+//! Two clusters that are mirrored to each other, and a controller at each.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use cephlet::proto::{csi_v1, replication as wire};
+use protobuf::MessageField;
+use serde_json::Value;
+
+use super::addons::{self, options};
+use super::client::Answer;
+use super::corner::entry;
+use super::machine::Checksum;
+use super::requests::{block, map, volume_as};
+use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, object_of};
+
+/// A cluster, and a controller of it that knows what the other one is called.
+pub struct Site {
+    pub cluster: Cluster,
+    pub daemon: Daemon,
+}
+
+/// The clusters `main`, of site-a, and `backup`, of site-b.
+pub fn sites() -> [Site; 2] {
+    let clusters = ["site-a", "site-b"].map(Cluster::start_site);
+    clusters[0].pair(&clusters[1]);
+    let [main, backup] = clusters;
+    let there = [("main", "backup", "site-b"), ("backup", "main", "site-a")];
+    let mut sites = [main, backup].into_iter().zip(there);
+    std::array::from_fn(|_| {
+        let (cluster, (name, other, site)) = sites.next().expect("a site");
+        let daemon = setup(&cluster, name, other, site).start();
+        Site { cluster, daemon }
+    })
+}
+
+fn setup(cluster: &Cluster, name: &str, other: &str, site: &str) -> Setup {
+    let scratch = Arc::new(Scratch::new());
+    let file = scratch.path("clusters.toml");
+    let pools = format!("pools = [\"rbd\"]\nnamespaces = [\"\"]\nserves = [{other:?}]\n");
+    let peer = format!("[cluster.{name}.peer]\n{site:?} = {other:?}\n");
+    fs::write(&file, [entry(name, cluster, "cephlet"), pools, peer].concat()).expect("write the file");
+    let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).set("CEPHLET_BACKENDS", "rbd");
+    setup.set("CEPHLET_SERVICES", "controller")
+}
+
+fn source(id: &str) -> MessageField<wire::ReplicationSource> {
+    use wire::replication_source::{Type, VolumeSource};
+    let volume = VolumeSource { volume_id: id.to_string(), ..Default::default() };
+    MessageField::some(wire::ReplicationSource { type_: Some(Type::Volume(volume)), ..Default::default() })
+}
+
+impl Site {
+    pub fn volume(&self, name: &str, mib: i64) -> Answer<csi_v1::Volume> {
+        self.daemon.client().create(&volume_as(name, mib * MIB, block()))
+    }
+
+    fn client(&self) -> addons::Client {
+        addons::Client::of(&self.daemon)
+    }
+
+    pub fn enable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
+        let asked = wire::EnableVolumeReplicationRequest {
+            replication_source: source(id),
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        self.client().replicas.enable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn disable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
+        let asked = wire::DisableVolumeReplicationRequest {
+            replication_source: source(id),
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        self.client().replicas.disable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn promote(&self, id: &str, force: bool, parameters: &[(&str, &str)]) -> Answer<()> {
+        let asked = wire::PromoteVolumeRequest {
+            replication_source: source(id),
+            force,
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        self.client().replicas.promote_volume(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn demote(&self, id: &str, force: bool) -> Answer<()> {
+        let asked = wire::DemoteVolumeRequest { replication_source: source(id), force, ..Default::default() };
+        self.client().replicas.demote_volume(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    /// Whether the copy is ready.
+    pub fn resync(&self, id: &str, force: bool) -> Answer<bool> {
+        let asked = wire::ResyncVolumeRequest { replication_source: source(id), force, ..Default::default() };
+        let reply = self.client().replicas.resync_volume(&asked, options());
+        reply.map(|it| it.ready).map_err(Failure::from)
+    }
+
+    /// The status by its name, and the whole reply.
+    pub fn info(&self, id: &str) -> Answer<(String, wire::GetVolumeReplicationInfoResponse)> {
+        let asked =
+            wire::GetVolumeReplicationInfoRequest { replication_source: source(id), ..Default::default() };
+        let reply = self.client().replicas.get_volume_replication_info(&asked, options());
+        reply.map(|it| (format!("{:?}", it.status.unwrap()), it)).map_err(Failure::from)
+    }
+
+    pub fn destination(&self, id: &str) -> Answer<String> {
+        let asked = wire::GetReplicationDestinationInfoRequest {
+            replication_source: source(id),
+            ..Default::default()
+        };
+        let reply = self.client().replicas.get_replication_destination_info(&asked, options());
+        let volume = |reply: wire::GetReplicationDestinationInfoResponse| {
+            reply.replication_destination.volume().volume_id.clone()
+        };
+        reply.map(volume).map_err(Failure::from)
+    }
+
+    /// `rbd info` of a volume; None where there is no image.
+    pub fn image(&self, id: &str) -> Option<Value> {
+        let output = self.cluster.attempt("rbd", &["info", object_of(id), "--format", "json"]);
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// Fills the first mebibyte with a byte, and each of the next `mib` ones.
+    #[track_caller]
+    pub fn fill(&self, id: &str, mib: u64, byte: u8) {
+        let mut rbd = self.cluster.command("rbd");
+        rbd.args(["import-diff", "--no-progress", "-", object_of(id)]).stdin(Stdio::piped());
+        let mut rbd = rbd.spawn().expect("rbd");
+        let mut stdin = rbd.stdin.take().expect("stdin is piped");
+        stdin.write_all(b"rbd diff v1\n").expect("write the difference");
+        for number in 0..mib {
+            let bytes = [byte; MIB as usize];
+            let offset = number * MIB as u64;
+            let parts: [&[u8]; 4] = [b"w", &offset.to_le_bytes(), &(MIB as u64).to_le_bytes(), &bytes];
+            stdin.write_all(&parts.concat()).expect("write the difference");
+        }
+        stdin.write_all(b"e").expect("write the difference");
+        drop(stdin);
+        assert!(rbd.wait().expect("its end").success());
+    }
+
+    /// The SHA-256 of all that is in a volume.
+    #[track_caller]
+    pub fn checksum(&self, id: &str) -> Checksum {
+        let mut rbd = self.cluster.command("rbd");
+        rbd.args(["export", "--no-progress", object_of(id), "-"]);
+        let mut rbd = rbd.stdout(Stdio::piped()).spawn().expect("rbd");
+        let content = rbd.stdout.take().expect("stdout is piped");
+        let sum = Command::new("sha256sum").stdin(content).output().expect("sha256sum");
+        assert!(rbd.wait().expect("its end").success(), "export {id}");
+        Checksum::told(&String::from_utf8_lossy(&sum.stdout))
+    }
+}
