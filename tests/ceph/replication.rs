@@ -169,9 +169,7 @@ fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
     assert_eq!(main.image(&id).expect("the image")["id"], new, "it is copied once");
     assert!(main.checksum(&id) == newest, "UNSAFE: it is not what the other site has");
     fail_over(&backup, &main, &id, 44);
-    for site in [&main, &backup] {
-        site.daemon.assert_well();
-    }
+    [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
 }
 
 /// A promotion in the middle of a copy would end as an older image, or as one that mixes two states.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::health::Health;
@@ -16,9 +16,9 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget, Locked, Made,
-    ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, Promoted, RbdTool, Removed,
-    Renamed, SnapshotInfo, Trashed, TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
+    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, Promoted,
+    RbdTool, Removed, Renamed, SnapshotInfo, Trashed, TrashedSnapshot, Watcher,
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, ReplicationTerms, Served};

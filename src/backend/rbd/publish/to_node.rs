@@ -218,8 +218,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same, if it can be used as it is wanted: a copy that follows another site takes no writes, a writer
-    /// that is shut out keeps a lock that others break, and of two that are let in only one writes at a time.
+    /// The same, if it can be used as it is wanted: a copy that follows another site takes no writes; a
+    /// writer that is shut out keeps a lock that others break, and of two that are let in one writes at a
+    /// time.
     fn verified_for_use(&self, stage: Stage) -> Result<ImageInfo> {
         let info = self.verified(stage)?;
         self.refuse_writing_to_copy(&info).or_else(|refusal| self.release_and(stage, refusal))?;

@@ -260,7 +260,7 @@ fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
             it.watch(&address);
         }
         if mirrored {
-            it.cluster.mirror(&it.cluster.at(), &it.id.object);
+            it.cluster.set_mirrored(&it.cluster.at(), &it.id.object, MirrorState::Enabled, true);
         }
         unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
         assert_eq!(is_shut_out(&it.cluster, &address), is_out, "watches: {watches}, mirrored: {mirrored}");

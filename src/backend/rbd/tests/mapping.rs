@@ -291,7 +291,7 @@ fn a_foreign_client_that_stays_keeps_a_single_writer_out() {
         let told = it.publish("n1", mode, false).unwrap();
         it.watch("10.0.0.9:0/1");
         if mirrored {
-            it.cluster.mirror(&it.cluster.at(), &it.id.object);
+            it.cluster.set_mirrored(&it.cluster.at(), &it.id.object, MirrorState::Enabled, true);
         }
         let attached = attach(&host.daemon(), &it.id, &told, mode);
         assert_eq!(attached.is_ok(), is_let_in, "{mode:?}, mirrored: {mirrored}: {attached:?}");

@@ -168,9 +168,7 @@ pub trait LockTool: Send + Sync {
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
 /// trace of a key.
-pub trait RbdTool:
-    ImageTool + SnapshotTool + TrashTool + LockTool + MirrorTool + ClusterTool
-{
+pub trait RbdTool: ImageTool + SnapshotTool + TrashTool + LockTool + MirrorTool + ClusterTool {
     /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
     fn usable(&self) -> Result<()>;
 

@@ -162,11 +162,6 @@ impl FakeCluster {
         self.0.lock().state.forbids_readmission = true;
     }
 
-    /// The image is mirrored from now on.
-    pub fn mirror(&self, at: &PoolRef, image: &str) {
-        self.disk(at, image, |disk| disk.mirrored = true);
-    }
-
     /// Writes to an image: the token stands for all its data.
     pub fn write(&self, at: &PoolRef, image: &str, token: &str) {
         self.disk(at, image, |disk| disk.content = token.to_string());

@@ -74,7 +74,6 @@ pub(super) struct Disk {
     pub(super) moved: SystemTime,
     /// In the trash it is to be kept.
     pub(super) is_deferred: bool,
-    pub(super) mirrored: bool,
     pub(super) watchers: Vec<Watcher>,
     pub(super) content: String,
     pub(super) mirror: MirroredDisk,
@@ -247,7 +246,6 @@ impl State {
             place: Place::Directory,
             moved: SystemTime::UNIX_EPOCH,
             is_deferred: false,
-            mirrored: false,
             watchers: Vec::new(),
             content: String::new(),
             mirror: MirroredDisk::default(),
