@@ -49,9 +49,12 @@ pub(super) fn resync(
     is_ready(&pool, &info, mirroring, &status)
 }
 
+/// Whether the wish stands on the image, or is just being met: then the image is gone.
 fn is_wished(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
-    let metadata = pool.all_metadata(&info.name)?.unwrap_or_default();
-    Ok(metadata.iter().any(|(key, value)| key.starts_with(WISH) && value.contains("resync_requested")))
+    let is_wish = |(key, value): (&String, &String)| {
+        key.starts_with(WISH) && value.contains("resync_requested")
+    };
+    Ok(pool.all_metadata(&info.name)?.is_none_or(|metadata| metadata.iter().any(is_wish)))
 }
 
 /// The copy cannot follow: it is given up for a new one.
@@ -69,8 +72,15 @@ fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, 
              no sign of life: promote it there first, or there is nothing that it could be copied from"
         )));
     }
+    // What was looked at may have been the image that another call's wish has replaced meanwhile.
     pool.memory().resyncs.0.remember(id.key(), ());
-    pool.request_resync(&info.name).map(|()| false)
+    if existing_volume(pool, id)?.id != info.id {
+        return Ok(false);
+    }
+    match pool.request_resync(&info.name) {
+        Ok(()) => Ok(false),
+        Err(failure) => existing_volume(pool, id).and(Err(failure)),
+    }
 }
 
 /// Whether all that the peer has is here.

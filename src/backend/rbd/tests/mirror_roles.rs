@@ -197,6 +197,37 @@ fn a_copy_is_made_anew_once_and_only_from_a_primary() {
     refused(it.resync(true), Unavailable, &["anew"]);
 }
 
+/// Another call's wish is met while this one looks: the image goes, and comes back under another id.
+#[test]
+fn a_copy_that_is_replaced_meanwhile_is_not_replaced_once_more() {
+    for step in 2..=4 {
+        for comes_back in [false, true] {
+            let it = scene();
+            it.set_copy("snapshots-split-brain", "split-brain-secondary");
+            let name = it.id.object.clone();
+            it.cluster.on_step(step, move |cluster| {
+                let (at, image) = (cluster.at(), name.as_str());
+                let metadata = cluster.all_metadata(&at, image);
+                cluster.remove(&call(), &at, image).unwrap();
+                if comes_back {
+                    let pairs: Vec<(&str, &str)> =
+                        metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                    let layout = Layout::default();
+                    let image = NewImage { name: image, size: GIB, layout: &layout, metadata: &pairs };
+                    cluster.create(&call(), &at, &image).unwrap();
+                }
+            });
+            let of = it.rbd.replication().unwrap();
+            match of.resync(&call(), &it.id, true, &Secrets::default()) {
+                Ok(ready) => assert!(!ready, "after step {step}"),
+                Err(error) => refused::<()>(Err(error), Unavailable, &["anew"]),
+            }
+            let asked = changes(&it).contains(&"request_resync".to_string());
+            assert_eq!(asked, step == 4, "after step {step}: it would be copied twice");
+        }
+    }
+}
+
 #[test]
 fn a_copy_is_ready_when_all_is_here_and_is_left_alone() {
     let it = scene();
