@@ -51,9 +51,8 @@ pub(super) fn resync(
 
 /// Whether the wish stands on the image, or is just being met: then the image is gone.
 fn is_wished(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
-    let is_wish = |(key, value): (&String, &String)| {
-        key.starts_with(WISH) && value.contains("resync_requested")
-    };
+    let is_wish =
+        |(key, value): (&String, &String)| key.starts_with(WISH) && value.contains("resync_requested");
     Ok(pool.all_metadata(&info.name)?.is_none_or(|metadata| metadata.iter().any(is_wish)))
 }
 
