@@ -207,6 +207,55 @@ fn a_journal_is_replicated_too() {
     assert_eq!(is_primary(&main, &id), None);
 }
 
+/// The commands of README's page, in its order; a node, which maps and mounts, has tests of its own.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn two_sites_work_as_they_are_described() {
+    let [main, backup] = sites();
+    let id = main.volume("page", 8).expect("create").volume_id;
+    let page = include_str!("../../README.md").split("### Two sites").nth(1).expect("the page");
+    let blocks = page.split("```sh\n").filter_map(|block| block.split("```").next());
+    let [begin, moves, lost, home] =
+        blocks.filter(|block| block.contains("\"$id\"")).collect::<Vec<_>>().try_into().expect("four blocks");
+
+    main.fill(&id, 1, 11);
+    type_in(begin.lines().take(1), &main, &backup, &id);
+    accepted("the copy arrives", || main.destination(&id));
+    type_in(begin.lines().skip(1), &main, &backup, &id);
+    type_in(moves.lines(), &main, &backup, &id);
+    assert_eq!((is_primary(&main, &id), is_primary(&backup, &id)), (Some(false), Some(true)));
+    type_in(moves.lines(), &backup, &main, &id);
+
+    main.fill(&id, 1, 22);
+    let paused = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
+    type_in(lost.lines(), &main, &backup, &id);
+    let taken_over = backup.checksum(&id);
+    drop(paused);
+    accepted("the first site answers", || main.info(&id));
+    type_in(home.lines(), &main, &backup, &id);
+    assert_eq!((is_primary(&main, &id), is_primary(&backup, &id)), (Some(true), Some(false)));
+    assert!(main.checksum(&id) == taken_over, "UNSAFE: it is not what the other site had");
+}
+
+/// Types commands of README in, each at the site that its comment begins with. What is to be asked for until
+/// something comes of it is.
+#[track_caller]
+fn type_in<'a>(lines: impl Iterator<Item = &'a str>, main: &Site, backup: &Site, id: &str) {
+    for line in lines.filter(|line| !line.contains("volume publish") && !line.contains("volume unpublish")) {
+        let (_, comment) = line.split_once('#').expect("a comment says where");
+        let site = if comment.trim().starts_with("backup") { backup } else { main };
+        if comment.contains("until it is up to date") {
+            await_that(line, || site.type_in(line, id).and_then(says_up_to_date));
+        } else if let Err(said) = site.type_in(line, id) {
+            panic!("{line}: {said}");
+        }
+    }
+}
+
+fn says_up_to_date(said: String) -> Result<(), String> {
+    if said.trim() == "up to date" { Ok(()) } else { Err(said) }
+}
+
 /// The daemon is killed in the middle of each step, and the step is asked for again.
 #[test]
 #[ignore = "long: tests/run --full"]

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use cephlet::proto::{csi_v1, replication as wire};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use super::addons::{self, options};
 use super::client::Answer;
 use super::corner::entry;
+use super::daemon::binary;
 use super::machine::Checksum;
 use super::requests::{block, map, volume_as};
 use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, object_of};
@@ -119,6 +121,19 @@ impl Site {
             reply.replication_destination.volume().volume_id.clone()
         };
         reply.map(volume).map_err(Failure::from)
+    }
+
+    /// What a command prints that is typed in on the host of the controller, or says when it fails.
+    pub fn type_in(&self, line: &str, id: &str) -> Result<String, String> {
+        let programs = Path::new(binary()).parent().expect("a directory");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", line]).env_clear().env("PATH", programs).env("id", id);
+        shell.env("CSI_ENDPOINT", self.daemon.path("csi.sock"));
+        let Output { status, stdout, stderr } = shell.output().expect("a shell");
+        match status.success() {
+            true => Ok(String::from_utf8_lossy(&stdout).into()),
+            false => Err(String::from_utf8_lossy(&stderr).into()),
+        }
     }
 
     /// `rbd info` of a volume; None where there is no image.

@@ -125,8 +125,9 @@ impl Attempt<'_> {
         let peer = status.as_ref().and_then(|status| status.peers.first());
         match peer {
             Some(peer) if peer.is_primary() => Err(Error::precondition(format!(
-                "volume {} is primary at {:?}: demote it there first; promoted here as well (force) the two would \
-                 go different ways, and one of them would have to be given up",
+                "{NOT_YET}: volume {} is primary at {:?}, as that site said last: demote it there and wait for that; \
+                 promoted here as well (force) the two would go different ways, and one of them would have to be \
+                 given up",
                 self.id, peer.site
             ))),
             Some(peer) if peer.is_up => Ok(Way::Plain),
