@@ -27,6 +27,7 @@ mod secrets;
 mod signals;
 mod spelling;
 mod sys;
+mod topology;
 mod volume;
 mod workers;
 

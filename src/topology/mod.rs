@@ -1,0 +1,10 @@
+//! Where nodes and pools are: domains, and the segments by which an orchestrator knows them.
+//!
+//! A domain is a label with a value: `zone=eu-1`. The orchestrator sees it as a segment of a topology, whose
+//! key has the plugin's name before it: `org.cephlet.csi/zone` = `eu-1`. A node that takes over the domain of
+//! others has that as a key of its own, `org.cephlet.csi/takes.zone.eu-2` = `true`: a map of segments has one
+//! value a key, and the node is still where it was.
+
+mod domain;
+
+pub use self::domain::{Domain, NODE_LABEL, TAKEN, segment_key};
