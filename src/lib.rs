@@ -14,6 +14,7 @@ mod csi;
 mod daemon;
 mod error;
 mod exec;
+mod files;
 mod grpc;
 mod ids;
 mod jobs;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::conf::Conf;
-use super::files::Files;
 use crate::base64;
+use crate::files::Files;
 use crate::secrets::Secret;
 
 /// Bytes before the secret itself: type, two times of creation, length (`CryptoKey::encode` in Ceph's

@@ -5,7 +5,6 @@
 //! as it was, and what is wrong is logged and shown by `cephlet config`.
 
 mod conf;
-mod files;
 mod keys;
 mod monitors;
 mod source;
@@ -18,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::config;
 use crate::error::{Error, Result};
+use crate::files::Files;
 use crate::secrets::{Secret, Secrets};
 
 pub use monitors::Monitor;
@@ -25,7 +25,6 @@ pub use monitors::Monitor;
 pub use monitors::parse as parse_monitors;
 pub use source::ClusterSource;
 
-use files::Files;
 use source::Loaded;
 
 /// The name of the one cluster of a host that has a ceph.conf.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::conf::Conf;
-use super::files::Files;
 use super::keys::{KeyFile, Search, search};
 use super::{Cluster, HOST_CLUSTER, monitors};
 use crate::config::{self, BackendName, Config};
+use crate::files::Files;
 use crate::spelling;
 
 /// The settings of a cluster in the file.

@@ -92,7 +92,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
     ),
     ("call", &["clock", "error"]),
     ("cli", &["clock", "clusters", "config", "daemon", "error", "grpc", "ids", "layout", "volume"]),
-    ("clusters", &["base64", "config", "error", "secrets", "spelling"]),
+    ("clusters", &["base64", "config", "error", "files", "secrets", "spelling"]),
     ("config", &["ids", "spelling"]),
     (
         "daemon",

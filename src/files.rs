@@ -1,4 +1,4 @@
-//! The files that a set of clusters was read from, and whether one of them has changed since.
+//! The files that settings were read from, and whether one of them has changed since.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ const LARGEST: u64 = 1 << 20;
 
 /// What was looked at, with its state at that moment.
 #[derive(Debug, Default)]
-pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
+pub struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
 /// What tells one state of a file from another: also where an editor has put another file in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ struct Stamp {
 
 impl Files {
     /// Reads a file of text. Its state is noted before: a change during the reading is seen later.
-    pub(super) fn read(&mut self, path: &Path) -> Result<String, String> {
+    pub fn read(&mut self, path: &Path) -> Result<String, String> {
         let stamp = self.note(path);
         if stamp.is_some_and(|stamp| stamp.size > LARGEST) {
             return Err(format!("{} has more than {LARGEST} bytes", path.display()));
@@ -31,12 +31,12 @@ impl Files {
     }
 
     /// Whether there is such a file.
-    pub(super) fn exists(&mut self, path: &Path) -> bool {
+    pub fn exists(&mut self, path: &Path) -> bool {
         self.note(path).is_some()
     }
 
     /// Whether any of them, also one that was missing, is another now.
-    pub(super) fn have_changed(&self) -> bool {
+    pub fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
     }
 
