@@ -15,7 +15,7 @@ use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
-use crate::config::{BackendName, Config, Services};
+use crate::config::{BackendName, Config, Services, TopologyChange};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
@@ -31,6 +31,7 @@ use crate::locks::Locks;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
+use crate::topology::NodeTopology;
 use crate::volume::{AcquireLock, Operations};
 use crate::workers::Workers;
 
@@ -50,8 +51,12 @@ const DYING: Duration = Duration::from_secs(10);
 /// How often to check whether it is free.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How often to check whether the clusters file, or a file it names, has changed: a few stat calls.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often to check whether a file of settings has changed: a few stat calls.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The exit status of a daemon that ends so that the orchestrator asks the next one for its topology. It is
+/// no success (EX_TEMPFAIL of sysexits.h): supervisors that restart only what failed are to restart it.
+pub const TOPOLOGY_CHANGED: u8 = 75;
 
 /// Runs the daemon until it is told to end or can no longer keep its word.
 pub fn run(config: &Config) -> ExitCode {
@@ -76,6 +81,8 @@ struct Daemon {
     processes: Arc<Processes>,
     journal: Arc<Journal>,
     clusters: Arc<Clusters>,
+    topology: Arc<NodeTopology>,
+    ends_on_change: bool,
     _state: FileLock,
 }
 
@@ -91,7 +98,8 @@ impl Daemon {
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
-        let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters)?);
+        let topology = Arc::new(open_topology(config, &clusters)?);
+        let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters, &topology)?);
         let locks: Arc<Locks<Answer>> =
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
         recover(config, &operations, &locks)?;
@@ -115,6 +123,8 @@ impl Daemon {
             processes,
             journal,
             clusters,
+            topology,
+            ends_on_change: config.services.node && config.topology_change == TopologyChange::Exit,
             _state: state,
         })
     }
@@ -128,16 +138,18 @@ impl Daemon {
         outcome
     }
 
-    /// Waits for the end, and lets the clusters follow their files meanwhile. A poisoned journal ends the
-    /// daemon: it could no longer keep what it acknowledges.
+    /// Waits for the end, and lets clusters and topology follow their files meanwhile. A poisoned journal
+    /// ends the daemon: it could no longer keep what it acknowledges.
     fn wait(&self) -> ExitCode {
         loop {
-            match self.signals.next_within(LOOK) {
+            let event = self.signals.next_within(LOOK);
+            let again = event == Some(Event::Reload);
+            match event {
                 None => self.clusters.reload_if_changed(),
                 Some(Event::Reload) => {
                     log::info!(
-                        "the clusters are read again; other settings come from the environment: restart to \
-                         change them"
+                        "clusters and topology are read again; other settings come from the environment: \
+                         restart to change them"
                     );
                     self.clusters.reload();
                 }
@@ -146,6 +158,10 @@ impl Daemon {
                     log::error!("cephlet goes down: {reason}");
                     return ExitCode::FAILURE;
                 }
+            }
+            if self.topology.follow(self.clusters.takeover(), again) && self.ends_on_change {
+                log::info!("cephlet ends to be started anew, so that the orchestrator asks for its topology");
+                return ExitCode::from(TOPOLOGY_CHANGED);
             }
         }
     }
@@ -233,18 +249,25 @@ fn start_processes(config: &Config) -> Result<Arc<Processes>> {
     processes.map(Arc::new).map_err(|error| Error::io("prepare for starting commands", &error))
 }
 
+fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology> {
+    let Config { name, topology, crush_location, .. } = config;
+    NodeTopology::load(name, topology, crush_location.clone(), clusters.takeover())
+        .map_err(Error::precondition)
+}
+
 fn assemble(
     config: &Config,
     layout: Layout,
     journal: &Arc<Journal>,
     processes: &Arc<Processes>,
     clusters: &Arc<Clusters>,
+    topology: &Arc<NodeTopology>,
 ) -> Result<Operations> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     let jobs = Arc::new(JobQueue::default());
     Ok(Operations {
-        backends: backends(config, &layout, &kernel, processes, clusters, &jobs)?,
+        backends: backends(config, &layout, &kernel, processes, (clusters, topology), &jobs)?,
         fencing: fencing(config, processes, clusters),
         journal: Arc::clone(journal),
         kernel,
@@ -253,6 +276,7 @@ fn assemble(
         layout,
         instance: config.instance.clone(),
         node_id: config.node_id.clone(),
+        topology: Arc::clone(topology),
         boot_id,
         single_node_targets: config.single_node_targets,
     })
@@ -264,7 +288,7 @@ fn backends(
     layout: &Layout,
     kernel: &Kernel,
     processes: &Arc<Processes>,
-    clusters: &Arc<Clusters>,
+    (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
     jobs: &Arc<JobQueue>,
 ) -> Result<Backends> {
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
@@ -282,7 +306,8 @@ fn backends(
     if config.wants(BackendName::Rbd).unwrap_or(true) {
         let tool =
             Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions()));
-        let mapper = Mapper::new(kernel.clone(), Arc::clone(processes) as _, layout.map_locks());
+        let runner = Arc::clone(processes) as _;
+        let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
@@ -338,7 +363,8 @@ mod tests {
         let processes = Arc::new(Processes::new(Tools::find(Vec::new()), limits).unwrap());
         let kernel = Kernel::new(Arc::clone(&processes) as _);
         let clusters = Arc::new(Clusters::of([]));
-        let backends = backends(&config, &layout, &kernel, &processes, &clusters, &Arc::default()).unwrap();
+        let settings = (&clusters, &Arc::default());
+        let backends = backends(&config, &layout, &kernel, &processes, settings, &Arc::default()).unwrap();
         let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
         assert_eq!(offered, ["local"]);
         assert_eq!(backends.for_parameters(&Default::default()).unwrap().name(), "local");

@@ -57,6 +57,8 @@ job "cephlet-rbd-node" {
         CEPHLET_STATE_DIR   = var.state_dir
         CEPHLET_RUNTIME_DIR = "/run/cephlet/rbd-node"
         CEPHLET_CEPH_USER   = var.ceph_user
+        # Where the client is, if its agent says so in meta: volumes of a zone go to the clients there.
+        # CEPHLET_TOPOLOGY = "zone=${meta.zone}"
       }
 
       csi_plugin {

@@ -76,8 +76,8 @@ pub static COMMANDS: &[Command] = &[
         "info",
         "show who the daemon is and what it offers",
         &[],
-        "name, version, node_id or null, topology {}, plugin [], controller [], node [] (capabilities by \
-         their CSI names)",
+        "name, version, node_id or null, topology {}, taken_over [],
+plugin [], controller [], node [] (capabilities by their CSI names)",
         Action::Ask(identity::info),
     ),
     Command {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::daemon::TOPOLOGY_CHANGED;
 use crate::error::{Error, Kind};
 use crate::grpc::status;
 
@@ -23,6 +24,7 @@ pub const STATUSES: &[(u8, &str)] = &[
     (9, "this size cannot be had (OUT_OF_RANGE)"),
     (10, "not offered (UNIMPLEMENTED)"),
     (11, "the storage refused the credentials (UNAUTHENTICATED)"),
+    (TOPOLOGY_CHANGED, "serve: the node's topology has changed (CEPHLET_TOPOLOGY_CHANGE=exit)"),
 ];
 
 /// Why a command failed.

@@ -1,6 +1,6 @@
 //! `probe`, `info` and `capacity`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protobuf::{Enum, EnumOrUnknown};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::error::{Error, Kind, Result};
 use crate::grpc::proto::csi_v1 as wire;
+use crate::topology::Domain;
 
 /// Whether the daemon can work. One that says it is not ready yet has not failed: it says so.
 pub fn probe(session: &Session<'_>, _: &Given) -> CliResult<Report> {
@@ -30,6 +31,7 @@ struct Info {
     version: String,
     node_id: Option<String>,
     topology: BTreeMap<String, String>,
+    taken_over: BTreeSet<String>,
     plugin: Vec<String>,
     controller: Vec<String>,
     node: Vec<String>,
@@ -49,7 +51,9 @@ pub fn info(session: &Session<'_>, _: &Given) -> CliResult<Report> {
         .as_ref()
         .map(|node| node.accessible_topology.get_or_default().segments.clone())
         .unwrap_or_default();
+    let taken_over = segments.keys().filter_map(|key| Domain::taken_over(&identity.name, key));
     let info = Info {
+        taken_over: taken_over.map(|domain| domain.to_string()).collect(),
         name: identity.name,
         version: identity.vendor_version,
         node_id: node.map(|node| node.node_id),
@@ -70,18 +74,26 @@ pub fn info(session: &Session<'_>, _: &Given) -> CliResult<Report> {
             .map(|it| name(it.rpc().type_))
             .collect(),
     };
-    let topology =
-        info.topology.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
-    let text = fields(&[
-        ("name", info.name.clone()),
-        ("version", info.version.clone()),
-        ("node", info.node_id.clone().unwrap_or_default()),
-        ("topology", topology),
-        ("plugin", info.plugin.join(" ")),
-        ("controller", info.controller.join(" ")),
-        ("node service", info.node.join(" ")),
-    ]);
-    Ok(Report::new(text, &info))
+    Ok(Report::new(info.text(), &info))
+}
+
+impl Info {
+    fn text(&self) -> String {
+        let is_own = |key: &String| Domain::taken_over(&self.name, key).is_none();
+        let own = self.topology.iter().filter(|(key, _)| is_own(key));
+        let own = own.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+        let taken = self.taken_over.iter().map(|it| format!("{it} ([takeover] in the clusters file)"));
+        fields(&[
+            ("name", self.name.clone()),
+            ("version", self.version.clone()),
+            ("node", self.node_id.clone().unwrap_or_default()),
+            ("topology", own),
+            ("taken over", taken.collect::<Vec<_>>().join(", ")),
+            ("plugin", self.plugin.join(" ")),
+            ("controller", self.controller.join(" ")),
+            ("node service", self.node.join(" ")),
+        ])
+    }
 }
 
 /// A daemon may serve the controller or the node alone.
@@ -169,7 +181,14 @@ mod tests {
             vendor_version: "1".into(),
             ..Default::default()
         };
-        let node = wire::NodeGetInfoResponse { node_id: "n1".into(), ..Default::default() };
+        let segments = [("org.x/zone", "eu-1"), ("org.x/takes.zone.eu-2", "true")];
+        let segments = segments.map(|(key, value)| (key.to_string(), value.to_string())).into();
+        let topology = MessageField::some(wire::Topology { segments, ..Default::default() });
+        let node = wire::NodeGetInfoResponse {
+            node_id: "n1".into(),
+            accessible_topology: topology,
+            ..Default::default()
+        };
         let fake = Fake::default()
             .replies("get_plugin_info", &identity)
             .replies("node_get_info", &node)
@@ -181,10 +200,14 @@ mod tests {
         let report = run(&fake, "info").unwrap();
         assert_eq!(
             report.text,
-            "name:          org.x\nversion:       1\nnode:          n1\nnode service:  STAGE_UNSTAGE_VOLUME"
+            "name:          org.x\nversion:       1\nnode:          n1\n\
+             topology:      org.x/zone=eu-1\n\
+             taken over:    zone=eu-2 ([takeover] in the clusters file)\n\
+             node service:  STAGE_UNSTAGE_VOLUME"
         );
         let json = json!({
-            "name": "org.x", "version": "1", "node_id": "n1", "topology": {},
+            "name": "org.x", "version": "1", "node_id": "n1",
+            "topology": {"org.x/zone": "eu-1", "org.x/takes.zone.eu-2": "true"}, "taken_over": ["zone=eu-2"],
             "plugin": [], "controller": [], "node": ["STAGE_UNSTAGE_VOLUME"],
         });
         assert_eq!(report.json, json);

@@ -4,6 +4,7 @@ use crate::cli::failure::{CliError, CliResult};
 use crate::cli::report::table;
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Mistake, Role, Setting};
+use crate::topology::NodeTopology;
 
 /// The settings in the environment, or all mistakes in them.
 pub fn load(role: Role) -> CliResult<Config> {
@@ -20,12 +21,24 @@ fn refused(mistakes: &[Mistake]) -> CliError {
     }
 }
 
-/// Every variable: what is in force, where it comes from, what it means. Then the clusters, as their files
-/// are now.
+/// Every variable: what is in force, where it comes from, what it means. Then where this node is and the
+/// clusters, as their files are now.
 pub fn describe(config: &Config) -> String {
     let rows: Vec<_> = config.describe().iter().map(row).collect();
     let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
-    format!("{variables}\n\n{}\n", clusters(&Clusters::load(ClusterSource::new(config))))
+    let set_up = Clusters::load(ClusterSource::new(config));
+    let mut sections = vec![variables, topology(config, &set_up), clusters(&set_up)];
+    sections.retain(|section| !section.is_empty());
+    sections.join("\n\n") + "\n"
+}
+
+/// Each domain of this node, with who took it over, and what is wrong with what is written about it.
+fn topology(config: &Config, clusters: &Clusters) -> String {
+    let crush_location = config.crush_location.clone();
+    let node = NodeTopology::load(&config.name, &config.topology, crush_location, clusters.takeover());
+    let mut lines = node.map_or_else(|why| vec![format!("wrong: {why}")], |node| node.domains());
+    lines.extend(clusters.takeover_trouble().map(|why| format!("wrong: {why}")));
+    table(["DOMAINS OF THIS NODE"], &lines.into_iter().map(|line| [line]).collect::<Vec<_>>())
 }
 
 /// Each cluster with where its key comes from, never the key, and why it cannot be used.

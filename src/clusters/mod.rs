@@ -1,4 +1,4 @@
-//! Which Ceph clusters there are, how they are reached and with whose key.
+//! Which Ceph clusters there are, how they are reached and with whose key; and which domains are taken over.
 //!
 //! Everything is read at start, at SIGHUP and soon after one of the files has changed, keys included: a key
 //! that was rotated is used from then on. What cannot be read never takes a cluster away that works: it stays
@@ -19,13 +19,14 @@ use crate::config;
 use crate::error::{Error, Result};
 use crate::files::Files;
 use crate::secrets::{Secret, Secrets};
+use crate::topology::Takeover;
 
 pub use monitors::Monitor;
 #[cfg(test)]
 pub use monitors::parse as parse_monitors;
 pub use source::ClusterSource;
 
-use source::Loaded;
+use source::{Entries, Loaded};
 
 /// The name of the one cluster of a host that has a ceph.conf.
 pub const HOST_CLUSTER: &str = "ceph";
@@ -55,6 +56,8 @@ pub struct Cluster {
     pub serves: Vec<String>,
     /// The names of the clusters that its volumes are replicated to, by the names of their sites.
     pub peers: BTreeMap<String, String>,
+    /// Nodes read from the OSDs that are nearest to them.
+    pub read_affinity: bool,
 }
 
 /// Who asks a cluster.
@@ -88,6 +91,9 @@ struct Set {
     entries: BTreeMap<String, ClusterEntry>,
     /// Why the last reading came to nothing.
     trouble: Option<String>,
+    takeover: Arc<Takeover>,
+    /// What is wrong with what is written about takeovers now.
+    takeover_trouble: Option<String>,
 }
 
 impl Clusters {
@@ -103,13 +109,7 @@ impl Clusters {
         let (loaded, files) = self.source.load();
         *self.files.lock() = files;
         let mut current = self.current.write();
-        let loaded = match loaded {
-            Ok(none) if none.is_empty() && !current.entries.is_empty() => {
-                Err(format!("{} is missing", self.source.path().display()))
-            }
-            loaded => loaded,
-        };
-        current.replace(loaded);
+        current.replace(loaded, &self.source);
         current.log(&self.source);
     }
 
@@ -157,6 +157,16 @@ impl Clusters {
         self.current.read().entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
     }
 
+    /// Which domains are taken over.
+    pub fn takeover(&self) -> Arc<Takeover> {
+        Arc::clone(&self.current.read().takeover)
+    }
+
+    /// What is wrong with what is written about that now.
+    pub fn takeover_trouble(&self) -> Option<String> {
+        self.current.read().takeover_trouble.clone()
+    }
+
     /// Whether anybody has set up a cluster, be it one that cannot be used.
     pub fn are_set_up(&self) -> bool {
         let current = self.current.read();
@@ -181,14 +191,7 @@ impl Clusters {
             .filter_map(|entry| entry.trouble.as_deref())
             .chain(current.trouble.as_deref());
         let troubles = troubles.collect::<Vec<_>>().join("; ");
-        Some(if troubles.is_empty() { self.absence() } else { troubles })
-    }
-
-    fn absence(&self) -> String {
-        format!(
-            "no Ceph cluster is set up: there is no {}, and CEPHLET_CLUSTERS is not set",
-            self.source.path().display()
-        )
+        Some(if troubles.is_empty() { self.source.absence() } else { troubles })
     }
 
     /// These clusters, which never change.
@@ -197,8 +200,8 @@ impl Clusters {
         let entry = |cluster: Cluster| {
             (cluster.name.clone(), ClusterEntry { cluster: Some(Arc::new(cluster)), trouble: None })
         };
-        let set = Set { entries: clusters.into_iter().map(entry).collect(), trouble: None };
-        let source = ClusterSource::File { path: "/nonexistent".into(), credentials: None };
+        let set = Set { entries: clusters.into_iter().map(entry).collect(), ..Set::default() };
+        let source = ClusterSource::Host(source::HostCluster::default());
         Self { source, current: RwLock::new(set), files: Mutex::default() }
     }
 }
@@ -228,23 +231,34 @@ impl Set {
         serving.map_or(name, |(other, _)| other).to_string()
     }
 
-    fn replace(&mut self, loaded: Loaded) {
-        match loaded {
-            Err(why) => self.trouble = Some(why),
-            Ok(clusters) => {
-                let mut former = std::mem::take(&mut self.entries);
-                let mut former = |name: &str| former.remove(name).and_then(|entry| entry.cluster);
-                let entry = |(name, cluster): (String, _)| {
-                    let entry = ClusterEntry::new(former(&name), cluster);
-                    (name, entry)
-                };
-                self.entries = clusters.into_iter().map(entry).collect();
-                self.trouble = None;
+    fn replace(&mut self, loaded: Result<Loaded, String>, source: &ClusterSource) {
+        self.trouble = match loaded {
+            Err(why) => Some(why),
+            Ok(Loaded { clusters, takeover }) => {
+                self.takeover_trouble = takeover.map(|takeover| self.takeover = Arc::new(takeover)).err();
+                let are_gone = clusters.is_empty() && !self.entries.is_empty();
+                if !are_gone {
+                    self.replace_clusters(clusters);
+                }
+                are_gone.then(|| source.absence())
             }
-        }
+        };
+    }
+
+    fn replace_clusters(&mut self, clusters: Entries) {
+        let mut former = std::mem::take(&mut self.entries);
+        let mut former = |name: &str| former.remove(name).and_then(|entry| entry.cluster);
+        let entry = |(name, cluster): (String, _)| {
+            let entry = ClusterEntry::new(former(&name), cluster);
+            (name, entry)
+        };
+        self.entries = clusters.into_iter().map(entry).collect();
     }
 
     fn log(&self, source: &ClusterSource) {
+        if let Some(why) = &self.takeover_trouble {
+            log::error!("{why}; the takeover map stays as it was");
+        }
         if let Some(why) = &self.trouble {
             let kept = if self.entries.is_empty() {
                 "no cluster can be used"
@@ -259,7 +273,8 @@ impl Set {
                 (None, Some(why)) => log::error!("cluster {name:?} is disabled: {why}"),
                 (Some(_), Some(why)) => log::error!("cluster {name:?} stays as it was: {why}"),
                 (Some(cluster), None) => {
-                    log::info!("cluster {name:?} of {}: {cluster}", source.path().display())
+                    let path = cluster.conf.as_deref().unwrap_or(source.path());
+                    log::info!("cluster {name:?} of {}: {cluster}", path.display())
                 }
                 (None, None) => {}
             }
@@ -282,6 +297,7 @@ impl Cluster {
             namespaces: Vec::new(),
             serves: Vec::new(),
             peers: BTreeMap::new(),
+            read_affinity: false,
         }
     }
 

@@ -11,9 +11,10 @@ use super::{Cluster, HOST_CLUSTER, monitors};
 use crate::config::{self, BackendName, Config};
 use crate::files::Files;
 use crate::spelling;
+use crate::topology::Takeover;
 
 /// The settings of a cluster in the file.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 12] = [
     "monitors",
     "conf",
     "user",
@@ -25,6 +26,7 @@ const SETTINGS: [&str; 11] = [
     "fsid",
     "serves",
     "peer",
+    "readAffinity",
 ];
 
 /// The longest name of a cluster, in bytes: it is a field of every ID.
@@ -33,64 +35,104 @@ const MAX_NAME: usize = 24;
 /// Where clusters are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterSource {
-    /// The one cluster that a host with a ceph.conf uses anyway.
-    Host {
-        /// Its ceph.conf.
-        conf: PathBuf,
-        /// The user, without `client.`.
-        user: String,
-        /// Where the user's key is, if not where Ceph looks.
-        keyring: Option<PathBuf>,
-        /// Whether anybody has said that there is one; if not, a missing conf means that there is none.
-        wanted: bool,
-    },
-    /// A file with several.
+    /// In the host's own ceph.conf.
+    Host(HostCluster),
+    /// In a file that may have several.
     File {
         /// Its path.
         path: PathBuf,
         /// Where systemd puts a service's credentials.
         credentials: Option<PathBuf>,
+        /// The cluster there is where the file has none, but other matters.
+        host: HostCluster,
     },
 }
 
-/// What was read: the clusters or why each of them cannot be used, or why nothing could be read.
-pub(super) type Loaded = Result<BTreeMap<String, Result<Cluster, String>>, String>;
+/// The one cluster that a host with a ceph.conf uses anyway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostCluster {
+    /// Its ceph.conf.
+    pub conf: PathBuf,
+    /// The user, without `client.`.
+    pub user: String,
+    /// Where the user's key is, if not where Ceph looks.
+    pub keyring: Option<PathBuf>,
+    /// Whether anybody has said that there is one; if not, a missing conf means that there is none.
+    pub wanted: bool,
+}
+
+/// Each cluster, or why it cannot be used.
+pub(super) type Entries = BTreeMap<String, Result<Cluster, String>>;
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub clusters: Entries,
+    /// The takeover map, or what is wrong with it.
+    pub takeover: Result<Takeover, String>,
+}
 
 impl ClusterSource {
     /// Where this configuration has them.
     pub fn new(config: &Config) -> Self {
+        let host = HostCluster {
+            conf: config.ceph.conf.clone(),
+            user: config.ceph.user.clone(),
+            keyring: config.ceph.keyring.clone(),
+            wanted: config.ceph.named || config.wants(BackendName::Rbd) == Some(true),
+        };
         match &config.clusters {
-            Some(path) => Self::File { path: path.clone(), credentials: config.credentials_dir.clone() },
-            None => Self::Host {
-                conf: config.ceph.conf.clone(),
-                user: config.ceph.user.clone(),
-                keyring: config.ceph.keyring.clone(),
-                wanted: config.ceph.named || config.wants(BackendName::Rbd) == Some(true),
-            },
+            Some(path) => {
+                Self::File { path: path.clone(), credentials: config.credentials_dir.clone(), host }
+            }
+            None => Self::Host(host),
         }
     }
 
     /// The file that a person would look at.
     pub fn path(&self) -> &Path {
-        let (Self::Host { conf: path, .. } | Self::File { path, .. }) = self;
+        let (Self::Host(HostCluster { conf: path, .. }) | Self::File { path, .. }) = self;
         path
     }
 
-    /// Reads everything, and notes which files it read.
-    pub(super) fn load(&self) -> (Loaded, Files) {
+    /// Why there is no cluster where none is set up.
+    pub(super) fn absence(&self) -> String {
+        match self {
+            Self::Host(host) => format!(
+                "no Ceph cluster is set up: there is no {}, and CEPHLET_CLUSTERS is not set",
+                host.conf.display()
+            ),
+            Self::File { path, host, .. } => format!(
+                "no Ceph cluster is set up: {} has no table [cluster.NAME], and there is no {}",
+                path.display(),
+                host.conf.display()
+            ),
+        }
+    }
+
+    /// Reads everything, and notes which files it read. An error: nothing could be read.
+    pub(super) fn load(&self) -> (Result<Loaded, String>, Files) {
         let mut files = Files::default();
         let loaded = match self {
-            Self::Host { conf, wanted: false, .. } if !files.exists(conf) => Ok(BTreeMap::new()),
-            Self::Host { conf, user, keyring, .. } => {
-                let key = keyring.clone().map(KeyFile::Keyring);
-                Ok(BTreeMap::from([(
-                    HOST_CLUSTER.to_string(),
-                    from_conf(&mut files, HOST_CLUSTER, conf, Some(user), key),
-                )]))
+            Self::Host(host) => {
+                Ok(Loaded { clusters: host.load(&mut files), takeover: Ok(Takeover::default()) })
             }
-            Self::File { path, credentials } => from_file(&mut files, path, credentials.as_deref()),
+            Self::File { path, credentials, host } => {
+                from_file(&mut files, path, credentials.as_deref(), host)
+            }
         };
         (loaded, files)
+    }
+}
+
+impl HostCluster {
+    fn load(&self, files: &mut Files) -> Entries {
+        if !self.wanted && !files.exists(&self.conf) {
+            return BTreeMap::new();
+        }
+        let key = self.keyring.clone().map(KeyFile::Keyring);
+        let cluster = from_conf(files, HOST_CLUSTER, &self.conf, Some(&self.user), key);
+        BTreeMap::from([(HOST_CLUSTER.to_string(), cluster)])
     }
 }
 
@@ -127,23 +169,51 @@ fn from_conf(
     Ok(cluster)
 }
 
-fn from_file(files: &mut Files, path: &Path, credentials: Option<&Path>) -> Loaded {
+/// A file may have nothing but the takeover map. One that has nothing at all is being written.
+fn from_file(
+    files: &mut Files,
+    path: &Path,
+    credentials: Option<&Path>,
+    host: &HostCluster,
+) -> Result<Loaded, String> {
     let at = |what: String| format!("{}: {what}", path.display());
     let text = files.read(path)?;
     let mut file: Map<String, Value> = basic_toml::from_str(&text).map_err(|error| at(error.to_string()))?;
-    let clusters = match file.remove("cluster") {
-        Some(Value::Object(clusters)) if !clusters.is_empty() => clusters,
-        _ => return Err(at(String::from("it has no table [cluster.NAME]"))),
-    };
+    let (clusters, takeover) = (file.remove("cluster"), file.remove("takeover"));
     if let Some(other) = file.keys().next() {
-        return Err(at(format!("{other:?} is not known: clusters stand in tables [cluster.NAME]")));
+        return Err(at(format!("{other:?} is not known: there are tables [cluster.NAME] and [takeover]")));
     }
-    let entry = |(name, settings): (String, Value)| {
-        let cluster = Section::new(&name, settings).and_then(|entry| entry.cluster(files, credentials));
-        let cluster = cluster.map_err(|what| at(format!("cluster {name:?}: {what}")));
-        (name, cluster)
+    let clusters = match (clusters, &takeover) {
+        (Some(Value::Object(clusters)), _) if !clusters.is_empty() => {
+            let entry = |(name, settings): (String, Value)| {
+                let cluster = Section::new(&name, settings).and_then(|it| it.cluster(files, credentials));
+                (name.clone(), cluster.map_err(|what| at(format!("cluster {name:?}: {what}"))))
+            };
+            clusters.into_iter().map(entry).collect()
+        }
+        (None, Some(_)) => host.load(files),
+        _ => return Err(at(String::from("it has no table [cluster.NAME], nor [takeover] in their place"))),
     };
-    Ok(clusters.into_iter().map(entry).collect())
+    let takeover = takeover.map_or_else(|| Ok(Takeover::default()), parse_takeover);
+    Ok(Loaded { clusters, takeover: takeover.map_err(|what| at(format!("[takeover]: {what}"))) })
+}
+
+/// `"zone=eu-2" = ["zone=eu-1"]`
+fn parse_takeover(table: Value) -> Result<Takeover, String> {
+    let Value::Object(entries) = table else {
+        return Err(String::from("write it as a table, with lines \"LABEL=VALUE\" = [\"LABEL=VALUE\"]"));
+    };
+    let entry = |(domain, takers): (String, Value)| {
+        let takers = texts(&domain, &takers)?;
+        Ok((domain, takers))
+    };
+    Takeover::new(entries.into_iter().map(entry).collect::<Result<Vec<_>, String>>()?)
+}
+
+fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
+    let wrong = || format!("{key:?} must be a list of texts: [\"a\", \"b\"]");
+    let text = |value: &Value| value.as_str().map(str::to_string);
+    value.as_array().and_then(|values| values.iter().map(text).collect()).ok_or_else(wrong)
 }
 
 /// Refuses what is no cluster's name.
@@ -195,6 +265,7 @@ impl<'a> Section<'a> {
         (cluster.serves, cluster.peers) = (self.list("serves")?, self.peers()?);
         cluster.serves.iter().chain(cluster.peers.values()).try_for_each(|name| check_name(name))?;
         cluster.fsid = self.text("fsid")?.or(cluster.fsid);
+        cluster.read_affinity = self.flag("readAffinity")?;
         Ok(cluster)
     }
 
@@ -278,14 +349,12 @@ impl<'a> Section<'a> {
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, String> {
-        let wrong = || format!("{key:?} must be a list of texts: [\"a\", \"b\"]");
-        match self.settings.get(key) {
-            None => Ok(Vec::new()),
-            Some(Value::Array(values)) => {
-                values.iter().map(|value| value.as_str().map(str::to_string).ok_or_else(wrong)).collect()
-            }
-            Some(_) => Err(wrong()),
-        }
+        self.settings.get(key).map_or(Ok(Vec::new()), |value| texts(key, value))
+    }
+
+    fn flag(&self, key: &str) -> Result<bool, String> {
+        let wrong = || format!("{key:?} must be true or false");
+        self.settings.get(key).map_or(Ok(false), |value| value.as_bool().ok_or_else(wrong))
     }
 }
 

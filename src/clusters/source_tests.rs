@@ -17,9 +17,9 @@ fn read(settings: &str) -> Result<Cluster, String> {
     .unwrap();
     let text = format!("[cluster.main]\n{}\n", settings.replace("DIR", &dir.path().display().to_string()));
     fs::write(path("clusters.toml"), text).unwrap();
-    let source =
-        ClusterSource::File { path: path("clusters.toml"), credentials: Some(dir.path().to_path_buf()) };
-    source.load().0.unwrap().remove("main").unwrap()
+    let (path, credentials) = (path("clusters.toml"), Some(dir.path().to_path_buf()));
+    let source = ClusterSource::File { path, credentials, host: HostCluster::default() };
+    source.load().0.unwrap().clusters.remove("main").unwrap()
 }
 
 #[test]
@@ -34,6 +34,7 @@ fn a_cluster_is_described_by_monitors() {
         (vec!["a".into(), "b".into()], vec![String::new(), "n".into()])
     );
     assert_eq!((cluster.fsid.as_deref(), cluster.conf), (Some("f"), None));
+    assert!(!cluster.read_affinity && read("monitors = 'a'\nreadAffinity = true").unwrap().read_affinity);
     assert_eq!(cluster.credentials.unwrap().key.unwrap().reveal(), KEY);
 }
 
@@ -76,6 +77,7 @@ fn every_mistake_is_named() {
         ("monitors = 'a'\nuser = 'web'\nkey_file = 'DIR/keyring'", "keyring: the key is not valid base64"),
         ("monitors = 'a'\nuser = 'other'\nkeyring = 'DIR/keyring'", "has no key for client.other"),
         ("monitors = 'a'\npools = 'x'", "\"pools\" must be a list of texts"),
+        ("monitors = 'a'\nreadAffinity = 1", "\"readAffinity\" must be true or false"),
         ("monitors = 'a'\nuser = 5", "\"user\" must be a text"),
         ("conf = '/nonexistent/c'", "/nonexistent/c: No such file"),
     ];

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::keys::tests::KEY;
+use super::source::HostCluster;
 use super::*;
 use crate::error::Kind;
 use std::fs;
@@ -14,8 +15,8 @@ impl Scene {
         let scene = Self(tempfile::tempdir().unwrap());
         scene.write("key", KEY);
         scene.write("clusters.toml", text);
-        let source = ClusterSource::File { path: scene.path("clusters.toml"), credentials: None };
-        (scene, Clusters::load(source))
+        let clusters = Clusters::load(file(&scene.path("clusters.toml")));
+        (scene, clusters)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -27,6 +28,12 @@ impl Scene {
         fs::write(self.path("new"), text.replace("KEY", &self.path("key").display().to_string())).unwrap();
         fs::rename(self.path("new"), self.path(name)).unwrap();
     }
+}
+
+/// A file on a host without a ceph.conf.
+fn file(path: &Path) -> ClusterSource {
+    let host = HostCluster { conf: "/nonexistent/ceph.conf".into(), ..HostCluster::default() };
+    ClusterSource::File { path: path.to_path_buf(), credentials: None, host }
 }
 
 const ONE: &str = "[cluster.main]\nmonitors = '10.0.0.1'\nuser = 'web'\nkey_file = 'KEY'\n";
@@ -90,8 +97,7 @@ fn a_rotated_key_is_taken_and_a_broken_one_is_not() {
 
 #[test]
 fn a_file_that_never_was_readable_is_told_to_every_request() {
-    let source = ClusterSource::File { path: "/nonexistent/clusters.toml".into(), credentials: None };
-    let clusters = Clusters::load(source);
+    let clusters = Clusters::load(file(Path::new("/nonexistent/clusters.toml")));
     let error = clusters.find("main").unwrap_err();
     assert!(
         error.kind() == Kind::Unavailable
@@ -103,7 +109,8 @@ fn a_file_that_never_was_readable_is_told_to_every_request() {
 
 fn host(conf: &Path, keyring: Option<&Path>, wanted: bool) -> Clusters {
     let keyring = keyring.map(Path::to_path_buf);
-    Clusters::load(ClusterSource::Host { conf: conf.to_path_buf(), user: "admin".into(), keyring, wanted })
+    let conf = conf.to_path_buf();
+    Clusters::load(ClusterSource::Host(HostCluster { conf, user: "admin".into(), keyring, wanted }))
 }
 
 #[test]
@@ -224,4 +231,60 @@ fn a_cluster_is_found_under_the_names_that_it_serves() {
     assert_eq!(found("other"), None);
     assert_eq!(clusters.canonical("main"), "backup");
     assert_eq!(clusters.canonical("other"), "other");
+}
+
+/// What a node in `zone=a` tells of takeovers.
+fn taken(clusters: &Clusters) -> Vec<String> {
+    let labels = crate::topology::Labels::given("zone=a").unwrap();
+    let node = crate::topology::NodeTopology::load("p.q", &labels, None, clusters.takeover()).unwrap();
+    node.domains().split_off(1)
+}
+
+#[test]
+fn takeovers_and_clusters_do_not_depend_on_each_other() {
+    let map = "[takeover]\n'zone=b' = ['zone=a', 'zone=c']\n";
+    let (scene, clusters) = Scene::new(&format!("{ONE}{map}"));
+    let took = ["zone=b (taken over by zone=a)"];
+    assert_eq!((taken(&clusters), clusters.takeover_trouble()), (took.map(String::from).to_vec(), None));
+    for (broken, what) in [
+        ("[takeover]\n'b' = ['all']\n", "\"b\" is no domain"),
+        ("[takeover]\n'zone=b' = 'all'\n", "\"zone=b\" must be a list"),
+        ("[[takeover]]\n", "write it as a table"),
+    ] {
+        scene.write("clusters.toml", &format!("{}{broken}", ONE.replace("10.0.0.1", "10.0.0.2:6789")));
+        clusters.reload_if_changed();
+        assert_eq!(taken(&clusters), took, "{broken}");
+        assert_eq!(monitors(&clusters, "main"), "v1:10.0.0.2:6789");
+        let trouble = clusters.takeover_trouble().unwrap();
+        assert!(trouble.contains("clusters.toml: [takeover]: ") && trouble.contains(what), "{trouble}");
+    }
+    scene.write("clusters.toml", &format!("{}{map}", ONE.replace("monitors", "monitor")));
+    clusters.reload_if_changed();
+    assert_eq!((taken(&clusters), clusters.takeover_trouble()), (took.map(String::from).to_vec(), None));
+    for nothing in ["", "[cluster.main\n"] {
+        scene.write("clusters.toml", nothing);
+        clusters.reload_if_changed();
+        assert_eq!(taken(&clusters), took, "a file that is being written gives nothing back");
+    }
+    scene.write("clusters.toml", ONE);
+    clusters.reload_if_changed();
+    assert!(taken(&clusters).is_empty() && clusters.file_trouble().is_none());
+}
+
+#[test]
+fn a_file_without_clusters_leaves_the_hosts_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, conf) = (dir.path().join("clusters.toml"), dir.path().join("ceph.conf"));
+    fs::write(&path, "[takeover]\n'zone=b' = ['all']\n").unwrap();
+    let host = HostCluster { conf: conf.clone(), user: "admin".into(), ..HostCluster::default() };
+    let clusters = Clusters::load(ClusterSource::File { path: path.clone(), credentials: None, host });
+    assert!(!clusters.are_set_up() && clusters.trouble().unwrap().contains("there is no "));
+    fs::write(&conf, "[global]\nmon host = 10.0.0.1\n").unwrap();
+    clusters.reload_if_changed();
+    assert!(clusters.find("ceph").unwrap().is_some());
+    fs::remove_file(&conf).unwrap();
+    fs::write(&path, "[takeover]\n").unwrap();
+    clusters.reload_if_changed();
+    assert!(clusters.find("ceph").unwrap().is_some() && clusters.file_trouble().is_some());
+    assert!(taken(&clusters).is_empty(), "given back all the same");
 }

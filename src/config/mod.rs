@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::spelling;
+use crate::topology::Labels;
 
 pub use parse::check_user;
 pub use variables::VARIABLES;
@@ -64,6 +65,12 @@ pub struct Config {
     pub ceph: Ceph,
     /// A file with several clusters, in place of that one.
     pub clusters: Option<PathBuf>,
+    /// Where this node is.
+    pub topology: Labels,
+    /// What to do when that changes, or what it has taken over.
+    pub topology_change: TopologyChange,
+    /// Where in the CRUSH map it is, if not where its labels say.
+    pub crush_location: Option<String>,
     /// Where the service manager has put credentials.
     pub credentials_dir: Option<PathBuf>,
     /// What is logged, in env_logger's syntax.
@@ -127,6 +134,16 @@ pub enum SingleNodeTargets {
     Lenient,
     /// Refused, as the specification recommends.
     Strict,
+}
+
+/// What to do when what the orchestrator is told of this node's topology changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopologyChange {
+    /// Say so: whoever asks is told.
+    #[default]
+    Log,
+    /// End as well: an orchestrator that asks once asks the daemon that is started next.
+    Exit,
 }
 
 /// A variable as it is in force.
@@ -213,6 +230,9 @@ impl Config {
             backends: reader.known("CEPHLET_BACKENDS", parse::backends),
             ceph: reader.ceph(),
             clusters: reader.clusters(),
+            topology: reader.known("CEPHLET_TOPOLOGY", parse::topology),
+            topology_change: reader.known("CEPHLET_TOPOLOGY_CHANGE", parse::topology_change),
+            crush_location: reader.known("CEPHLET_CRUSH_LOCATION", parse::crush_location),
             credentials_dir: reader.inherited("CREDENTIALS_DIRECTORY"),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
             notify_socket: reader.inherited("NOTIFY_SOCKET"),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{BackendName, Services, SingleNodeTargets};
+use crate::config::{BackendName, Services, SingleNodeTargets, TopologyChange};
 use crate::ids;
+use crate::topology::Labels;
 
 type Parsed<T> = Result<T, String>;
 
@@ -163,6 +164,37 @@ pub fn fence(text: &str) -> Parsed<bool> {
     }
 }
 
+/// Labels, the outermost first, or `@` and the path of a file that has them.
+pub fn topology(text: &str) -> Parsed<Labels> {
+    match text.strip_prefix('@') {
+        Some(file) => path(file).map(Labels::In),
+        None => Labels::given(text),
+    }
+}
+
+/// `log` or `exit`.
+pub fn topology_change(text: &str) -> Parsed<TopologyChange> {
+    match text {
+        "log" => Ok(TopologyChange::Log),
+        "exit" => Ok(TopologyChange::Exit),
+        _ => Err("allowed are log and exit".to_string()),
+    }
+}
+
+/// Buckets of the CRUSH map, as the kernel wants them (rbd(8), `crush_location`), or nothing.
+pub fn crush_location(text: &str) -> Parsed<Option<String>> {
+    let is_name = |name: &str| {
+        let plain = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'.');
+        !name.is_empty() && name.bytes().all(plain)
+    };
+    let is_bucket =
+        |part: &str| part.split_once(':').is_some_and(|(kind, name)| is_name(kind) && is_name(name));
+    match text.is_empty() || text.split('|').all(is_bucket) {
+        true => Ok(Some(text.to_string()).filter(|text| !text.is_empty())),
+        false => Err("allowed are buckets as TYPE:NAME, joined by '|': zone:eu-1|rack:r7".to_string()),
+    }
+}
+
 /// A filter in env_logger's syntax: levels, alone or for a module. env_logger itself would only warn of a
 /// mistake.
 pub fn log_filter(text: &str) -> Parsed<String> {
@@ -203,6 +235,22 @@ mod tests {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         for text in ["60", "0s", "-1s", "1.5s", "25h", "s", ""] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_topology_is_a_list_or_a_file() {
+        assert_eq!(topology("@/etc/labels"), Ok(Labels::In("/etc/labels".into())));
+        assert!(topology("@labels").is_err_and(|what| what.contains("absolute")));
+        assert!(topology("zone=a").is_ok() && topology("zone=").is_err());
+    }
+
+    #[test]
+    fn a_crush_location_is_made_of_buckets() {
+        assert_eq!(crush_location(""), Ok(None));
+        assert_eq!(crush_location("zone:eu-1|rack:r7"), Ok(Some("zone:eu-1|rack:r7".into())));
+        for text in ["zone=eu-1", "zone:", "zone:a|", "zone:a,rack:b", "zone:a:b"] {
+            assert!(crush_location(text).is_err(), "{text}");
         }
     }
 

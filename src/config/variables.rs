@@ -64,6 +64,21 @@ pub const VARIABLES: &[Variable] = &[
     variable("CEPHLET_CEPH_USER", "admin", "its user, without 'client.'"),
     variable("CEPHLET_CEPH_KEYRING", "", "the user's keyring (default: where Ceph looks)"),
     variable("CEPHLET_CLUSTERS", "", "a TOML file with several clusters, in place of the three above"),
+    variable(
+        "CEPHLET_TOPOLOGY",
+        "",
+        "this node's labels, the outermost first: region=eu,zone=eu-1, or @FILE with one a line",
+    ),
+    variable(
+        "CEPHLET_TOPOLOGY_CHANGE",
+        "log",
+        "when this node's topology has changed: log, or exit, to be started anew and asked again",
+    ),
+    variable(
+        "CEPHLET_CRUSH_LOCATION",
+        "",
+        "RBD: where reads are near, in CRUSH's terms: zone:eu-1|rack:r7 (default: where the labels say)",
+    ),
     variable("CEPHLET_LOG", "info", "what is logged: error, warn, info, debug, trace, or per module"),
     #[cfg(feature = "crash-points")]
     variable("CEPHLET_CRASH_AT", "0", "the crash point at which the daemon kills itself, for tests"),

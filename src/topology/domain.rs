@@ -1,5 +1,6 @@
 //! A domain: its syntax, and the keys of the segments that stand for it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -73,6 +74,20 @@ impl Domain {
     fn takeover_name(&self) -> String {
         format!("{TAKES}{}.{}", self.label, self.value)
     }
+
+    /// The domain that was taken over, if this is the key for that.
+    pub fn taken_over(plugin: &str, key: &str) -> Option<Self> {
+        let name = key.strip_prefix(plugin)?.strip_prefix('/')?.strip_prefix(TAKES)?;
+        let (label, value) = name.split_once('.')?;
+        Self::new(label, value).ok()
+    }
+}
+
+/// The first of these that another one before it repeats: keys that differ only in the case of their letters
+/// are one to CSI.
+pub(super) fn repeated<T: AsRef<str>>(names: &[T]) -> Option<&str> {
+    let mut seen = BTreeSet::new();
+    names.iter().map(AsRef::as_ref).find(|name| !seen.insert(name.to_ascii_lowercase()))
 }
 
 impl fmt::Display for Domain {
@@ -117,7 +132,11 @@ mod tests {
         assert_eq!((domain.label(), domain.value()), ("zone", "eu-1.a_b"));
         assert_eq!(domain.to_string(), "zone=eu-1.a_b");
         assert_eq!(domain.key("org.x"), "org.x/zone");
-        assert_eq!(domain.takeover_key("org.x"), "org.x/takes.zone.eu-1.a_b");
+        let key = domain.takeover_key("org.x");
+        assert_eq!(key, "org.x/takes.zone.eu-1.a_b");
+        assert_eq!(Domain::taken_over("org.x", &key), Some(domain));
+        assert_eq!(Domain::taken_over("org.x", "org.x/zone"), None);
+        assert_eq!(Domain::taken_over("org", &key), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Backends, Fencing, Service};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
-use crate::csi::ANOTHER_NODE;
+use crate::csi::{ANOTHER_NODE, Map};
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -28,6 +28,7 @@ use crate::jobs::JobQueue;
 use crate::journal::Journal;
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::topology::NodeTopology;
 
 pub use controller::inspect::{Verdict, has_file_system};
 pub use controller::list::Listed;
@@ -54,6 +55,8 @@ pub struct Operations {
     pub instance: String,
     /// This node.
     pub node_id: String,
+    /// Where it is.
+    pub topology: Arc<NodeTopology>,
     /// This boot.
     pub boot_id: String,
     /// What a second target means.
@@ -113,6 +116,12 @@ impl Operations {
         let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
         let backend = self.backends.for_place(&parsed.place).ok_or_else(absent)?;
         Ok((parsed, backend))
+    }
+
+    /// The segments of this node: its domains, and what its backends have to say.
+    pub fn segments(&self) -> Map {
+        let backends = self.backends.iter().filter_map(|backend| backend.topology());
+        backends.chain([self.topology.segments()]).flatten().collect()
     }
 
     /// Why this copy cannot do this, if so: it can as long as one of its backends can.

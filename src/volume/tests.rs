@@ -58,6 +58,7 @@ impl Scene {
             instance: "default".into(),
             node_id: "node7".into(),
             boot_id: "boot".into(),
+            topology: Arc::default(),
             single_node_targets: config.single_node_targets,
         };
         Self { cluster, operations: Arc::new(operations), locked: Arc::default() }

@@ -20,31 +20,10 @@ fn three(scratch: &Path) -> String {
     )
 }
 
-/// As editors do: another file takes the name.
-fn replace(daemon: &Daemon, text: &str) {
-    fs::write(daemon.path("clusters.new"), text).expect("write the file");
-    fs::rename(daemon.path("clusters.new"), daemon.path("clusters.toml")).expect("replace the file");
-}
-
 fn start() -> Daemon {
     let scratch = std::sync::Arc::new(Scratch::new());
-    let file = scratch.path("clusters.toml");
-    fs::write(&file, three(&scratch.path(""))).expect("write the file");
+    let file = scratch.replace("clusters.toml", &three(&scratch.path("")));
     Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).start()
-}
-
-/// What `cephlet config` says with the settings of this daemon.
-fn config(daemon: &Daemon) -> String {
-    let output = daemon
-        .setup
-        .command()
-        .arg("config")
-        .stdout(std::process::Stdio::piped())
-        .output()
-        .expect("run cephlet config");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && stderr.is_empty(), "{}\n{stderr}", output.status);
-    stdout.into_owned()
 }
 
 /// The line of a cluster, word by word.
@@ -56,7 +35,7 @@ fn line<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 #[test]
 fn config_shows_every_cluster_and_no_key() {
     let daemon = start();
-    let text = config(&daemon);
+    let text = daemon.setup.cephlet("config");
     assert!(!text.contains(KEY), "{text}");
     let monitors = "[v2:10.0.0.1:3300,v1:10.0.0.1:6789],[v2:10.0.0.2:3300,v1:10.0.0.2:6789]";
     let key = daemon.text("main.key");
@@ -75,12 +54,12 @@ fn config_shows_every_cluster_and_no_key() {
 #[test]
 fn a_broken_file_is_reported_and_changes_nothing() {
     let daemon = start();
-    replace(&daemon, "[cluster.main\n");
+    daemon.scratch().replace("clusters.toml", "[cluster.main\n");
     daemon.signal(Signal::HUP);
     daemon.log.await_lines("the clusters stay as they were", 1);
     daemon.assert_well();
-    assert!(config(&daemon).contains("clusters.toml: "), "{}", config(&daemon));
-    replace(&daemon, "[cluster.main]\nmonitors = \"10.0.0.9:6789\"\n");
+    assert!(daemon.setup.cephlet("config").contains("clusters.toml: "), "{}", daemon.setup.cephlet("config"));
+    daemon.scratch().replace("clusters.toml", "[cluster.main]\nmonitors = \"10.0.0.9:6789\"\n");
     daemon.log.await_lines("monitors v1:10.0.0.9:6789", 1);
     daemon.assert_well();
 }

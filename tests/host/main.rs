@@ -29,6 +29,7 @@ mod restarts;
 mod safety;
 mod secrecy;
 mod systemd;
+mod topology;
 mod upgrade;
 mod volumes;
 mod wire;

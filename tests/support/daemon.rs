@@ -91,6 +91,15 @@ impl Setup {
         command
     }
 
+    /// What `cephlet config`, or another command, says with these settings.
+    #[track_caller]
+    pub fn cephlet(&self, command: &str) -> String {
+        let output = self.command().arg(command).stdout(Stdio::piped()).output().expect("run cephlet");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{}\n{said}", output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Runs a daemon that is expected to refuse to start; gives its exit code and what it said.
     #[track_caller]
     pub fn fail(&self) -> (i32, String) {

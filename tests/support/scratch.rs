@@ -36,6 +36,13 @@ impl Scratch {
         path
     }
 
+    /// Writes a file as editors do: another one takes its name.
+    pub fn replace(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.path("new"), text).expect("write a file");
+        fs::rename(self.path("new"), self.path(name)).expect("give it its name");
+        self.path(name)
+    }
+
     /// An XFS whose files can share blocks, at `name`.
     pub fn reflink_xfs(&self, name: &str) -> PathBuf {
         self.mount_new(name, 512 * MIB, "mkfs.xfs", &["-q", "-m", "reflink=1"])

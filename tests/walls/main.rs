@@ -82,23 +82,26 @@ fn nobody_ends_the_process_but_main() {
 
 /// Which modules each module knows. Dependencies point right: `grpc → volume → { backend, journal, locks } →
 /// { kernel, exec, sys }`; what is not in the list knows nobody.
-const KNOWS: [(&str, &[&str]); 17] = [
+const KNOWS: [(&str, &[&str]); 18] = [
     (
         "backend",
         &[
             "call", "clock", "clusters", "csi", "error", "exec", "ids", "jobs", "kernel", "secrets",
-            "spelling", "sys",
+            "spelling", "sys", "topology",
         ],
     ),
     ("call", &["clock", "error"]),
-    ("cli", &["clock", "clusters", "config", "daemon", "error", "grpc", "ids", "layout", "volume"]),
-    ("clusters", &["base64", "config", "error", "files", "secrets", "spelling"]),
-    ("config", &["ids", "spelling"]),
+    (
+        "cli",
+        &["clock", "clusters", "config", "daemon", "error", "grpc", "ids", "layout", "topology", "volume"],
+    ),
+    ("clusters", &["base64", "config", "error", "files", "secrets", "spelling", "topology"]),
+    ("config", &["ids", "spelling", "topology"]),
     (
         "daemon",
         &[
             "backend", "clusters", "config", "error", "exec", "grpc", "ids", "jobs", "journal", "kernel",
-            "layout", "locks", "logging", "notify", "signals", "sys", "volume", "workers",
+            "layout", "locks", "logging", "notify", "signals", "sys", "topology", "volume", "workers",
         ],
     ),
     ("exec", &["call", "error", "secrets", "sys"]),
@@ -110,11 +113,12 @@ const KNOWS: [(&str, &[&str]); 17] = [
     ("layout", &["config"]),
     ("locks", &["call", "error"]),
     ("logging", &["clock"]),
+    ("topology", &["csi", "files"]),
     (
         "volume",
         &[
             "backend", "call", "clock", "config", "csi", "error", "exec", "ids", "jobs", "journal", "kernel",
-            "layout", "locks", "secrets", "sys",
+            "layout", "locks", "secrets", "sys", "topology",
         ],
     ),
     ("workers", &["call", "error"]),

@@ -51,6 +51,7 @@ use crate::call::Call;
 use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::Place;
+use crate::topology::{NODE_LABEL, segment_key};
 
 /// The first field of IDs.
 const NAME: &str = "local";
@@ -92,7 +93,7 @@ impl Local {
             snapshots: Shelf::ensure(root.join("snapshots"), &pending)?,
             reflink: controller && copy::has_reflink(&pending)?,
             node: node.to_string(),
-            topology_key: format!("{plugin}/node"),
+            topology_key: segment_key(plugin, NODE_LABEL),
             lock: Mutex::default(),
             root,
             pending,

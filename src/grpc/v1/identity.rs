@@ -37,7 +37,7 @@ impl wire::Identity for Identity {
     ) -> Result<Plan<wire::GetPluginCapabilitiesResponse>> {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;
-        let topology = self.operations.backends.iter().any(|backend| backend.topology().is_some());
+        let topology = !self.operations.segments().is_empty();
         let services =
             [(Service::CONTROLLER_SERVICE, true), (Service::VOLUME_ACCESSIBILITY_CONSTRAINTS, topology)];
         let mut capabilities: Vec<_> =

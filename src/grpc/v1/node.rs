@@ -147,13 +147,7 @@ impl wire::Node for Node {
     }
 
     fn node_get_info(&self, _: wire::NodeGetInfoRequest) -> Result<Plan<wire::NodeGetInfoResponse>> {
-        let segments = self
-            .operations
-            .backends
-            .iter()
-            .filter_map(|backend| backend.topology())
-            .flatten()
-            .collect::<crate::volume::request::Map>();
+        let segments = self.operations.segments();
         let accessible_topology = match segments.is_empty() {
             true => MessageField::none(),
             false => MessageField::some(encode::topology(segments)),

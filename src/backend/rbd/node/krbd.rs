@@ -11,6 +11,11 @@ const UNSUPPORTED: &str = "the image has features that this kernel cannot do (`d
                            feature disable` them, or use mounter=rbd-nbd";
 /// In seconds: as long as Ceph's tools try to reach a cluster.
 const OWN_CLIENT: [&str; 2] = ["noshare", "mount_timeout=20"];
+/// Which replica is read, and where the node is; the driver has both since Linux 5.8.
+const READ_FROM: &str = "read_from_replica";
+const NEAR: &str = "crush_location";
+const NOWHERE: &str = "it is not known which OSDs are near to this node, so reads go to the primary ones: set \
+                       CEPHLET_TOPOLOGY or CEPHLET_CRUSH_LOCATION";
 const BLOCKLISTED: &str = "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when";
 
 impl Mapper {
@@ -22,7 +27,7 @@ impl Mapper {
         let credentials = &access.credentials;
         let key = credentials.key.clone().ok_or_else(|| no_key(&access.cluster.name, &credentials.user))?;
         let (monitors, only_v2) = access.cluster.kernel_monitors()?;
-        let mut driver_options = with_own_client(&options.options);
+        let mut driver_options = self.driver_options(wanted);
         if only_v2 && !driver_options.iter().any(|option| option.starts_with("ms_mode=")) {
             driver_options.push("ms_mode=prefer-crc".into());
         }
@@ -46,7 +51,7 @@ impl Mapper {
         let MapRequest { access, image, options, .. } = *wanted;
         self.check_features(image, options)?;
         let mut words = vec!["noudev".to_owned()];
-        words.extend(with_own_client(&options.options));
+        words.extend(self.driver_options(wanted));
         let command =
             access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
         let command = if options.read_only { command.arg("--read-only") } else { command };
@@ -79,6 +84,21 @@ impl Mapper {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The options asked for, with those that every mapping has, and those that say which OSDs are near.
+    fn driver_options(&self, wanted: &MapRequest<'_>) -> Vec<String> {
+        let mut options = with_own_client(&wanted.options.options);
+        if wanted.access.cluster.read_affinity && !has(&options, READ_FROM) {
+            options.push(format!("{READ_FROM}=localize"));
+        }
+        if options.iter().any(|option| option == &format!("{READ_FROM}=localize")) && !has(&options, NEAR) {
+            match self.topology.crush_location() {
+                Some(location) => options.push(format!("{NEAR}={location}")),
+                None => log::warn!("{}: {NOWHERE}", wanted.image),
+            }
+        }
+        options
     }
 
     fn check_features(&self, image: &Image<'_>, options: &MapOptions) -> Result<()> {
@@ -123,12 +143,13 @@ impl Mapper {
 /// The options with those that every mapping has: a client of its own, which can be shut out without harm to
 /// other images, and which no other image's fate harms; and an end to the search for a cluster that is away.
 fn with_own_client(options: &[String]) -> Vec<String> {
-    let missing = |wanted: &&&str| {
-        let name = wanted.split('=').next();
-        !options.iter().any(|option| option.split('=').next() == name)
-    };
+    let missing = |wanted: &&&str| !has(options, wanted.split('=').next().unwrap_or_default());
     let own = OWN_CLIENT.iter().filter(missing).map(ToString::to_string);
     options.iter().cloned().chain(own).collect()
+}
+
+fn has(options: &[String], name: &str) -> bool {
+    options.iter().any(|option| option.split('=').next() == Some(name))
 }
 
 fn no_driver(why: &str) -> Error {
@@ -182,10 +203,11 @@ fn advice(errno: i32, image: &ImageToMap) -> Option<(Kind, String)> {
             Kind::Unauthenticated,
             format!("the key of client.{user} is refused: `ceph auth get client.{user}` shows it"),
         ),
-        libc::EINVAL => (
-            Kind::InvalidArgument,
-            format!("the driver takes no such option ({}): see `dmesg`", options.join(", ")),
-        ),
+        libc::EINVAL => {
+            let near = if has(options, READ_FROM) { "; to read from near takes Linux 5.8" } else { "" };
+            let options = options.join(", ");
+            (Kind::InvalidArgument, format!("the driver takes no such option ({options}): see `dmesg`{near}"))
+        }
         libc::ENXIO => (Kind::Precondition, UNSUPPORTED.into()),
         libc::EROFS => (Kind::Precondition, "it can only be mapped read-only".into()),
         libc::EBUSY | libc::EDEADLK => (Kind::Precondition, "another client has it exclusively".into()),
@@ -227,7 +249,7 @@ mod tests {
             (libc::EACCES, Kind::Unauthenticated, "profile rbd"),
             (libc::ENOKEY, Kind::Unauthenticated, "ceph auth get client.csi"),
             (libc::EKEYREJECTED, Kind::Unauthenticated, "ceph auth get client.csi"),
-            (libc::EINVAL, Kind::InvalidArgument, "queue_depth=64"),
+            (libc::EINVAL, Kind::InvalidArgument, "queue_depth=64): see `dmesg`"),
             (libc::ENXIO, Kind::Precondition, "features"),
             (libc::ETIMEDOUT, Kind::Unavailable, "10.0.0.1:6789"),
             (libc::EIO, Kind::Unavailable, "10.0.0.1:6789"),
@@ -239,5 +261,8 @@ mod tests {
             assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
             assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
         }
+        let near = ImageToMap { options: vec!["read_from_replica=localize".into()], ..image() };
+        let error = advise(Error::io("map web", &io::Error::from_raw_os_error(libc::EINVAL)), &near);
+        assert!(error.message().contains("takes Linux 5.8"), "{error}");
     }
 }

@@ -30,6 +30,7 @@ use crate::sys::mountinfo::Mounts;
 use crate::sys::nbd::{ConnectedDevice, Table};
 use crate::sys::openers::Openers;
 use crate::sys::rbd::{Bus, MappedImage};
+use crate::topology::NodeTopology;
 
 pub(crate) mod attach;
 mod condition;
@@ -110,6 +111,7 @@ pub struct Mapper {
     table: Table,
     modules: Modules,
     locks: MapLocks,
+    topology: Arc<NodeTopology>,
     timing: NodeTiming,
 }
 
@@ -143,8 +145,8 @@ impl fmt::Debug for Mapper {
 
 impl Mapper {
     /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after
-    /// a restart.
-    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf) -> Self {
+    /// a restart. Reads are near to where `topology` says, where they are to be near.
+    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf, topology: Arc<NodeTopology>) -> Self {
         Self {
             kernel,
             runner,
@@ -152,6 +154,7 @@ impl Mapper {
             table: Table::default(),
             modules: Modules::default(),
             locks: MapLocks::at(locks),
+            topology,
             timing: NodeTiming::default(),
         }
     }
@@ -165,7 +168,7 @@ impl Mapper {
             table: Table::at(&sysfs, root.join("proc")),
             modules: Modules::at(root.join("modules")),
             timing: NodeTiming { earlier_map: std::time::Duration::ZERO, ..NodeTiming::default() },
-            ..Self::new(kernel, runner, root.join("run/map-locks"))
+            ..Self::new(kernel, runner, root.join("run/map-locks"), Arc::default())
         }
     }
 

@@ -20,6 +20,7 @@ use crate::exec::{Cmd, CommandError, Output, Tool};
 use crate::kernel::rbd::name_key;
 use crate::secrets::Secret;
 use crate::sys::byte_lock::ByteLock;
+use crate::topology::Labels;
 
 const FSID: &str = "9fe80cc8-5ab8-4f68-acd1-df900f7b4b22";
 const COOKIE: &str = "cephlet/main/vms/n1/web/1081c73c7e97";
@@ -231,6 +232,31 @@ fn the_kernel_is_asked_with_the_monitors_it_can_speak_to() {
     node.expect_map("10.0.0.1:3300", &given, libc::EIO);
     let given = given.map(String::from).to_vec();
     node.map(&MapOptions { options: given, ..options(Mounter::Kernel) }).unwrap_err();
+}
+
+#[test]
+fn reads_are_near_where_the_cluster_or_the_volume_says_so() {
+    let labels = Labels::given("zone=eu-1,rack=r7").unwrap();
+    let topology = NodeTopology::load("p.q", &labels, None, Arc::default()).unwrap();
+    let mut node = Node::new();
+    let own = ["noshare", "mount_timeout=20"];
+    let near = ["read_from_replica=localize", "crush_location=zone:eu-1|rack:r7"];
+    let given = |mine: &[&str]| MapOptions {
+        options: mine.iter().map(ToString::to_string).collect(),
+        ..options(Mounter::Kernel)
+    };
+    let asked = |node: &Node, mine: &[&str], told: &[&str]| {
+        node.expect_map("10.0.0.1:6789", told, libc::EIO);
+        assert_eq!(node.map(&given(mine)).unwrap_err().kind(), Kind::Unavailable, "{mine:?}");
+    };
+    asked(&node, &near[..1], &[near[0], own[0], own[1]]);
+    node.mapper.topology = Arc::new(topology);
+    asked(&node, &[], &own);
+    asked(&node, &near[..1], &[near[0], own[0], own[1], near[1]]);
+    Arc::get_mut(&mut node.access.cluster).unwrap().read_affinity = true;
+    asked(&node, &[], &[own[0], own[1], near[0], near[1]]);
+    asked(&node, &["crush_location=host:h"], &["crush_location=host:h", own[0], own[1], near[0]]);
+    asked(&node, &["read_from_replica=no"], &["read_from_replica=no", own[0], own[1]]);
 }
 
 #[test]
