@@ -10,6 +10,7 @@ mod hangs;
 mod life;
 mod lost_nodes;
 mod mounters;
+mod near;
 mod refusals;
 mod restarts;
 mod secrecy;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use super::scene::{Scene, connected, device, fill, size_at};
+use super::scene::{Scene, connected, driver_options, fill, size_at};
 use crate::support::machine::{checksum, mount_at, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, MIB, refused};
@@ -23,9 +23,7 @@ fn the_tool_maps() {
     // It looks at the publication, maps, looks at the watchers, writes its client down, and looks again; and
     // once more at the watchers when the volume is given to its consumer.
     assert_eq!(scene.tools.started(), ["rados", "rbd", "rbd", "rados", "rados", "mkfs.ext4", "rbd"]);
-    let config =
-        format!("/sys/bus/rbd/devices/{}/config_info", text(&device(&volume)).trim_start_matches("/dev/rbd"));
-    assert!(fs::read_to_string(config).expect("its options").contains("queue_depth=64"));
+    assert!(driver_options(&volume).contains("queue_depth=64"));
     fs::write(scene.path("target/file"), "content").expect("write");
     scene.retire(&volume, &["target"], &["stage"]);
     scene.assert_clean();

@@ -56,6 +56,15 @@ impl Volume {
     }
 }
 
+/// Has the node know the cluster by a file, with these further settings.
+pub fn by_file(node: Setup, settings: &str) -> Setup {
+    let conf = cluster().conf();
+    let text = format!("[cluster.ceph]\nconf = {:?}\n{settings}", text(&conf));
+    let file = node.scratch.replace("clusters.toml", &text);
+    let keys = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
+    keys.into_iter().fold(node.set("CEPHLET_CLUSTERS", file.display()), Setup::unset)
+}
+
 impl Scene {
     /// A node that has every tool.
     pub fn new() -> Self {
@@ -80,14 +89,7 @@ impl Scene {
 
     /// A node that knows the cluster, but has no key for it.
     pub fn without_key() -> Self {
-        let without = |node: Setup| {
-            let file = node.scratch.path("clusters.toml");
-            fs::write(&file, format!("[cluster.ceph]\nconf = {:?}\n", text(&cluster().conf())))
-                .expect("write the file");
-            let keys = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
-            keys.into_iter().fold(node.set("CEPHLET_CLUSTERS", file.display()), Setup::unset)
-        };
-        Self::with(CEPH, without, shared())
+        Self::with(CEPH, |node| by_file(node, ""), shared())
     }
 
     /// A node that is set up in another way, without any of Ceph's tools.
@@ -309,6 +311,12 @@ pub fn device(volume: &Volume) -> PathBuf {
     let mut all = devices(volume);
     assert_eq!(all.len(), 1, "one mapping: {all:?}");
     all.remove(0)
+}
+
+/// With which options the kernel's driver has mapped a volume.
+pub fn driver_options(volume: &Volume) -> String {
+    let number = text(&device(volume)).trim_start_matches("/dev/rbd").to_string();
+    fs::read_to_string(format!("/sys/bus/rbd/devices/{number}/config_info")).expect("its options")
 }
 
 /// The connected nbd devices.
