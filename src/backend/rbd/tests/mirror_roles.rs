@@ -197,6 +197,54 @@ fn a_copy_is_made_anew_once_and_only_from_a_primary() {
     refused(it.resync(true), Unavailable, &["anew"]);
 }
 
+/// An act, and the role that it ends in.
+type Act = (&'static str, fn(&Scene), fn(&Scene) -> Result<()>, Option<(MirrorState, bool)>);
+
+const ACTS: [Act; 5] = [
+    (
+        "enable",
+        |it| it.cluster.set_mirror_pool(MirrorScope::Images, &["site-b"]),
+        |it| it.enable(&ReplicationTerms { schedule: every(5), ..terms() }),
+        Some((MirrorState::Enabled, true)),
+    ),
+    ("disable", |it| it.set(true), |it| it.disable(false), None),
+    (
+        "promote",
+        |it| it.set_copy("snapshots-demotion-arrived", "both-demoted"),
+        |it| it.promote(&promotion(false)),
+        Some((MirrorState::Enabled, true)),
+    ),
+    (
+        "promote by force",
+        |it| it.set_copy("snapshots-copy", "primary-dead-secondary"),
+        |it| it.promote(&promotion(true)),
+        Some((MirrorState::Enabled, true)),
+    ),
+    ("demote", |it| it.set(true), |it| it.demote(false), Some((MirrorState::Enabled, false))),
+];
+
+/// Whatever one controller does between two steps of the other: both say that it is done, and it is.
+#[test]
+fn two_controllers_do_the_same_at_once() {
+    for (what, begin, act, end) in ACTS {
+        for step in 1.. {
+            let it = scene();
+            begin(&it);
+            let other =
+                Scene { cluster: it.cluster.clone(), rbd: controller(&it.cluster, TWO), id: it.id.clone() };
+            let (told, outcome) = std::sync::mpsc::channel();
+            it.cluster.on_step(step, move |_| told.send(act(&other)).unwrap());
+            act(&it).unwrap_or_else(|error| panic!("{what}, step {step}: {error}"));
+            let Ok(other) = outcome.try_recv() else {
+                assert!(step > 2, "{what}: the other one was never asked");
+                break;
+            };
+            other.unwrap_or_else(|error| panic!("{what}, step {step}, the other one: {error}"));
+            assert_eq!(it.role(), end, "{what}, step {step}");
+        }
+    }
+}
+
 /// Another call's wish is met while this one looks: the image goes, and comes back under another id.
 #[test]
 fn a_copy_that_is_replaced_meanwhile_is_not_replaced_once_more() {
