@@ -120,8 +120,11 @@ fn name<E: Enum + std::fmt::Debug>(value: EnumOrUnknown<E>) -> String {
 
 /// Room for new volumes.
 pub fn capacity(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    let request =
-        wire::GetCapacityRequest { parameters: values::pairs(given, "parameter")?, ..Default::default() };
+    let request = wire::GetCapacityRequest {
+        parameters: values::pairs(given, "parameter")?,
+        accessible_topology: values::topologies(session, given, "domain")?.into_iter().next().into(),
+        ..Default::default()
+    };
     let reply = session.plugin.get_capacity(&request)?;
     let largest = reply.maximum_volume_size.as_ref().map(|size| size.value);
     let smallest = reply.minimum_volume_size.as_ref().map(|size| size.value);
@@ -221,8 +224,9 @@ mod tests {
             maximum_volume_size: largest,
             ..Default::default()
         };
-        let fake = Fake::default().replies("get_capacity", &reply);
-        let report = run(&fake, "capacity --parameter backend=local").unwrap();
+        let identity = wire::GetPluginInfoResponse { name: "org.x".into(), ..Default::default() };
+        let fake = Fake::default().replies("get_capacity", &reply).replies("get_plugin_info", &identity);
+        let report = run(&fake, "capacity --parameter backend=local --domain zone=eu-1").unwrap();
         assert_eq!(report.text, "available:        3 GiB\nlargest volume:   1 GiB");
         assert_eq!(
             report.json,
@@ -230,5 +234,7 @@ mod tests {
         );
         let request: wire::GetCapacityRequest = fake.request("get_capacity");
         assert_eq!(request.parameters.get("backend").map(String::as_str), Some("local"));
+        assert_eq!(request.accessible_topology.segments["org.x/zone"], "eu-1");
+        assert_eq!(fake.asked(), ["get_plugin_info", "get_capacity"]);
     }
 }

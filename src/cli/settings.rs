@@ -55,7 +55,7 @@ fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
         let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
         return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);
     };
-    let all_or = |names: &[String]| if names.is_empty() { String::from("all") } else { names.join(",") };
+    let all_or = |names: String| if names.is_empty() { String::from("all") } else { names };
     let monitors = cluster.monitors_text();
     let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
     let (user, state) = match &cluster.credentials {
@@ -66,7 +66,7 @@ fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
              background",
         ),
     };
-    let (pools, namespaces) = (all_or(&cluster.pools), all_or(&cluster.namespaces));
+    let (pools, namespaces) = (all_or(cluster.named_pools().join(",")), all_or(cluster.namespaces.join(",")));
     [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
 }
 

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::failure::{CliError, CliResult};
+use crate::cli::session::Session;
 use crate::cli::syntax::Given;
 use crate::error::Error;
+use crate::grpc::proto::csi_v1 as wire;
+use crate::topology::Domains;
 use crate::volume::request::Mode;
 
 /// Secrets are a handful of keys; whatever is longer is another file than was meant. In bytes.
@@ -97,6 +100,23 @@ pub fn pairs(given: &Given, option: &str) -> CliResult<HashMap<String, String>> 
         }
     }
     Ok(pairs)
+}
+
+/// The topologies that a repeated option gives as domains, with the keys they have in the daemon's plugin.
+pub fn topologies(session: &Session<'_>, given: &Given, option: &str) -> CliResult<Vec<wire::Topology>> {
+    let read = |text: &str| {
+        text.parse::<Domains>().map_err(|what| CliError::usage(format!("--{option} {text}: {what}")))
+    };
+    let domains = given.all(option).map(read).collect::<CliResult<Vec<Domains>>>()?;
+    if domains.is_empty() {
+        return Ok(Vec::new());
+    }
+    let plugin = session.plugin.get_plugin_info(&wire::GetPluginInfoRequest::default())?.name;
+    let topology = |domains: &Domains| {
+        let segments = domains.segments(&plugin).into_iter().collect();
+        wire::Topology { segments, ..Default::default() }
+    };
+    Ok(domains.iter().map(topology).collect())
 }
 
 /// The words of a list with commas.

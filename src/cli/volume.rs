@@ -90,8 +90,19 @@ impl Shown {
         }
     }
 
-    fn row(&self) -> [String; 4] {
-        [self.id.clone(), human(self.size_bytes), self.published_nodes.join(" "), self.health()]
+    /// The domain it is in, or the node; nothing for one that can be reached from everywhere.
+    fn domain(&self) -> String {
+        let label = |key: &str| key.rsplit('/').next().unwrap_or(key).to_string();
+        let pair = |(key, value): (&String, &String)| format!("{}={value}", label(key));
+        self.topology
+            .first()
+            .map(|own| own.iter().map(pair).collect::<Vec<_>>().join(","))
+            .unwrap_or_default()
+    }
+
+    fn row(&self) -> [String; 5] {
+        let published = self.published_nodes.join(" ");
+        [self.id.clone(), human(self.size_bytes), self.domain(), published, self.health()]
     }
 
     fn fields(&self) -> Vec<(&'static str, String)> {
@@ -187,6 +198,17 @@ fn parameters(given: &Given) -> CliResult<HashMap<String, String>> {
     }
 }
 
+/// From where the volume is to be reachable, if `--domain` or `--prefer` says it.
+fn requirement(session: &Session<'_>, given: &Given) -> CliResult<MessageField<wire::TopologyRequirement>> {
+    let requirement = wire::TopologyRequirement {
+        requisite: values::topologies(session, given, "domain")?,
+        preferred: values::topologies(session, given, "prefer")?,
+        ..Default::default()
+    };
+    let is_empty = requirement.requisite.is_empty() && requirement.preferred.is_empty();
+    Ok(Some(requirement).filter(|_| !is_empty).into())
+}
+
 /// Makes a volume; prints its ID.
 pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     let request = wire::CreateVolumeRequest {
@@ -196,6 +218,7 @@ pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         parameters: parameters(given)?,
         mutable_parameters: values::pairs(given, "mutable")?,
         volume_content_source: content_source(given)?,
+        accessibility_requirements: requirement(session, given)?,
         secrets: values::secrets(given)?,
         ..Default::default()
     };
@@ -221,7 +244,7 @@ pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
         }
     }
     let rows: Vec<_> = volumes.iter().map(Shown::row).collect();
-    Ok(Report::new(table(["ID", "SIZE", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
+    Ok(Report::new(table(["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
 }
 
 /// Shows a volume and, if this program published it here, where and how full it is.

@@ -78,6 +78,26 @@ fn a_creation_without_options_leaves_size_and_source_open() {
 }
 
 #[test]
+fn a_creation_asks_for_domains_by_the_plugins_keys() {
+    let identity = wire::GetPluginInfoResponse { name: "org.x".into(), ..Default::default() };
+    let fake = Fake::default().replies("get_plugin_info", &identity);
+    run(&fake, "volume create web --domain zone=1 --domain region=eu,zone=2 --prefer zone=2").unwrap();
+    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    let asked = request.accessibility_requirements.unwrap();
+    let segments = |all: &[wire::Topology]| -> Vec<BTreeMap<String, String>> {
+        all.iter().map(|it| it.segments.clone().into_iter().collect()).collect()
+    };
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    };
+    let second = map(&[("org.x/region", "eu"), ("org.x/zone", "2")]);
+    assert_eq!(segments(&asked.requisite), [map(&[("org.x/zone", "1")]), second]);
+    assert_eq!(segments(&asked.preferred), [map(&[("org.x/zone", "2")])]);
+    run(&fake, "volume create web").unwrap();
+    assert!(fake.request::<wire::CreateVolumeRequest>("create_volume").accessibility_requirements.is_none());
+}
+
+#[test]
 fn a_wrong_creation_asks_the_daemon_nothing() {
     for line in [
         "volume create web --size lots",
@@ -85,6 +105,7 @@ fn a_wrong_creation_asks_the_daemon_nothing() {
         "volume create web --from-volume a --from-snapshot b",
         "volume create web --mode rw",
         "volume create web --parameter x",
+        "volume create web --domain eu-1",
         "volume create web --fs xfs --parameter csi.storage.k8s.io/fstype=ext4",
     ] {
         let fake = Fake::default();
@@ -109,16 +130,22 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
         }),
         ..Default::default()
     };
-    let entries =
-        vec![entry(volume("v1", 1 << 30), &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
+    let topology = |pairs: &[(&str, &str)]| wire::Topology {
+        segments: pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        ..Default::default()
+    };
+    let own = topology(&[("org.x/zone", "eu-1"), ("org.x/region", "eu")]);
+    let accessible_topology = vec![own, topology(&[("org.x/takes.zone.eu-1", "true")])];
+    let first = wire::Volume { accessible_topology, ..volume("v1", 1 << 30) };
+    let entries = vec![entry(first, &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
     let fake =
         Fake::default().replies("list_volumes", &wire::ListVolumesResponse { entries, ..Default::default() });
     let report = run(&fake, "volume list").unwrap();
     assert_eq!(
         report.text,
-        "ID   SIZE     PUBLISHED TO  CONDITION\n\
-         v1   1 GiB    n1 n2         ok\n\
-         v22  1.5 KiB                gone"
+        "ID   SIZE     DOMAIN               PUBLISHED TO  CONDITION\n\
+         v1   1 GiB    region=eu,zone=eu-1  n1 n2         ok\n\
+         v22  1.5 KiB                                     gone"
     );
     assert_eq!(report.json[1]["condition"], json!({"abnormal": true, "message": "gone"}));
 }
