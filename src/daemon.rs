@@ -311,7 +311,8 @@ fn backends(
         let tag = ids::controller_tag(&config.node_id, layout.state_dir());
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
-        let identity = RbdIdentity { node: config.node_id.clone(), machine, tag };
+        let (plugin, node) = (config.name.clone(), config.node_id.clone());
+        let identity = RbdIdentity { plugin, node, machine, tag };
         let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), Arc::clone(jobs));
         backends.push(Arc::new(rbd));
     }

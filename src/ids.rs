@@ -18,6 +18,9 @@ pub const MAX_ID: usize = 128;
 /// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16`.
 pub const MAX_NODE: usize = MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
 
+/// How the names of the objects of volumes begin.
+pub const VOLUME: &str = "csi-vol-";
+
 /// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have
 /// that name.
 pub const DELETER: &str = "delete";
@@ -81,7 +84,20 @@ pub struct SnapshotId {
 /// The name of the object for a request's name: two controllers that get the same request meet at the same
 /// object.
 pub fn volume_object(instance: &str, name: &str) -> String {
-    format!("csi-vol-{}", &digest(instance, name)[..32])
+    format!("{VOLUME}{}", &digest(instance, name)[..32])
+}
+
+/// The same where topology chooses the place: the name is registered in the pool `registry`, and the object
+/// says so, so that its registration is found from the volume's ID alone, also when the object is gone.
+pub fn registered_object(instance: &str, name: &str, registry: &str) -> String {
+    format!("{}.{}", volume_object(instance, name), encode(registry))
+}
+
+/// The digits of an object whose name is registered, and the pool that it is registered in.
+pub fn registration(object: &str) -> Option<(&str, String)> {
+    let (digits, rest) = object.strip_prefix(VOLUME)?.split_at_checked(32)?;
+    let registry = decode(rest.strip_prefix('.')?).filter(|registry| !registry.is_empty())?;
+    is_hex(digits).then_some((digits, registry))
 }
 
 /// The 16 digits that stand for a snapshot's name.
@@ -102,11 +118,19 @@ fn digest(instance: &str, name: &str) -> String {
 }
 
 impl Place {
-    /// What locks and records are keyed by: the object itself, whatever the text of an ID says about its
+    /// What records are keyed by: the object itself, whatever the text of an ID says about its
     /// incarnation.
     pub fn key(&self, object: &str) -> String {
         let Self { backend, cluster, pool, namespace } = self;
         [backend, cluster, pool, namespace, object].map(encode).join(":")
+    }
+
+    /// What the lock of an object is keyed by, which is known before topology has chosen the object's pool.
+    pub fn lock_key(&self, object: &str) -> String {
+        match registration(object) {
+            None => self.key(object),
+            Some((_, pool)) => Self { pool, ..self.clone() }.key(object),
+        }
     }
 
     fn parse<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -129,9 +153,14 @@ impl VolumeId {
         fields.next().is_none().then_some(Self { place, object, incarnation })
     }
 
-    /// The key of the volume's lock and records.
+    /// The key of the volume's records.
     pub fn key(&self) -> String {
         self.place.key(&self.object)
+    }
+
+    /// The key of the volume's lock.
+    pub fn lock_key(&self) -> String {
+        self.place.lock_key(&self.object)
     }
 
     /// Whether this ID means the object whose own id is `actual`.
@@ -311,5 +340,19 @@ mod tests {
         assert_ne!(volume_object("ab", "c"), volume_object("a", "bc"));
         assert_eq!(volume_object("default", "a").len(), "csi-vol-".len() + 32);
         assert!(is_digits(&snapshot_digits("default", "a")));
+    }
+
+    #[test]
+    fn a_registered_object_says_where_wherever_it_lies() {
+        let object = registered_object("default", "a", "names: all");
+        let digits = volume_object("default", "a").replace(VOLUME, "");
+        assert_eq!(registration(&object), Some((digits.as_str(), "names: all".to_string())));
+        let elsewhere = Place { pool: "fast".into(), ..place() };
+        assert_eq!(elsewhere.lock_key(&object), place().lock_key(&object));
+        assert_ne!(elsewhere.key(&object), place().key(&object));
+        for other in [&volume_object("default", "a"), "web.rbd", "csi-vol-1.rbd", &format!("{object}%zz")] {
+            assert_eq!(registration(other), None, "{other}");
+            assert_eq!(place().lock_key(other), place().key(other));
+        }
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::NewVolume;
 use crate::csi::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Result};
+use crate::topology::Domains;
 
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
 pub const VERSION: u32 = 1;
@@ -42,6 +43,17 @@ pub enum RecordedSource {
     Snapshot(String),
     /// A volume's ID.
     Volume(String),
+}
+
+/// What topology chose for a volume, beside its pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// From where it can be reached; none is everywhere.
+    #[serde(default, skip_serializing_if = "Domains::is_empty")]
+    pub domains: Domains,
+    /// The pool that takes its data, if that is said of its pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_pool: Option<String>,
 }
 
 /// A capability.

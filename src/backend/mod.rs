@@ -25,8 +25,8 @@ pub use self::replication::{
 };
 pub use self::types::{
     Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted, NewSnapshot,
-    NewVolume, NodeContext, Origin, Page, PlacementRequest, Publication, PublishedBy, Served, Service,
-    Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteIntent,
+    NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication, PublishedBy, Served,
+    Service, Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteIntent,
 };
 
 use ipnet::IpNet;
@@ -59,7 +59,7 @@ pub trait Backend: Send + Sync {
 
     /// Where a volume that is asked for like this would live. Refuses unknown parameters and unreachable
     /// topologies.
-    fn place(&self, request: &PlacementRequest<'_>) -> Result<Place>;
+    fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement>;
 
     /// The place in its one spelling: a cluster may be served under names that others have for it.
     fn canonical(&self, place: &Place) -> Place {
@@ -132,8 +132,8 @@ pub trait Volumes {
     /// Up to `limit` volumes (0: all) whose keys follow `after`.
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>>;
 
-    /// Room for volumes with these parameters.
-    fn capacity(&self, call: &Call, parameters: &Map) -> Result<Capacity>;
+    /// Room for volumes with these parameters, reachable from `topology` if that is said.
+    fn capacity(&self, call: &Call, parameters: &Map, topology: Option<&Map>) -> Result<Capacity>;
 
     /// Makes the volume at least as large as asked, never smaller; gives its size.
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64>;

@@ -56,11 +56,22 @@ pub struct PlacementRequest<'a> {
     pub topology: &'a TopologyRequirement,
 }
 
+/// Where a new volume goes, as far as that is known from memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// It will live here.
+    At(Place),
+    /// Topology chooses its pool while it is made; its name is registered here.
+    Registered(Place),
+}
+
 /// A volume that is to exist, as far as it is known before anything is asked of the storage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewVolume {
     /// Where, as [`Backend::place`](super::Backend::place) said.
     pub place: Place,
+    /// What its pool is chosen by while it is made, if it is; `place` is then where its name is registered.
+    pub topology: Option<TopologyRequirement>,
     /// The object's name there.
     pub object: String,
     /// The name in the request.

@@ -4,23 +4,24 @@
 //! that was rotated is used from then on. What cannot be read never takes a cluster away that works: it stays
 //! as it was, and what is wrong is logged and shown by `cephlet config`.
 
+mod cluster;
 mod conf;
+mod domain_pools;
 mod keys;
 mod monitors;
 mod source;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::config;
 use crate::error::{Error, Result};
 use crate::files::Files;
-use crate::secrets::{Secret, Secrets};
 use crate::topology::Takeover;
 
+pub use cluster::{Cluster, Credentials};
+pub use domain_pools::DomainPool;
 pub use monitors::Monitor;
 #[cfg(test)]
 pub use monitors::parse as parse_monitors;
@@ -30,44 +31,6 @@ use source::{Entries, Loaded};
 
 /// The name of the one cluster of a host that has a ceph.conf.
 pub const HOST_CLUSTER: &str = "ceph";
-
-/// A Ceph cluster as the operator set it up.
-#[derive(Debug)]
-pub struct Cluster {
-    /// Its name: a field of every ID.
-    pub name: String,
-    /// Its own ID, where the operator or its conf says it.
-    pub fsid: Option<String>,
-    /// A ceph.conf to pass to the tools; None where the monitors are all there is.
-    pub conf: Option<PathBuf>,
-    /// Its monitors, for the tools and the kernel; empty where the conf finds them in another way.
-    pub monitors: Vec<Monitor>,
-    /// Its own credentials; None for a cluster in reduced mode.
-    pub credentials: Option<Credentials>,
-    /// Where its key comes from, or why it has none: for people.
-    pub key_from: String,
-    /// It has a user, but no key was where Ceph looks for one.
-    pub lacks_key: bool,
-    /// The pools that may be used; empty for all.
-    pub pools: Vec<String>,
-    /// The namespaces that may be used; empty for all.
-    pub namespaces: Vec<String>,
-    /// Names of other clusters: IDs of volumes there that are replicated to here mean the copies.
-    pub serves: Vec<String>,
-    /// The names of the clusters that its volumes are replicated to, by the names of their sites.
-    pub peers: BTreeMap<String, String>,
-    /// Nodes read from the OSDs that are nearest to them.
-    pub read_affinity: bool,
-}
-
-/// Who asks a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user, without `client.`.
-    pub user: String,
-    /// The key, in base64 as Ceph writes it; None to let the tools find it.
-    pub key: Option<Secret>,
-}
 
 /// The clusters in force.
 #[derive(Debug)]
@@ -280,105 +243,6 @@ impl Set {
             }
         }
     }
-}
-
-impl Cluster {
-    /// A cluster of this name about which nothing else is known.
-    pub fn named(name: &str) -> Self {
-        Self {
-            name: name.to_string(),
-            fsid: None,
-            conf: None,
-            monitors: Vec::new(),
-            credentials: None,
-            key_from: String::from("no user is set"),
-            lacks_key: false,
-            pools: Vec::new(),
-            namespaces: Vec::new(),
-            serves: Vec::new(),
-            peers: BTreeMap::new(),
-            read_affinity: false,
-        }
-    }
-
-    /// Gives it credentials of its own.
-    fn own(&mut self, user: &str, key: Option<Secret>, key_from: String) {
-        self.credentials = Some(Credentials { user: user.to_string(), key });
-        self.key_from = key_from;
-    }
-
-    /// The credentials of a request's secrets (`userID`, `userKey`), else the cluster's own. Other secrets
-    /// are passed over.
-    ///
-    /// # Errors
-    /// Invalid argument where a request has only one of the two, or one that cannot be right; Unauthenticated
-    /// where there are no credentials at all. Both say what to set, and never show a key.
-    pub fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
-        let only = |there: &str, missing: &str| {
-            Err(Error::invalid(format!(
-                "the secret {there:?} was given without {missing:?}: cluster {:?} needs both",
-                self.name
-            )))
-        };
-        match (secrets.get("userID"), secrets.get("userKey")) {
-            (Some(user), Some(key)) => from_secrets(user, key),
-            (Some(_), None) => only("userID", "userKey"),
-            (None, Some(_)) => only("userKey", "userID"),
-            (None, None) => self.credentials.clone().ok_or_else(|| self.no_credentials()),
-        }
-    }
-
-    fn no_credentials(&self) -> Error {
-        let Self { name, key_from, .. } = self;
-        Error::unauthenticated(format!(
-            "cluster {name:?} has no credentials of its own ({key_from}) and the request brought none: set \
-             the secrets userID and \
-             userKey, or give cluster {name:?} a user and a key (user and key_file in the file of \
-             CEPHLET_CLUSTERS, else \
-             CEPHLET_CEPH_USER and CEPHLET_CEPH_KEYRING)"
-        ))
-    }
-
-    /// Whether a pool and a namespace of it may be used.
-    pub fn allows(&self, pool: &str, namespace: &str) -> bool {
-        let among =
-            |allowed: &[String], name: &str| allowed.is_empty() || allowed.iter().any(|it| it == name);
-        among(&self.pools, pool) && among(&self.namespaces, namespace)
-    }
-
-    /// The monitors for `-m` of the tools, and for messages; empty where only the conf knows them.
-    pub fn monitors_text(&self) -> String {
-        monitors::for_tools(&self.monitors)
-    }
-
-    /// The monitors for the kernel (`10.0.0.1:6789,10.0.0.2:6789`), and whether they speak messenger version
-    /// 2 only, so that `ms_mode` is needed. Names are resolved now.
-    ///
-    /// # Errors
-    /// Unavailable if no name can be resolved; Precondition if no monitor is known.
-    pub fn kernel_monitors(&self) -> Result<(String, bool)> {
-        monitors::for_kernel(&self.monitors)
-            .map_err(|error| error.context(format!("cluster {:?}", self.name)))
-    }
-}
-
-/// For logs: how it is reached and as whom.
-impl std::fmt::Display for Cluster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "monitors {}, ", self.monitors_text())?;
-        match &self.credentials {
-            Some(credentials) => write!(f, "user {}, key {}", credentials.user, self.key_from),
-            None => write!(f, "reduced mode ({})", self.key_from),
-        }
-    }
-}
-
-fn from_secrets(user: &Secret, key: &Secret) -> Result<Credentials> {
-    let name = user.reveal().strip_prefix("client.").unwrap_or(user.reveal());
-    config::check_user(name).map_err(|what| Error::invalid(format!("the secret \"userID\": {what}")))?;
-    let key = key.reveal().trim();
-    keys::check(key).map_err(|what| Error::invalid(format!("the secret \"userKey\": {what}")))?;
-    Ok(Credentials { user: name.to_string(), key: Some(Secret::new(key)) })
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use super::conf::Conf;
 use super::keys::{KeyFile, Search, search};
-use super::{Cluster, HOST_CLUSTER, monitors};
+use super::{Cluster, DomainPool, HOST_CLUSTER, domain_pools, monitors};
 use crate::config::{self, BackendName, Config};
 use crate::files::Files;
 use crate::spelling;
 use crate::topology::Takeover;
 
 /// The settings of a cluster in the file.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 14] = [
     "monitors",
     "conf",
     "user",
@@ -23,6 +23,8 @@ const SETTINGS: [&str; 12] = [
     "credential",
     "pools",
     "namespaces",
+    "pool",
+    "registry",
     "fsid",
     "serves",
     "peer",
@@ -262,6 +264,7 @@ impl<'a> Section<'a> {
             _ => return Err(String::from("set one of 'monitors' and 'conf' (the path of a ceph.conf)")),
         };
         (cluster.pools, cluster.namespaces) = (self.list("pools")?, self.list("namespaces")?);
+        (cluster.domain_pools, cluster.registry) = (self.domain_pools()?, self.text("registry")?);
         (cluster.serves, cluster.peers) = (self.list("serves")?, self.peers()?);
         cluster.serves.iter().chain(cluster.peers.values()).try_for_each(|name| check_name(name))?;
         cluster.fsid = self.text("fsid")?.or(cluster.fsid);
@@ -346,6 +349,10 @@ impl<'a> Section<'a> {
             }
             Some(_) => Err(wrong()),
         }
+    }
+
+    fn domain_pools(&self) -> Result<Vec<DomainPool>, String> {
+        self.settings.get("pool").map_or(Ok(Vec::new()), domain_pools::parse)
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, String> {

@@ -2,6 +2,7 @@
 
 use super::super::keys::tests::KEY;
 use super::*;
+use crate::topology::Domains;
 use std::fs;
 
 /// Reads one cluster with these settings, from a file beside a key, a keyring, a conf and a credential.
@@ -115,4 +116,28 @@ fn a_cluster_says_what_its_peers_are_called_and_for_whom_it_stands() {
         let why = read(&format!("{plain}{wrong}")).unwrap_err();
         assert!(why.contains(named), "{wrong}: {why}");
     }
+}
+
+#[test]
+fn pools_may_have_domains() {
+    let pool = |rest: &str| format!("monitors = 'a'\npools = ['names']\n[[cluster.main.pool]]\n{rest}\n");
+    let cluster = read(&pool("name = 'eu1'\ndataPool = 'ec'\ndomain = { zone = 'eu-1' }")).unwrap();
+    let expected = DomainPool {
+        name: "eu1".into(),
+        data_pool: Some("ec".into()),
+        domains: Domains::new([("zone", "eu-1")]).unwrap(),
+    };
+    assert_eq!(cluster.domain_pools, [expected]);
+    assert!(cluster.allows("eu1", "") && cluster.allows("names", "") && !cluster.allows("ec", ""));
+    for (wrong, what) in [
+        ("name = 'eu1'", "domain"),
+        ("name = 'eu1'\ndomain = {}", "needs a name and a domain"),
+        ("name = 'eu1'\ndomain = { node = 'n' }", "\"eu1\": the label \"node\" is taken"),
+        ("name = 'eu1'\ndomain = { zone = 'a' }\ndatapool = 'x'", "datapool"),
+    ] {
+        let error = read(&pool(wrong)).unwrap_err();
+        assert!(error.contains(what), "{wrong}: {error}");
+    }
+    assert!(read("monitors = 'a'\npool = 'eu1'").unwrap_err().contains("[[cluster.NAME.pool]]"));
+    assert_eq!(read("monitors = 'a'\nregistry = 'names'").unwrap().registry.as_deref(), Some("names"));
 }

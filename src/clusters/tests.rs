@@ -4,8 +4,9 @@ use super::keys::tests::KEY;
 use super::source::HostCluster;
 use super::*;
 use crate::error::Kind;
+use crate::secrets::{Secret, Secrets};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A directory with a clusters file and a key.
 struct Scene(tempfile::TempDir);
@@ -75,7 +76,7 @@ fn a_bad_entry_leaves_the_others_and_its_own_former_self() {
     );
     clusters.reload();
     assert!(monitors(&clusters, "main").contains("10.0.0.1"), "it stays as it was");
-    assert!(clusters.entries()[0].1.trouble.as_ref().unwrap().contains("did you mean \"pools\""));
+    assert!(clusters.entries()[0].1.trouble.as_ref().unwrap().contains("a list of names is 'pools'"));
     assert!(clusters.find("new").unwrap().is_some() && clusters.find("bad").unwrap().is_none());
 }
 

@@ -6,11 +6,13 @@
 //! value a key, and the node is still where it was.
 
 mod domain;
+mod domains;
 mod labels;
 mod node;
 mod takeover;
 
-pub use self::domain::{Domain, NODE_LABEL, segment_key};
+pub use self::domain::{Domain, NODE_LABEL, TAKEN, segment_key};
+pub use self::domains::Domains;
 pub use self::labels::Labels;
 pub use self::node::NodeTopology;
 pub use self::takeover::Takeover;

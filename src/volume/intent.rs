@@ -99,7 +99,7 @@ impl Intent {
 
     /// Where the object is that it is about, and the object's lock; None for one that names a request only.
     pub(crate) fn object(&self) -> Option<(Place, Key)> {
-        let volume = || VolumeId::parse(&self.subject).map(|id| (Key::from(id.key()), id.place));
+        let volume = || VolumeId::parse(&self.subject).map(|id| (Key::from(id.lock_key()), id.place));
         let snapshot = || SnapshotId::parse(&self.subject).map(|id| (Key::from(id.key()), id.place));
         volume().or_else(snapshot).map(|(key, place)| (place, key))
     }

@@ -57,7 +57,7 @@ impl Operations {
     }
 
     fn key(&self, id: &VolumeId) -> String {
-        self.canonical(&id.place).key(&id.object)
+        self.canonical(&id.place).lock_key(&id.object)
     }
 
     /// What a question about one volume occupies, which waits for nobody.
@@ -102,7 +102,7 @@ impl Operations {
             Origin::Snapshot(id) => ids::snapshot_key(&self.canonical(&id.place), &id.snapshot),
         });
         let place = self.canonical(&new.place);
-        LockSet::of(&new.name, &place, source.chain([place.key(&new.object)]))
+        LockSet::of(&new.name, &place, source.chain([place.lock_key(&new.object)]))
     }
 
     /// What the taking of a snapshot locks: the snapshot, and the source.

@@ -104,7 +104,7 @@ impl Operations {
     /// over.
     fn unpublish_from_node(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
-        let outcome = with_lock(lock, call, Key::from(id.key()), || match self.node_record(id)? {
+        let outcome = with_lock(lock, call, Key::from(id.lock_key()), || match self.node_record(id)? {
             None => backend.node().detach(call, id, PublishedBy::Node, &Secrets::default()),
             Some(_) => Ok(()),
         });

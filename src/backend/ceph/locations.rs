@@ -96,8 +96,12 @@ impl Locations {
 /// The pools that were named, else all; with the namespaces that are there and allowed.
 fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<Pair>> {
     let cluster = &access.cluster;
-    let named = !cluster.pools.is_empty();
-    let pools = if named { cluster.pools.clone() } else { question.tool.pools(question.call, access)? };
+    let pools = cluster.named_pools();
+    let named = !pools.is_empty();
+    let pools: Vec<String> = match named {
+        true => pools.into_iter().map(str::to_string).collect(),
+        false => question.tool.pools(question.call, access)?.into_iter().map(|pool| pool.name).collect(),
+    };
     let (mut pairs, mut refusal) = (BTreeSet::new(), None);
     for pool in pools {
         let at = PoolRef { access: access.clone(), pool, namespace: String::new() };

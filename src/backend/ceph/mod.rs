@@ -2,12 +2,16 @@
 //! understood.
 
 pub(crate) mod cache;
+pub(crate) mod domains;
 mod failure;
 pub mod fencing;
 pub(crate) mod health;
 pub(crate) mod locations;
+pub mod locks;
 pub(crate) mod placement;
+pub(crate) mod registry;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -115,16 +119,28 @@ pub enum Readmitted {
     Forbidden,
 }
 
+/// A pool as the cluster lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPool {
+    /// Its name.
+    pub name: String,
+    /// What is written on it for this kind of volumes (`ceph osd pool application set`).
+    pub labels: BTreeMap<String, String>,
+}
+
 /// What is asked of a cluster that is about no volume.
 pub trait ClusterTool: Send + Sync {
-    /// The pools that are for this kind of volumes, by name.
-    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>>;
+    /// The pools that are for this kind of volumes.
+    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ListedPool>>;
 
     /// The namespaces of a pool, without the default one; the namespace of `at` does not matter.
     fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
 
     /// The free space in the pool `pool`, which may be another than that of `at`.
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace>;
+
+    /// The free space in every pool, by name.
+    fn free_spaces(&self, call: &Call, access: &ClusterAccess) -> Result<BTreeMap<String, FreeSpace>>;
 
     /// The clients that the cluster has shut out.
     fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ShutOut>>;

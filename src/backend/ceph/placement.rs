@@ -94,6 +94,16 @@ pub(crate) fn choose(clusters: &Clusters, backend: &str, asked: &PlacementWish<'
     Ok(Place { backend: backend.into(), cluster, pool: pool.into(), namespace: asked.namespace.into() })
 }
 
+/// Where the name of a new volume of `backend` is registered whose pool topology chooses.
+pub(crate) fn choose_registry(
+    clusters: &Clusters,
+    backend: &str,
+    asked: &PlacementWish<'_>,
+) -> Result<Place> {
+    let cluster = known(clusters, &choose_cluster(clusters, asked.cluster)?)?;
+    choose(clusters, backend, &PlacementWish { pool: asked.pool.or(cluster.registry.as_deref()), ..*asked })
+}
+
 /// The name of the cluster that a request means: the one it names, or the only one there is.
 pub(super) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
     // Those that cannot be used just now count too: where a volume goes must not depend on that.

@@ -45,7 +45,9 @@ use self::files::Locked;
 pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Pending, Shelf};
-use super::{Backend, NodeDriver, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes};
+use super::{
+    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
+};
 use crate::backend::parameters::check_file_system;
 use crate::call::Call;
 use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
@@ -198,10 +200,10 @@ impl Backend for Local {
         Some(self.segment())
     }
 
-    fn place(&self, request: &PlacementRequest<'_>) -> Result<Place> {
+    fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
         Settings::parse(request.parameters, request.mutable_parameters)?;
         self.refuse_other_topologies(request.topology)?;
-        Ok(self.own_place())
+        Ok(Placement::At(self.own_place()))
     }
 
     fn serves(&self, place: &Place) -> Served {

@@ -218,7 +218,7 @@ impl Volumes for Local {
         Ok(Page { entries, next })
     }
 
-    fn capacity(&self, _call: &Call, parameters: &Map) -> Result<Capacity> {
+    fn capacity(&self, _: &Call, parameters: &Map, _: Option<&Map>) -> Result<Capacity> {
         Settings::parse(parameters, &Map::new())?;
         let space = FreeSpace::of(self.volumes.directory())?;
         let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::health::Health;
 use crate::backend::ceph::locations::{Locations, Question};
-use crate::backend::ceph::{PoolRef, placement};
+use crate::backend::ceph::registry::{Claim, Name};
+use crate::backend::ceph::{PoolRef, locks, placement};
 use crate::backend::rbd::image::in_progress::InProgress;
 use crate::backend::rbd::image::record::RecordCache;
 use crate::backend::rbd::jobs::Jobs;
@@ -48,6 +50,8 @@ pub(crate) struct Context {
 /// Who we are to the clusters.
 #[derive(Clone, Debug)]
 pub struct Identity {
+    /// The plugin's name, with which the keys of its topology begin.
+    pub plugin: String,
     /// This node.
     pub node: String,
     /// The machine that it is, and that machine's boot.
@@ -70,6 +74,9 @@ pub(crate) struct Memory {
     /// since.
     pub parent_counts: Cache<String, usize>,
     pub locations: Locations,
+    pub domains: DomainPools,
+    /// What volumes that topology placed were claimed as, by the keys of their locks, and by which call.
+    pub claims: Cache<String, (u64, Claim)>,
     pub health: Health,
     /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
     /// back and bring none.
@@ -128,6 +135,13 @@ impl Context {
         Pool { context: self, call, at }
     }
 
+    /// A registered name, in its registry.
+    pub fn name<'a>(&'a self, call: &'a Call, registry: &'a PoolRef, digits: &'a str) -> Name<'a> {
+        let (tool, tag) = (&*self.tool, self.identity.tag.as_str());
+        let grace = (self.timing.claim_grace, self.timing.poll);
+        Name { tool, call, registry, digits, tag, grace }
+    }
+
     /// Whose pools and namespaces are asked for.
     pub fn question<'a>(&'a self, call: &'a Call) -> Question<'a> {
         Question { backend: NAME, clusters: &self.clusters, tool: &*self.tool, call }
@@ -156,6 +170,11 @@ impl<'a> Pool<'a> {
     /// The tag of this controller.
     pub fn tag(&self) -> &'a str {
         &self.context.identity.tag
+    }
+
+    /// The plugin's name.
+    pub fn plugin(&self) -> &'a str {
+        &self.context.identity.plugin
     }
 
     /// How long to wait for each thing.
@@ -302,6 +321,10 @@ impl Pool<'_> {
 
     pub fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
         self.tool().remove_lockable(self.call, self.at, target)
+    }
+
+    pub fn remove_free_name(&self, target: LockTarget<'_>) -> Result<()> {
+        locks::remove_free_name(self.tool(), self.call, self.at, target, self.tag())
     }
 }
 

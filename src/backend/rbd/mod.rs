@@ -5,6 +5,8 @@
 //! | what | where |
 //! |---|---|
 //! | a volume | image `csi-vol-<32 hex>`, from the name in the request; its id is the incarnation |
+//! | the same where topology chose the pool | image `csi-vol-<32 hex>.<pool>`: the pool with the registry |
+//! | where that is | a lock on the object `cephlet.name.<32 hex>` in the registry, whose tag is the place |
 //! | how it was asked for | `cephlet.request` in the image's metadata |
 //! | how it is replicated | `cephlet.replication` in the image's metadata |
 //! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
@@ -47,10 +49,11 @@ use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
-    Backend, NodeDriver, PlacementRequest, Publisher, Replication, Served, Service, Snapshots, Traits,
-    Volumes,
+    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service, Snapshots,
+    Traits, Volumes,
 };
 use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::domains::Wishes;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
@@ -139,9 +142,13 @@ impl Backend for Rbd {
         None
     }
 
-    fn place(&self, request: &PlacementRequest<'_>) -> Result<Place> {
+    fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
         let settings = Settings::parse(request.parameters, request.mutable_parameters)?;
-        settings.place(&self.context.clusters)
+        let wishes = Wishes::new(&self.context.identity.plugin, request.topology);
+        match settings.leave_pool_to(&wishes) {
+            true => settings.registry(&self.context.clusters).map(Placement::Registered),
+            false => settings.place(&self.context.clusters).map(Placement::At),
+        }
     }
 
     fn canonical(&self, place: &Place) -> Place {

@@ -3,19 +3,19 @@
 //!
 //! | name | of what |
 //! |---|---|
-//! | `csi-vol-<32 digits>` | the image of a volume (made in [`ids`](crate::ids)) |
+//! | `csi-vol-<32 digits>` | the image of a volume (made in [`ids`]) |
+//! | `csi-vol-<32 digits>.<pool>` | the same where topology chose its pool; its name is registered here |
 //! | `csi-tmp-<32 digits>-<tag>` | a copy that the controller with this tag is making |
 //! | `csi-held-<image id>` | a deleted volume, retained for its snapshots or clones |
 //! | `csi-snap-<16 digits>` | a snapshot that was asked for |
 //! | `csi-copy-<32 digits>-<tag>` | a transient snapshot, from which a volume is cloned |
 
 use crate::error::{Error, Result};
-use crate::ids::{VolumeId, is_hex};
+use crate::ids::{self, VOLUME, VolumeId, is_hex};
 
 /// The first field of IDs.
 pub(crate) const NAME: &str = "rbd";
 
-const VOLUME: &str = "csi-vol-";
 const TEMPORARY: &str = "csi-tmp-";
 const RETAINED: &str = "csi-held-";
 const SNAPSHOT: &str = "csi-snap-";
@@ -45,12 +45,12 @@ fn tag_after<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
 
 /// Whether an image of this name is a volume that cephlet made.
 pub(crate) fn is_volume(name: &str) -> bool {
-    digits_after(name, VOLUME, 32).is_some()
+    digits_after(name, VOLUME, 32).is_some() || ids::registration(name).is_some()
 }
 
 /// What a copy is called while `tag`'s controller makes it.
 pub(crate) fn temporary(object: &str, tag: &str) -> String {
-    format!("{TEMPORARY}{}-{tag}", last_digits(object))
+    format!("{TEMPORARY}{}-{tag}", digits_of(object))
 }
 
 /// The tag of the controller that makes the copy of this name.
@@ -105,7 +105,7 @@ pub(crate) fn snapshot_digits(name: &str) -> Option<&str> {
 /// takes away what another controller is cloning from: one that is there already is left over from an attempt
 /// of our own.
 pub(crate) fn transient(object: &str, tag: &str) -> String {
-    format!("{TRANSIENT}{}-{tag}", last_digits(object))
+    format!("{TRANSIENT}{}-{tag}", digits_of(object))
 }
 
 /// Whether a snapshot of this name was taken for a copy only.
@@ -129,8 +129,9 @@ pub(crate) fn transient_of(temporary: &str) -> String {
 }
 
 /// The digits of a volume's name.
-fn last_digits(object: &str) -> &str {
-    object.rsplit('-').next().unwrap_or(object)
+fn digits_of(object: &str) -> &str {
+    let digits = object.strip_prefix(VOLUME).unwrap_or(object);
+    digits.split_once('.').map_or(digits, |(digits, _)| digits)
 }
 
 #[cfg(test)]
@@ -169,6 +170,8 @@ mod tests {
             )
         );
         assert_eq!(tag_of_temporary(&copy), Some(TAG));
+        let registered = format!("{volume}.eu-1");
+        assert!(is_volume(&registered) && temporary(&registered, TAG) == copy);
         assert_eq!((temporary_from(&source), transient_of(&copy)), (copy.clone(), source.clone()));
         assert_eq!(tag_of_transient(&source), Some(TAG));
         assert_eq!(tag_of_transient("csi-copy-by-hand"), None);

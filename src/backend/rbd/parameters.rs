@@ -3,18 +3,20 @@
 
 use std::collections::BTreeSet;
 
+use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_pools};
 use crate::backend::ceph::placement::{self, PlacementWish};
+use crate::backend::creation_record::Placed;
 use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::node::Mounter;
 use crate::backend::rbd::tool::Layout;
-use crate::clusters::Clusters;
+use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 12] = [
+pub const PARAMETERS: [&str; 14] = [
     "backend",
     "cluster",
     "pool",
@@ -26,6 +28,8 @@ pub const PARAMETERS: [&str; 12] = [
     "stripeCount",
     "mounter",
     "mapOptions",
+    "topologyConstrainedPools",
+    "topologyAccess",
     FS_TYPE,
 ];
 
@@ -63,6 +67,10 @@ pub(crate) struct Settings {
     pub fs_type: Option<String>,
     /// Limits, by the cluster's names; zero takes one away.
     pub limits: Vec<(&'static str, u64)>,
+    /// Pools with their domains, of which topology chooses.
+    pub constrained: Vec<DomainPool>,
+    /// Whether the volume says from which domain it can be reached.
+    pub access: TopologyAccess,
 }
 
 impl Settings {
@@ -91,6 +99,8 @@ impl Settings {
             "imageFeatures" => self.layout.features = Some(features(value)?),
             "objectSize" => self.layout.object_size = Some(object_size(key, value)?),
             "mounter" => self.mounter = Mounter::parse(value)?,
+            "topologyConstrainedPools" => self.constrained = constrained_pools(key, value)?,
+            "topologyAccess" => self.access = TopologyAccess::parse(value)?,
             FS_TYPE => self.fs_type = parse_file_system(key, value)?,
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown("parameter", key, "RBD", &PARAMETERS)),
@@ -98,25 +108,50 @@ impl Settings {
         Ok(())
     }
 
-    /// Where a volume with these parameters would live.
-    pub fn place(&self, clusters: &Clusters) -> Result<Place> {
-        let asked = PlacementWish {
+    /// The same at a place that topology chose.
+    pub fn at(mut self, placed: Option<&Placed>) -> Self {
+        let data_pool = placed.and_then(|placed| placed.data_pool.clone());
+        self.layout.data_pool = data_pool.or(self.layout.data_pool);
+        self
+    }
+
+    /// Whether topology chooses the pool of a volume that is wanted like this: among the pools that are
+    /// named for that, or where a requirement speaks of domains and no pool is named.
+    pub fn leave_pool_to(&self, wishes: &Wishes) -> bool {
+        !self.constrained.is_empty() || (self.pool.is_none() && !wishes.is_empty())
+    }
+
+    fn wish(&self) -> PlacementWish<'_> {
+        PlacementWish {
             cluster: self.cluster.as_deref(),
             pool: self.pool.as_deref(),
             namespace: &self.namespace,
             usual_pool: USUAL_POOL,
-        };
-        let place = placement::choose(clusters, NAME, &asked)?;
-        // The longest ID there can be: names have 40 characters, ids up to 20.
-        let (object, incarnation) = ("x".repeat(40), Some("x".repeat(20)));
-        VolumeId { place: place.clone(), object, incarnation }.fits()?;
+        }
+    }
+
+    /// Where a volume with these parameters would live.
+    pub fn place(&self, clusters: &Clusters) -> Result<Place> {
+        let place = placement::choose(clusters, NAME, &self.wish())?;
+        refuse_long_ids(&place, &"x".repeat(40))?;
         Ok(place)
+    }
+
+    /// Where its name is registered if topology chooses the pool.
+    pub fn registry(&self, clusters: &Clusters) -> Result<Place> {
+        placement::choose_registry(clusters, NAME, &self.wish())
     }
 
     /// The file system a new volume is for: as its parameters say, else as it will be used.
     pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
         self.fs_type.clone().or_else(|| file_system_of(uses))
     }
+}
+
+/// Refuses a place where the IDs of volumes would not fit. Ids of images have up to 20 characters.
+pub(crate) fn refuse_long_ids(place: &Place, object: &str) -> Result<()> {
+    let incarnation = Some("x".repeat(20));
+    VolumeId { place: place.clone(), object: object.to_string(), incarnation }.fits()
 }
 
 impl Layout {
@@ -173,6 +208,15 @@ fn name(key: &str, value: &str) -> Result<String> {
         )));
     }
     filled(key, value)
+}
+
+fn constrained_pools(key: &str, value: &str) -> Result<Vec<DomainPool>> {
+    let pools = parse_constrained_pools(value)?;
+    for pool in &pools {
+        let names = [Some(&pool.name), pool.data_pool.as_ref()];
+        names.into_iter().flatten().try_for_each(|pool| name(key, pool).map(drop))?;
+    }
+    Ok(pools)
 }
 
 fn features(value: &str) -> Result<BTreeSet<String>> {
@@ -306,6 +350,7 @@ mod tests {
         refused(&[("stripeUnit", "3000"), ("stripeCount", "2")], "must divide");
         refused(&[("mounter", "fuse")], "rbd-nbd");
         refused(&[(FS_TYPE, "vfat")], "ext4, xfs, btrfs");
+        refused(&[("topologyAccess", "stric")], "strict");
     }
 
     #[test]

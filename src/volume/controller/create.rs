@@ -1,6 +1,6 @@
 //! Making a volume.
 
-use crate::backend::{NewVolume, Origin, PlacementRequest, Volume};
+use crate::backend::{NewVolume, Origin, Placement, PlacementRequest, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
@@ -9,19 +9,29 @@ use crate::volume::intent::Operation;
 use crate::volume::request::{CreateVolume, Source};
 
 impl Operations {
-    /// The volume that a request asks for: where it will live and what it is a copy of. That is decided once,
-    /// so that what is made is what was locked, whatever is reloaded meanwhile.
+    /// The volume that a request asks for: where it will live, or its name is registered, and what it is a
+    /// copy of. That is decided once, so that what is made is what was locked, whatever is reloaded
+    /// meanwhile.
     pub fn plan_creation(&self, request: CreateVolume) -> Result<NewVolume> {
         let backend = self.backends.for_parameters(&request.parameters)?;
-        let place = backend.place(&PlacementRequest {
+        let placement = backend.place(&PlacementRequest {
             parameters: &request.parameters,
             mutable_parameters: &request.mutable_parameters,
             topology: &request.topology,
         })?;
         request.capabilities.iter().try_for_each(|capability| backend.supports(capability))?;
+        let (instance, name) = (&self.instance, &request.name);
+        let (place, object, topology) = match placement {
+            Placement::At(place) => (place, ids::volume_object(instance, name), None),
+            Placement::Registered(place) => {
+                let object = ids::registered_object(instance, name, &place.pool);
+                (place, object, Some(request.topology))
+            }
+        };
         Ok(NewVolume {
-            object: ids::volume_object(&self.instance, &request.name),
+            object,
             place,
+            topology,
             name: request.name,
             size: request.size,
             parameters: request.parameters,

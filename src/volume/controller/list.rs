@@ -123,6 +123,10 @@ impl Operations {
             }
             _ => true,
         };
-        if usable && reachable { backend.volumes().capacity(call, &request.parameters) } else { Ok(none) }
+        if usable && reachable {
+            backend.volumes().capacity(call, &request.parameters, request.topology.as_ref())
+        } else {
+            Ok(none)
+        }
     }
 }

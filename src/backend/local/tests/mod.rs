@@ -172,6 +172,7 @@ impl Fixture {
 
     pub fn new_volume(&self, name: &str, size: u64) -> NewVolume {
         NewVolume {
+            topology: None,
             place: self.local.own_place(),
             object: volume_object("test", name),
             name: name.into(),

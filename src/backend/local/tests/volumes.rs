@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Barrier;
 
 use super::*;
-use crate::backend::Deleted;
+use crate::backend::{Deleted, Placement};
 use crate::csi::TopologyRequirement;
 use crate::ids::{Place, VolumeId};
 
@@ -115,7 +115,8 @@ fn placement_refuses_what_cannot_be() {
         it.local.place(&PlacementRequest { parameters, mutable_parameters: &Map::new(), topology })
     };
     let segment = |node: &str| Map::from([("org.test/node".to_string(), node.to_string())]);
-    let place = placement(&Map::new(), vec![segment("other"), segment(NODE)]).unwrap();
+    let placed = placement(&Map::new(), vec![segment("other"), segment(NODE)]).unwrap();
+    let Placement::At(place) = placed else { panic!("{placed:?}") };
     assert_eq!(it.local.serves(&place), Served::Here);
     assert_eq!((place.backend.as_str(), place.cluster.as_str()), ("local", NODE));
     refused(placement(&Map::new(), vec![segment("other")]), Kind::NoSpace, &["org.test/node", NODE]);

@@ -1,7 +1,7 @@
-//! Chains of clones, kept short. A clone reads what it does not have itself from its parent, and that one
-//! from its own: each link costs time, and the kernel follows sixteen. A copy that would have more than
-//! [`MAX_PARENTS`] is given all its data while it is made, under its temporary name: nobody has a right to it
-//! yet, so it gives way to nobody.
+//! Chains of clones, kept short and within a domain. A clone reads what it does not have itself from its
+//! parent, and that one from its own: each link costs time, and the kernel follows sixteen. A copy that would
+//! have more than [`MAX_PARENTS`], or that is to be where its source is not, is given all its data while it
+//! is made, under its temporary name: nobody has a right to it yet, so it gives way to nobody.
 //!
 //! A flatten that was killed is never repeated over what it has done. `rbd flatten` passes over every object
 //! of which the object map says that it exists, and the map is changed before the object is written: after
@@ -42,7 +42,7 @@ pub(crate) fn count_parents(pool: &Pool<'_>, image: &ImageInfo) -> Result<usize>
 
 /// The right to make a copy that is flattened: one at a time in a cluster, as each holds a worker for as long
 /// as it takes.
-pub(crate) fn take_turn<'a>(pool: &Pool<'a>) -> Result<WorkGuard<'a>> {
+pub(crate) fn take_turn<'a>(pool: &Pool<'a>, why: &str) -> Result<WorkGuard<'a>> {
     let (cluster, timing) = (&pool.at.access.cluster.name, pool.timing());
     if let Some(turn) = pool.context.flattening.try_begin(cluster) {
         return Ok(turn);
@@ -50,15 +50,14 @@ pub(crate) fn take_turn<'a>(pool: &Pool<'a>) -> Result<WorkGuard<'a>> {
     let what = format!("another copy that is being flattened in cluster {cluster}");
     pool.call.wait(what, timing.flatten_wait, timing.flatten_poll)?;
     Err(Error::unavailable(format!(
-        "its source has {MAX_PARENTS} parents already, so it has to be flattened, and other copies in cluster \
-         {cluster} still are: try again"
+        "it has to be flattened, as {why}, and other copies in cluster {cluster} still are: try again"
     )))
 }
 
 /// Gives a copy that is being made all its data. It then goes on to its end also for a client that gives up,
 /// whose repeated request waits for it, or finds it.
-pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo) -> Result<Changed> {
-    log::info!("{}: flattening {}, which would have more than {MAX_PARENTS} parents", pool.at, copy.name);
+pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<Changed> {
+    log::info!("{}: flattening {}, as {why}", pool.at, copy.name);
     pool.call.ignore_deadline();
     let flattened = pool.flatten(&copy.name);
     // Also of one that failed: it may be killed between the parent and the rest.

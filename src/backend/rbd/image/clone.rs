@@ -13,7 +13,7 @@
 //! 5. what the clone has inherited from its source: its file system is kept, its limits are not
 //! 6. the creation record, limits
 //! 7. does it read from the source? size
-//! 8. flatten, if it would have too many parents: [`chain`]
+//! 8. flatten, if it would have too many parents, or is in another domain: [`chain`]
 //! 9. rename, and a look whose name it is; if it is another's, the copy is dropped and the answer is the
 //!    image that has it
 
@@ -93,7 +93,7 @@ fn copy(
         if is_certain && missed.as_ref() == Some(&source.image) {
             return Err(no_source(origin));
         }
-        let _turn = source.is_at_end().then(|| chain::take_turn(pool)).transpose()?;
+        let _turn = source.why_whole().map(|why| chain::take_turn(pool, &why)).transpose()?;
         if attempt == 0 {
             write_intent()?;
         }
@@ -258,8 +258,11 @@ fn complete(
         pool.resize(temporary, size)?;
         info.size = size;
     }
-    let parents = if source.is_at_end() { 0 } else { source.parents + 1 };
-    if parents == 0 && chain::flatten(pool, &info)? == Changed::Absent {
+    let why_whole = source.why_whole();
+    let parents = if why_whole.is_some() { 0 } else { source.parents + 1 };
+    if let Some(why) = why_whole
+        && chain::flatten(pool, &info, &why)? == Changed::Absent
+    {
         return Ok(Outcome::Disturbed);
     }
     pool.memory().parent_counts.remember(info.id.clone(), parents);

@@ -25,6 +25,8 @@ pub(crate) struct CloneSource {
     pub is_transient: bool,
     /// The image's name was remembered, not asked for.
     pub is_cached_name: bool,
+    /// It is not in the pool that topology chose for the copy.
+    pub is_elsewhere: bool,
 }
 
 /// Why an image is no clone of a source.
@@ -37,9 +39,12 @@ pub(crate) enum Mismatch {
 }
 
 impl CloneSource {
-    /// Whether a clone of it would have too many parents.
-    pub fn is_at_end(&self) -> bool {
-        self.parents >= MAX_PARENTS
+    /// Why a copy of it is given all its data while it is made, if it is.
+    pub fn why_whole(&self) -> Option<String> {
+        let is_at_end = self.parents >= MAX_PARENTS;
+        let why = || format!("it would have more than {MAX_PARENTS} parents");
+        let where_from = || format!("it is in another domain than its source in pool {:?}", self.at.pool);
+        is_at_end.then(why).or_else(|| self.is_elsewhere.then(where_from))
     }
 
     /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and
@@ -62,10 +67,12 @@ pub(crate) fn find_source(
 ) -> Result<CloneSource> {
     let at = locate(pool, spec, origin)?;
     let there = pool.other(&at);
-    match origin {
+    let source = match origin {
         Origin::Snapshot(id) => from_snapshot(&there, id, may_guess),
         Origin::Volume(id) => from_volume(&there, id, &spec.new.object),
-    }
+    };
+    let is_elsewhere = spec.record.placed.is_some() && at.pool != pool.at.pool;
+    Ok(CloneSource { is_elsewhere, ..source? })
 }
 
 fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<PoolRef> {
@@ -97,7 +104,8 @@ fn from_snapshot(pool: &Pool<'_>, id: &SnapshotId, may_guess: bool) -> Result<Cl
         }
     };
     let (at, id, snapshot) = (pool.at.clone(), id.source.clone(), names::snapshot(&id.snapshot));
-    Ok(CloneSource { at, image, id, snapshot, parents, is_transient: false, is_cached_name })
+    let (is_transient, is_elsewhere) = (false, false);
+    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// What the image was called, and how many parents it had, a while ago.
@@ -111,7 +119,8 @@ fn from_volume(pool: &Pool<'_>, id: &VolumeId, object: &str) -> Result<CloneSour
     let parents = count_parents(pool, &info)?;
     let (at, snapshot) = (pool.at.clone(), names::transient(object, pool.tag()));
     let (image, id) = (info.name, info.id);
-    Ok(CloneSource { at, image, id, snapshot, parents, is_transient: true, is_cached_name: false })
+    let (is_transient, is_cached_name, is_elsewhere) = (true, false, false);
+    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// The refusal of a source that is not there.

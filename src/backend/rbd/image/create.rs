@@ -3,40 +3,47 @@
 //! Requests of the same name meet at one image, whichever controller they come through: the cluster lets only
 //! one of them make it, and the others answer from what they find.
 
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::{find_taken, with_record};
+use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::image::size::size_of_new;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
 use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
-use crate::backend::{NewVolume, Volume, WriteIntent};
-use crate::call::Call;
+use crate::backend::{Volume, WriteIntent};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
 /// How often an image is looked for that others make and remove meanwhile.
 const ATTEMPTS: usize = 4;
 
-/// Makes the volume, or finds the one that the same request made.
+/// Makes the volume at its place, or finds the one that the same request made there.
 pub(crate) fn create(
-    context: &Context,
-    call: &Call,
-    new: &NewVolume,
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
     write_intent: WriteIntent<'_>,
 ) -> Result<Volume> {
-    let spec = CreateSpec::new(new)?;
-    let at = context.locate(&new.place, &new.secrets)?;
-    let pool = context.pool(call, &at);
-    let made = match &new.source {
-        None => create_blank(&pool, &spec, write_intent),
-        Some((_, origin)) => create_copy(&pool, &spec, origin, write_intent),
+    let info = match &spec.new.source {
+        None => create_blank(pool, spec, write_intent),
+        Some((_, origin)) => create_copy(pool, spec, origin, write_intent),
     };
-    let info = made.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?;
-    context.memory.locations.note(&new.place);
-    let id = VolumeId { place: new.place.clone(), object: new.object.clone(), incarnation: None };
+    made(pool, spec, info?)
+}
+
+/// The volume that the same request made at its place, if it is there.
+pub(crate) fn find_made(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<Volume>> {
+    let found = settle_and_find(pool, &spec.new.object)?;
+    found.map(|info| made(pool, spec, answer_from(pool, spec, info)?)).transpose()
+}
+
+/// The volume that an image is.
+fn made(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<Volume> {
+    let (place, object) = (spec.new.place.clone(), spec.new.object.clone());
+    pool.memory().locations.note(&place);
     // The record it has is remembered by now; it may say more than this request, as a file system taken over
     // from a source.
-    Ok(with_record(&pool, &spec.key(), info)?.volume(&id))
+    let found = with_record(pool, &spec.key(), info)?;
+    Ok(found.volume(&VolumeId { place, object, incarnation: None }, pool.plugin()))
 }
 
 /// Makes an image with its record in one step, or finds the one that the same request made.

@@ -5,6 +5,9 @@
 //! volume's ID contains: when the deletion is repeated, and when the daemon is started again, which then
 //! touches no volume that is there by its name.
 //!
+//! A volume whose name is registered gives it back when it is gone, last of all; its ID says where it is
+//! registered, so that a repeated deletion gives it back if a crash came in between.
+//!
 //! | what it left | seen by name | by id | finished by |
 //! |---|---|---|---|
 //! | nothing done | there | there | starting over |
@@ -23,6 +26,7 @@ use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash::{
     Purge, Restored, is_in_trash, is_large, is_put_aside, restore_snapshotted, schedule_purge,
 };
+use crate::backend::rbd::image::unregister::Registered;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
@@ -71,11 +75,27 @@ pub(crate) fn delete(
         return Ok(Deleted::Absent);
     }
     let at = context.locate(&id.place, deletion.secrets)?;
-    let outcome = delete_in(&context.pool(call, &at), deletion, write_intent);
+    let pool = context.pool(call, &at);
+    let outcome = delete_registered(&pool, deletion, write_intent);
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&id.key());
+    context.memory.claims.forget(&id.lock_key());
     context.memory.deleted.remember(id.to_string(), ());
     Ok(outcome)
+}
+
+/// Deletes the volume, and then gives its name back if that is registered.
+fn delete_registered(
+    pool: &Pool<'_>,
+    deletion: &Deletion<'_>,
+    write_intent: WriteIntent<'_>,
+) -> Result<Deleted> {
+    let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
+    let deleted = delete_in(pool, deletion, write_intent)?;
+    if let Some(registered) = registered {
+        registered.give_back(pool, deletion.id, deleted == Deleted::Gone, write_intent)?;
+    }
+    Ok(deleted)
 }
 
 /// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
@@ -86,8 +106,18 @@ pub(crate) fn finish_deletion(
 ) -> Result<Interrupted> {
     let id = deletion.id;
     let at = context.locate(&id.place, deletion.secrets)?;
-    let outcome = finish_deletion_in(&context.pool(call, &at), deletion);
+    let pool = context.pool(call, &at);
+    let outcome = finish_registered(&pool, deletion);
     outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
+}
+
+fn finish_registered(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {
+    let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
+    let outcome = finish_deletion_in(pool, deletion)?;
+    if let (Some(registered), Interrupted::Gone) = (registered, outcome) {
+        registered.give_back(pool, deletion.id, false, &|| Ok(()))?;
+    }
+    Ok(outcome)
 }
 
 fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {

@@ -105,9 +105,10 @@ pub(crate) fn last_known(context: &Context, id: &VolumeId) -> Option<(String, Re
 
 impl ImageWithRecord {
     /// The volume as the orchestrator sees it. The ID keeps its caller's form where it names the incarnation;
-    /// one that leaves it out is that of a new volume, or an operator's.
-    pub fn volume(&self, id: &VolumeId) -> Volume {
+    /// one that leaves it out is that of a new volume, or an operator's. `plugin` is the plugin's name.
+    pub fn volume(&self, id: &VolumeId, plugin: &str) -> Volume {
         let asked = self.record.as_ref().map(|record| &record.asked);
+        let placed = self.record.as_ref().and_then(|record| record.placed.as_ref());
         let incarnation = id.incarnation.clone().unwrap_or_else(|| self.info.id.clone());
         Volume {
             id: VolumeId { incarnation: Some(incarnation), ..id.clone() },
@@ -117,7 +118,7 @@ impl ImageWithRecord {
             context: Map::new(),
             fs_type: asked.and_then(|asked| asked.fs_type.clone()),
             source: asked.and_then(|asked| asked.source.as_ref()).map(Source::from),
-            topology: Vec::new(),
+            topology: placed.map(|placed| placed.domains.accessible(plugin)).unwrap_or_default(),
             published: Vec::new(),
             condition: None,
             replication: None,

@@ -26,7 +26,7 @@ pub(crate) fn find(
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let Some(info) = find_volume(&pool, id)? else { return Ok(None) };
-    Ok(Some(with_record(&pool, &id.key(), info)?.volume(id)))
+    Ok(Some(with_record(&pool, &id.key(), info)?.volume(id, pool.plugin())))
 }
 
 /// The volume with its nodes and its condition. One whose cluster cannot be reached is in a bad condition, if
@@ -41,7 +41,8 @@ pub(crate) fn inspect(
     let inspected = look_closely(&context.pool(call, &at), id);
     match (inspected, last_known(context, id)) {
         (Err(error), Some((image, record))) if is_unreachable(&error) => {
-            let volume = ImageWithRecord { info: unknown(id, image), record: Some(record) }.volume(id);
+            let volume = ImageWithRecord { info: unknown(id, image), record: Some(record) }
+                .volume(id, &context.identity.plugin);
             let cluster = &id.place.cluster;
             let condition = Some(Some(format!("cluster {cluster:?} cannot be reached: {error}")));
             Ok(Some(Volume { condition, ..volume }))
@@ -62,7 +63,7 @@ fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
     let (replication, failed) = replicated(pool, &found.info)?.unzip();
     let condition = condition(pool, &found, &clients)?.or(failed.flatten());
     let published = nodes.into_iter().collect();
-    Ok(Some(Volume { published, condition: Some(condition), replication, ..found.volume(id) }))
+    Ok(Some(Volume { published, condition: Some(condition), replication, ..found.volume(id, pool.plugin()) }))
 }
 
 fn condition(pool: &Pool<'_>, found: &ImageWithRecord, clients: &[&str]) -> Result<Condition> {

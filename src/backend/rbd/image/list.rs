@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::find::ImageWithRecord;
+use crate::backend::rbd::image::find::{ImageWithRecord, with_record};
 use crate::backend::rbd::mirror::roles;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
@@ -13,7 +13,7 @@ use crate::backend::{Page, Replicated, Volume};
 use crate::call::Call;
 use crate::csi::Source;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::ids::{self, Place, SnapshotId, VolumeId};
 
 /// Up to `limit` volumes (0: all) whose keys follow `after`. What cannot be asked for its volumes fails the
 /// list: one that lacks them would say that they are gone.
@@ -49,9 +49,9 @@ fn volumes_after(pool: &Pool<'_>, after: &str) -> Result<Vec<Volume>> {
     let roles = if entries.is_empty() { BTreeMap::new() } else { roles(pool) };
     let volume = |(key, entry): (String, &ListedImage)| {
         let role = roles.get(&entry.name).map(|role| Replicated { role: *role, state: None });
-        Volume { replication: role, ..listed(pool, &key, entry, &list) }
+        Ok(Volume { replication: role, ..listed(pool, &key, entry, &list)? })
     };
-    Ok(entries.into_iter().map(volume).collect())
+    entries.into_iter().map(volume).collect()
 }
 
 /// All images of a pool. Why they cannot be listed is said with the cluster's name.
@@ -66,14 +66,27 @@ fn images(pool: &Pool<'_>) -> Result<Vec<ListedImage>> {
 }
 
 /// A volume as a list shows it.
-fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage]) -> Volume {
+fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage]) -> Result<Volume> {
     let place = pool.place();
     let id = VolumeId { place: place.clone(), object: entry.name.clone(), incarnation: None };
-    let record = pool.memory().records.get(key, &entry.id);
-    let is_known = record.is_some();
-    let volume = ImageWithRecord { info: info(entry), record }.volume(&id);
+    let found = match ids::registration(&entry.name) {
+        // Only its record tells from where it can be reached: read once, and then remembered.
+        Some(_) => with_record(pool, key, info(entry)).or_else(|error| without_record(entry, error))?,
+        None => ImageWithRecord { info: info(entry), record: pool.memory().records.get(key, &entry.id) },
+    };
+    let is_known = found.record.is_some();
+    let volume = found.volume(&id, pool.plugin());
     let source = || entry.parent.as_ref().and_then(|parent| source(&place, parent, list));
-    Volume { source: if is_known { volume.source } else { source() }, ..volume }
+    Ok(Volume { source: if is_known { volume.source } else { source() }, ..volume })
+}
+
+/// One whose record cannot be read does not keep the others from being listed.
+fn without_record(entry: &ListedImage, error: Error) -> Result<ImageWithRecord> {
+    if error.kind() != Kind::Internal {
+        return Err(error);
+    }
+    log::warn!("{error}");
+    Ok(ImageWithRecord { info: info(entry), record: None })
 }
 
 fn not_listed(error: Error, place: &Place) -> Error {

@@ -1,8 +1,8 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
 //!
-//! From the top: what is asked of a volume (`create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `chain`, `remove`, `retain`, `trash`); what all of it rests on
-//! (`find`, `rename`, `watchers`, `deletion_lock`, `record`).
+//! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
+//! `capacity`); how that is done (`clone`, `chain`, `remove`, `unregister`, `retain`, `trash`); what all of
+//! it rests on (`find`, `rename`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
 mod chain;
@@ -17,6 +17,7 @@ pub(crate) mod in_progress;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod parent;
+mod place;
 pub(crate) mod qos;
 pub(crate) mod record;
 pub(crate) mod remove;
@@ -26,6 +27,7 @@ mod size;
 mod spec;
 pub(crate) mod trash;
 pub(crate) mod trash_mark;
+mod unregister;
 pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;
@@ -50,7 +52,7 @@ impl Volumes for Context {
     }
 
     fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume> {
-        create::create(self, call, new, write_intent)
+        place::create(self, call, new, write_intent)
     }
 
     fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
@@ -73,8 +75,8 @@ impl Volumes for Context {
         list::list(self, call, after, limit)
     }
 
-    fn capacity(&self, call: &Call, parameters: &Map) -> Result<Capacity> {
-        capacity::capacity(self, call, parameters)
+    fn capacity(&self, call: &Call, parameters: &Map, topology: Option<&Map>) -> Result<Capacity> {
+        capacity::capacity(self, call, parameters, topology)
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {

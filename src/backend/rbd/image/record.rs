@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
 use crate::backend::ceph::cache::Cache;
-use crate::backend::creation_record::{CreationRequest, VERSION, from_bytes, to_bytes};
+use crate::backend::creation_record::{CreationRequest, Placed, VERSION, from_bytes, to_bytes};
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::csi::Map;
@@ -23,15 +23,19 @@ pub(crate) struct Record {
     /// The id the image had when it was made, where that was written down: a mirrored image has another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_id: Option<String>,
+    /// What topology chose, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed: Option<Placed>,
 }
 
 impl Record {
     /// The record of what `new` asks. It is the same for every controller that gets the request.
-    pub fn new(new: &NewVolume, settings: &Settings) -> Self {
+    pub fn new(new: &NewVolume, settings: &Settings, placed: Option<Placed>) -> Self {
         Self {
             version: VERSION,
             asked: CreationRequest::new(new, settings.fs_type_for(&new.capabilities)),
             first_id: None,
+            placed,
         }
     }
 
@@ -48,9 +52,9 @@ impl Record {
             .map_err(|wrong| format!("its record ({RECORD_KEY} in the image's metadata) {wrong}"))
     }
 
-    /// What the parameters of the request mean.
+    /// What the parameters of the request mean, at the place where the image is.
     pub fn settings(&self) -> Result<Settings> {
-        Settings::parse(&self.asked.parameters, &Map::new())
+        Ok(Settings::parse(&self.asked.parameters, &Map::new())?.at(self.placed.as_ref()))
     }
 }
 
@@ -88,5 +92,26 @@ impl RecordCache {
     /// Forgets an image that is gone.
     pub fn forget(&self, key: &str) {
         self.0.forget(&key.to_string());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::backend::rbd::tests::wanted;
+    use crate::topology::Domains;
+
+    /// Records of 0.1.0 say nothing of topology, and it passes over what it does not know in others.
+    #[test]
+    fn what_topology_chose_is_written_only_where_it_did() {
+        let record = |placed| Record::new(&wanted("a", 1 << 20, None), &Settings::default(), placed);
+        let plain = record(None).text().unwrap();
+        assert!(!plain.contains("placed"), "{plain}");
+        assert_eq!(Record::parse(&plain).unwrap(), record(None));
+        let placed = Placed { domains: Domains::new([("zone", "eu-1")]).unwrap(), data_pool: None };
+        let text = record(Some(placed.clone())).text().unwrap();
+        assert!(text.contains(r#""placed":{"domains":{"zone":"eu-1"}}"#), "{text}");
+        assert_eq!(Record::parse(&text).unwrap().placed, Some(placed));
     }
 }

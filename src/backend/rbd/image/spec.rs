@@ -1,6 +1,7 @@
 //! What a request for a volume asks, and whether an image that is there answers it.
 
 use crate::backend::NewVolume;
+use crate::backend::creation_record::Placed;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
@@ -22,10 +23,10 @@ pub(crate) struct CreateSpec<'a> {
 }
 
 impl<'a> CreateSpec<'a> {
-    /// Understands a request.
-    pub fn new(new: &'a NewVolume) -> Result<Self> {
-        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
-        let record = Record::new(new, &settings);
+    /// Understands a request, at the place that topology chose, if it did.
+    pub fn new(new: &'a NewVolume, placed: Option<&Placed>) -> Result<Self> {
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?.at(placed);
+        let record = Record::new(new, &settings, placed.cloned());
         Ok(Self { new, settings, record })
     }
 

@@ -189,7 +189,7 @@ mod tests {
 
     fn identity(machine: &str, boot: &str) -> Identity {
         let machine = Machine { id: machine.into(), boot: boot.into() };
-        Identity { node: "node 1".into(), machine, tag: String::new() }
+        Identity { plugin: String::new(), node: "node 1".into(), machine, tag: String::new() }
     }
 
     fn holder(request: LockRequest) -> LockHolder {

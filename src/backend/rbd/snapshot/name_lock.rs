@@ -13,16 +13,13 @@
 
 use std::time::Instant;
 
+use crate::backend::ceph::locks::{deleter, deleting};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
 use crate::ids::encode;
 
-/// How the cookie begins of the lock under which the object of a name is removed.
-const DELETING: &str = "deleting-";
-/// After so many seconds such a removal counts as dead. Longer than any command takes.
-const DELETION: u64 = 600;
 /// How often to ask for a name that is just being released.
 const ATTEMPTS: usize = 10;
 
@@ -96,7 +93,7 @@ pub(crate) fn claim(pool: &Pool<'_>, claim: &NameClaim<'_>) -> Result<Claimed> {
 /// Judges the claim of another image.
 fn judge(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<OtherClaim> {
     let ours_if = |ours| if ours { OtherClaim::Dead } else { OtherClaim::MayBeAlive };
-    if let Some(tag) = holder.cookie.strip_prefix(DELETING) {
+    if let Some(tag) = deleter(holder) {
         return Ok(ours_if(tag == pool.tag()));
     }
     let Some(snapshots) = pool.snapshots(ImageRef::Id(&holder.cookie))? else { return Ok(OtherClaim::Dead) };
@@ -119,7 +116,7 @@ fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Res
     let what =
         format!("another controller ({}) that uses the name of snapshot {:?}", holder.client, claim.name);
     pool.call.wait(what, timing.claim_grace, timing.poll)?;
-    if holder.cookie.starts_with(DELETING) { Err(being_released(claim)) } else { Ok(()) }
+    if deleter(holder).is_some() { Err(being_released(claim)) } else { Ok(()) }
 }
 
 fn being_released(claim: &NameClaim<'_>) -> Error {
@@ -147,7 +144,7 @@ pub(crate) fn may_be_lost(pool: &Pool<'_>, since: Instant) -> bool {
 /// that no claim for a new one is released.
 pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOwner> {
     let holders = pool.holders(LockTarget::SnapshotName(digits))?;
-    let deleting = deleting(pool);
+    let deleting = deleting(pool.tag());
     Ok(match holders.into_iter().next() {
         None => NameOwner::Nobody,
         Some(holder) if holder.cookie == image || holder.cookie == deleting => NameOwner::Ours(holder),
@@ -159,7 +156,7 @@ pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOw
 /// its claim counts as dead.
 pub(crate) fn await_snapshot(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
     let NameOwner::Ours(holder) = owner else { return Ok(()) };
-    if holder.cookie == deleting(pool) || is_own(pool, holder) {
+    if holder.cookie == deleting(pool.tag()) || is_own(pool, holder) {
         return Ok(());
     }
     let timing = pool.timing();
@@ -176,16 +173,7 @@ pub(crate) fn release(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Resul
         // An earlier attempt may have come this far; only a lock shows whether the object is there.
         NameOwner::Nobody => {}
     }
-    let description = "the name of a deleted snapshot is given back".to_string();
-    let request = LockRequest { cookie: deleting(pool), description, shared: None, seconds: Some(DELETION) };
-    match pool.lock(target, &request)? {
-        Locked::Now => pool.remove_lockable(target),
-        Locked::Held => Ok(()),
-    }
-}
-
-fn deleting(pool: &Pool<'_>) -> String {
-    format!("{DELETING}{}", pool.tag())
+    pool.remove_free_name(target)
 }
 
 /// The claim, if it is for the same request. Two names have the same digits once in 2^64 times.

@@ -213,7 +213,7 @@ fn room_is_that_of_the_pool_that_takes_the_data() {
     let rbd = controller(&cluster, ONE);
     let room = |pairs: &[(&str, &str)]| {
         let parameters = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        rbd.volumes().capacity(&call(), &parameters)
+        rbd.volumes().capacity(&call(), &parameters, None)
     };
     let plain = room(&[]).unwrap();
     assert_eq!((plain.available, plain.largest, plain.smallest), (1 << 40, 1 << 40, 4096));

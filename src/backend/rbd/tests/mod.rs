@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod claims;
 mod copies;
 mod credentials;
 mod delete;
@@ -24,6 +25,7 @@ mod qos;
 mod release;
 mod snapshots;
 mod sweep;
+mod topology;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +49,8 @@ use crate::sys::random::Machine;
 pub(super) const GIB: u64 = 1 << 30;
 /// Long enough for anything that should happen soon, on the slowest machine.
 pub(super) const SOON: Duration = Duration::from_secs(20);
+/// The plugin's name.
+pub(super) const PLUGIN: &str = "org.test";
 /// The tags of two controllers.
 pub(crate) const ONE: &str = "0000aaaa";
 pub(crate) const TWO: &str = "0000bbbb";
@@ -90,7 +94,7 @@ fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Tim
 /// A node, on a machine of its name.
 pub(super) fn identity(node: &str, tag: &str) -> Identity {
     let machine = Machine { id: format!("machine of {node}"), boot: format!("boot of {node}") };
-    Identity { node: node.into(), machine, tag: tag.into() }
+    Identity { plugin: PLUGIN.into(), node: node.into(), machine, tag: tag.into() }
 }
 
 /// Nothing is waited for that others do, as nobody does anything meanwhile.
@@ -134,6 +138,7 @@ pub(crate) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVo
     });
     NewVolume {
         place: place("rbd"),
+        topology: None,
         object: volume_object("default", name),
         name: name.into(),
         size: SizeRange { required, limit: 0 },

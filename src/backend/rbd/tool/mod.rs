@@ -24,10 +24,10 @@ pub use self::mirror::{
     Mirroring, Progress, Promoted, Replay, SiteStatus,
 };
 pub use self::types::{
-    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, Locked, Made, ManagerTask, NewClone, NewImage, Parent, Removed, Renamed, SnapshotInfo,
-    TrashSource, Trashed, TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, Made, ManagerTask, NewClone, NewImage, Parent,
+    Removed, Renamed, SnapshotInfo, TrashSource, Trashed, TrashedSnapshot, Watcher,
 };
+pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 
 /// Images, by name or by id.
 pub trait ImageTool: Send + Sync {
@@ -136,34 +136,6 @@ pub trait TrashTool: Send + Sync {
 
     /// Has the cluster's manager delete an image in the trash.
     fn purge_by_manager(&self, call: &Call, at: &PoolRef, id: &str) -> Result<ManagerTask>;
-}
-
-/// Locks in the cluster.
-pub trait LockTool: Send + Sync {
-    /// Takes a lock of ours.
-    fn lock(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        target: LockTarget<'_>,
-        request: &LockRequest,
-    ) -> Result<Locked>;
-
-    /// A lock as it is; where the object is absent it was never held.
-    fn lock_state(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<LockState>;
-
-    /// Who holds it.
-    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
-        Ok(self.lock_state(call, at, target)?.holders)
-    }
-
-    /// Takes a lock from its holder. One that is held no longer is no error.
-    fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;
-
-    /// Removes the object that carries a lock: the name of a deleted snapshot, or what a lock on a header
-    /// left behind that was deleted meanwhile. The header of an image that exists is refused. An object that
-    /// is there no longer is no error.
-    fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()>;
 }
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no

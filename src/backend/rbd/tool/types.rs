@@ -220,69 +220,6 @@ pub enum TrashSource {
     Other,
 }
 
-/// A lock of ours on an object: kept by the cluster, no process needs to live for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockRequest {
-    /// Who holds it: a node, or a controller's purpose.
-    pub cookie: String,
-    /// What it is for. Text without line ends.
-    pub description: String,
-    /// Others may hold it too, if they say this same tag; None for nobody else.
-    pub shared: Option<String>,
-    /// After this many seconds it is no longer held; None for ever.
-    pub seconds: Option<u64>,
-}
-
-/// One who holds a lock, as the cluster reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockHolder {
-    /// As it was taken.
-    pub cookie: String,
-    /// As it was taken.
-    pub description: String,
-    /// The tag under which it is shared; None if it is exclusive.
-    pub shared: Option<String>,
-    /// The client that took it, which is needed to break it.
-    pub client: String,
-    /// The address of that client.
-    pub address: String,
-}
-
-/// A lock as it is, and was.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockState {
-    /// Somebody holds it, or did.
-    pub is_known: bool,
-    /// Who holds it.
-    pub holders: Vec<LockHolder>,
-}
-
-/// What carries a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockTarget<'a> {
-    /// The header of the image of this id: the attachment of a volume. Dies with the image.
-    Header(&'a str),
-    /// The header of the image of this id once more: the mark of one that is moved to the trash. Dies with
-    /// the image.
-    TrashMark(&'a str),
-    /// The same header: the clients of nodes that write to the image. Dies with the image.
-    Clients(&'a str),
-    /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.
-    Owner(&'a str),
-    /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
-    /// namespace.
-    SnapshotName(&'a str),
-}
-
-/// Whether a lock was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locked {
-    /// It is held now.
-    Now,
-    /// Somebody holds it, perhaps the same.
-    Held,
-}
-
 /// Whether the cluster's manager takes on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagerTask {

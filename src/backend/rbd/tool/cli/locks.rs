@@ -15,7 +15,7 @@ use crate::exec::Class;
 /// The name of a lock: others may have locks of theirs on the same object.
 fn name(target: LockTarget<'_>) -> &'static str {
     match target {
-        LockTarget::Header(_) | LockTarget::SnapshotName(_) => "cephlet",
+        LockTarget::Header(_) | LockTarget::SnapshotName(_) | LockTarget::VolumeName(_) => "cephlet",
         LockTarget::Clients(_) => "cephlet.clients",
         LockTarget::TrashMark(_) => "cephlet.trash",
         // RBD_LOCK_NAME of librbd.
@@ -114,7 +114,7 @@ impl LockTool for CommandTool {
     /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
     fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
         let doing = || format!("remove {}", path(at, object(target)));
-        if !matches!(target, LockTarget::SnapshotName(_)) {
+        if !matches!(target, LockTarget::SnapshotName(_) | LockTarget::VolumeName(_)) {
             match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &object(target)])) {
                 Ok(output) if output.stdout.is_empty() => {}
                 Ok(_) => {

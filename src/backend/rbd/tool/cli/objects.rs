@@ -35,5 +35,6 @@ pub(super) fn object(on: LockTarget<'_>) -> String {
         | LockTarget::Clients(id)
         | LockTarget::Owner(id) => format!("rbd_header.{id}"),
         LockTarget::SnapshotName(digits) => format!("cephlet.snap.{digits}"),
+        LockTarget::VolumeName(digits) => format!("cephlet.name.{digits}"),
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::answer::no_pool;
 use super::output::read;
-use super::space::free_space;
+use super::space::{free_space, free_spaces};
 use super::{CommandTool, rbd};
-use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, PoolRef, Readmitted, ShutOut};
+use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
@@ -19,7 +18,7 @@ use crate::exec::{Class, Tool};
 struct PoolRow {
     pool_name: String,
     #[serde(default)]
-    application_metadata: BTreeMap<String, IgnoredAny>,
+    application_metadata: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// A row of `rbd namespace ls --format=json`
@@ -30,7 +29,7 @@ struct NamespaceRow {
 
 impl ClusterTool for CommandTool {
     /// `ceph osd pool ls detail`, which says for what application each pool is (`rbd pool init` does).
-    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<String>> {
+    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ListedPool>> {
         let cmd = access.command(Tool::Ceph, Class::Question).args([
             "osd",
             "pool",
@@ -40,11 +39,11 @@ impl ClusterTool for CommandTool {
         ]);
         let output = self.run(call, access, cmd).map_err(|failure| failure.into_error("list the pools"))?;
         let rows = read::<Vec<PoolRow>>("ceph osd pool ls detail", &output.stdout)?;
-        Ok(rows
-            .into_iter()
-            .filter(|row| row.application_metadata.contains_key("rbd"))
-            .map(|row| row.pool_name)
-            .collect())
+        let listed = |mut row: PoolRow| {
+            let labels = row.application_metadata.remove("rbd")?;
+            Some(ListedPool { name: row.pool_name, labels })
+        };
+        Ok(rows.into_iter().filter_map(listed).collect())
     }
 
     /// `rbd namespace ls`
@@ -64,6 +63,10 @@ impl ClusterTool for CommandTool {
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {
         let space = free_space(&*self.runner, call, &at.access, pool)?;
         space.ok_or_else(|| Error::precondition(no_pool(pool)))
+    }
+
+    fn free_spaces(&self, call: &Call, access: &ClusterAccess) -> Result<BTreeMap<String, FreeSpace>> {
+        free_spaces(&*self.runner, call, access, "the pools")
     }
 
     fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ShutOut>> {

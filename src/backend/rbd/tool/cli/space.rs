@@ -1,5 +1,7 @@
 //! The free space of a pool, by `ceph df`.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::output::read;
@@ -44,17 +46,26 @@ impl PoolStats {
 }
 
 /// `ceph df detail`: it has space, use and quotas of all pools in one process. max_avail is 0 where OSDs are
-/// full. None where there is no such pool.
+/// full.
+pub(super) fn free_spaces(
+    runner: &dyn Runner,
+    call: &Call,
+    access: &ClusterAccess,
+    of: &str,
+) -> Result<BTreeMap<String, FreeSpace>> {
+    let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);
+    let output = access.run(runner, call, &cmd);
+    let output = output.map_err(|failure| failure.into_error(format!("look for free space in {of}")))?;
+    let usage = read::<Usage>("ceph df", &output.stdout)?;
+    Ok(usage.pools.into_iter().map(|pool| (pool.name, pool.stats.free_space())).collect())
+}
+
+/// The free space in one pool; None where there is no such pool.
 pub(super) fn free_space(
     runner: &dyn Runner,
     call: &Call,
     access: &ClusterAccess,
     pool: &str,
 ) -> Result<Option<FreeSpace>> {
-    let cmd = access.command(Tool::Ceph, Class::Question).args(["df", "detail", "--format=json"]);
-    let output = access.run(runner, call, &cmd);
-    let output =
-        output.map_err(|failure| failure.into_error(format!("look for free space in pool {pool}")))?;
-    let usage = read::<Usage>("ceph df", &output.stdout)?;
-    Ok(usage.pools.iter().find(|it| it.name == pool).map(|it| it.stats.free_space()))
+    Ok(free_spaces(runner, call, access, &format!("pool {pool}"))?.get(pool).copied())
 }

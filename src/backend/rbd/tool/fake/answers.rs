@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::state::{Disk, Link, Place, State, path};
+use super::state::{Disk, Link, Place, Pool, State, path};
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
-use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
+use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
     LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed,
@@ -264,8 +264,10 @@ impl LockTool for FakeCluster {
 }
 
 impl ClusterTool for FakeCluster {
-    fn pools(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<String>> {
-        self.step("pools".to_string(), |state| Ok(state.pools.keys().cloned().collect()))
+    fn pools(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<ListedPool>> {
+        let listed =
+            |(name, pool): (&String, &Pool)| ListedPool { name: name.clone(), labels: pool.labels.clone() };
+        self.step("pools".to_string(), |state| Ok(state.pools.iter().map(listed).collect()))
     }
 
     fn namespaces(&self, _: &Call, at: &PoolRef) -> Result<Vec<String>> {
@@ -277,6 +279,12 @@ impl ClusterTool for FakeCluster {
     fn free_space(&self, _: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {
         self.step(format!("room {pool}"), |state| {
             state.check(at).and_then(|()| state.pool(pool).map(|pool| pool.room))
+        })
+    }
+
+    fn free_spaces(&self, _: &Call, _: &ClusterAccess) -> Result<BTreeMap<String, FreeSpace>> {
+        self.step("rooms".to_string(), |state| {
+            Ok(state.pools.iter().map(|(name, pool)| (name.clone(), pool.room)).collect())
         })
     }
 

@@ -84,7 +84,24 @@ impl FakeCluster {
     /// Adds a pool with room for 1 TiB.
     pub fn add_pool(&self, pool: &str) {
         let room = FreeSpace { available: 1 << 40, full: false };
-        self.0.lock().state.pools.insert(pool.to_string(), Pool { room, namespaces: BTreeSet::new() });
+        self.0
+            .lock()
+            .state
+            .pools
+            .insert(pool.to_string(), Pool { room, namespaces: BTreeSet::new(), labels: BTreeMap::new() });
+    }
+
+    /// Writes a label on a pool.
+    pub fn label(&self, pool: &str, key: &str, value: &str) {
+        self.pool(pool, |pool| pool.labels.insert(key.to_string(), value.to_string()));
+    }
+
+    /// Removes a pool with all that is in it.
+    pub fn remove_pool(&self, pool: &str) {
+        let state = &mut self.0.lock().state;
+        state.pools.remove(pool);
+        state.images.retain(|_, disk| disk.pool != pool);
+        state.objects.retain(|(at, ..), _| at != pool);
     }
 
     /// Adds a namespace to a pool.

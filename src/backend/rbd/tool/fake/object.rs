@@ -17,6 +17,8 @@ pub(super) enum Object {
     Owner(String),
     /// The name of a snapshot.
     Name(String),
+    /// The registered name of a volume.
+    Claim(String),
 }
 
 /// A lock.
@@ -34,6 +36,7 @@ impl Object {
             LockTarget::Clients(id) => Self::Clients(id.to_string()),
             LockTarget::Owner(id) => Self::Owner(id.to_string()),
             LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
+            LockTarget::VolumeName(digits) => Self::Claim(digits.to_string()),
         }
     }
 }

@@ -24,6 +24,7 @@ const IMPLICIT: [&str; 3] = ["data-pool", "operations", "striping"];
 pub(super) struct Pool {
     pub(super) room: FreeSpace,
     pub(super) namespaces: BTreeSet<String>,
+    pub(super) labels: BTreeMap<String, String>,
 }
 
 /// Where an image is.

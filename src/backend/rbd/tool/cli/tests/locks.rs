@@ -39,6 +39,13 @@ fn a_lock_is_taken_by_one() {
 }
 
 #[test]
+fn a_registered_name_has_an_object_of_its_own() {
+    let it = Fixture::new();
+    it.prints("rados ~ --pool=vms rm cephlet.name.00112233", "");
+    it.remove_lockable(&it.call, &it.at, LockTarget::VolumeName("00112233")).unwrap();
+}
+
+#[test]
 fn a_lock_may_be_shared_and_may_end() {
     let it = Fixture::new();
     let get = "rados ~ --pool=vms --namespace=team lock get cephlet.snap.00112233 cephlet \

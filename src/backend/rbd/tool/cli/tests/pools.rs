@@ -1,7 +1,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::backend::ceph::{ClusterTool, FreeSpace, Readmitted, ShutOut};
+use crate::backend::ceph::{ClusterTool, FreeSpace, ListedPool, Readmitted, ShutOut};
 
 /// What `ceph df detail` says of a pool, without the fields that nobody reads.
 fn usage(name: &str, stats: &str) -> String {
@@ -39,6 +39,29 @@ fn a_pool_that_is_not_there_has_no_room() {
     let it = Fixture::new();
     it.prints("ceph df detail --format=json", &usage("data", r#""stored":1,"max_avail":4000"#));
     assert_error(it.free_space(&it.call, &it.at, "other"), Kind::Precondition, &["no pool \"other\""]);
+}
+
+#[test]
+fn the_room_of_all_pools_is_one_question() {
+    let it = Fixture::new();
+    it.prints("ceph df detail --format=json", &usage("data", r#""stored":1,"max_avail":4000"#));
+    let room = FreeSpace { available: 4000, full: false };
+    assert_eq!(it.free_spaces(&it.call, &it.at.access).unwrap(), [("data".to_string(), room)].into());
+}
+
+#[test]
+fn pools_are_listed_with_what_is_written_on_them_for_rbd() {
+    let it = Fixture::new();
+    let printed = r#"
+[{"pool_name":"eu1","application_metadata":{"rbd":{"cephlet.zone":"eu-1"}}},
+{"pool_name":"plain","application_metadata":{"rbd":{}}},{"pool_name":"fs","application_metadata":{"cephfs":{}}}]"#;
+    it.prints("ceph osd pool ls detail --format=json", printed);
+    let listed = |name: &str, labels: &[(&str, &str)]| ListedPool {
+        name: name.into(),
+        labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+    };
+    let expected = [listed("eu1", &[("cephlet.zone", "eu-1")]), listed("plain", &[])];
+    assert_eq!(it.pools(&it.call, &it.at.access).unwrap(), expected);
 }
 
 #[test]

@@ -1,0 +1,341 @@
+//! Which pools are in which domains, and in which of them a volume is made.
+//!
+//! Where pools are is said by the first of three that speaks: the volume's own parameter, the clusters file,
+//! the labels on the pools themselves (`ceph osd pool application set POOL rbd cephlet.zone eu-1`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool};
+use crate::backend::creation_record::Placed;
+use crate::call::Call;
+use crate::clusters::DomainPool;
+use crate::csi::TopologyRequirement;
+use crate::error::{Error, Result};
+use crate::sys::random;
+use crate::topology::Domains;
+
+/// So long the labels of a cluster's pools are remembered, unless nothing fits them.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// So long the free space is: it only weighs the pools against each other.
+const SPACE_REMEMBERED: Duration = Duration::from_secs(10);
+/// How the keys of labels on pools begin.
+const LABEL: &str = "cephlet.";
+
+/// From where a volume is to be reachable, as far as it is said in labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// In their order.
+    preferred: Vec<Domains>,
+    /// From one of these at least.
+    requisite: Vec<Domains>,
+}
+
+/// What a volume says of where it can be reached (parameter `topologyAccess`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TopologyAccess {
+    /// Its domain, if that was asked for, and everywhere, if it was drawn from several.
+    #[default]
+    Usual,
+    /// Its domain.
+    Strict,
+    /// Everywhere.
+    Any,
+}
+
+/// Where a volume is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub pool: String,
+    pub placed: Placed,
+}
+
+/// Pools of which one is as good as the other.
+struct Round<'a> {
+    /// With what they have in common with what was asked for.
+    pools: Vec<(&'a DomainPool, Domains)>,
+    /// The volume says in which domain it is.
+    is_told: bool,
+}
+
+impl Wishes {
+    /// What a requirement says in labels of ours.
+    pub fn new(plugin: &str, requirement: &TopologyRequirement) -> Self {
+        let read = |topologies: &[BTreeMap<String, String>]| -> Vec<Domains> {
+            let domains = topologies.iter().map(|segments| Domains::of_segments(plugin, segments));
+            domains.filter(|domains| !domains.is_empty()).collect()
+        };
+        Self { preferred: read(&requirement.preferred), requisite: read(&requirement.requisite) }
+    }
+
+    /// What can be reached from these segments.
+    pub fn within(plugin: &str, segments: &BTreeMap<String, String>) -> Self {
+        let requisite = vec![segments.clone()];
+        Self::new(plugin, &TopologyRequirement { requisite, preferred: Vec::new() })
+    }
+
+    /// Whether no label of ours is in them.
+    pub fn is_empty(&self) -> bool {
+        self.preferred.is_empty() && self.requisite.is_empty()
+    }
+
+    /// The pools that fit, the better ones first: those of each preferred topology, then all that fit a
+    /// requisite one, or all there are where none is requisite. A pool fits what contradicts none of its
+    /// domains and has one of them; one without domains is reachable from everywhere.
+    fn rounds<'a>(&self, pools: &'a [DomainPool]) -> Vec<Round<'a>> {
+        let fitting = |asked: &[Domains]| -> Vec<(&'a DomainPool, Domains)> {
+            let fit = |pool: &'a DomainPool| match pool.domains.is_empty() {
+                true => (!asked.is_empty()).then(|| (pool, Domains::default())),
+                false => Some((pool, asked.iter().find_map(|asked| pool.domains.in_common(asked))?)),
+            };
+            pools.iter().filter_map(fit).collect()
+        };
+        let preferred = self.preferred.iter();
+        let preferred = preferred.map(|it| Round { pools: fitting(std::slice::from_ref(it)), is_told: true });
+        let last = match self.requisite.as_slice() {
+            [] => pools.iter().map(|pool| (pool, pool.domains.clone())).collect(),
+            requisite => fitting(requisite),
+        };
+        preferred.chain([Round { pools: last, is_told: self.requisite.len() == 1 }]).collect()
+    }
+}
+
+impl std::fmt::Display for Wishes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all: Vec<String> = self.preferred.iter().chain(&self.requisite).map(Domains::to_string).collect();
+        if all.is_empty() { f.write_str("any domain") } else { f.write_str(&all.join(" or ")) }
+    }
+}
+
+impl TopologyAccess {
+    /// Reads the parameter.
+    pub fn parse(value: &str) -> Result<Self> {
+        match value {
+            "" => Ok(Self::Usual),
+            "strict" => Ok(Self::Strict),
+            "any" => Ok(Self::Any),
+            _ => Err(Error::invalid(format!(
+                "the parameter \"topologyAccess\" is {value:?}: allowed are strict (a volume always names its \
+                 domain) and any (it never does)"
+            ))),
+        }
+    }
+}
+
+/// Reads the parameter `topologyConstrainedPools`, as ceph-csi's users write it:
+/// `[{"poolName": "a", "dataPool": "b", "domainSegments": [{"domainLabel": "zone", "value": "eu-1"}]}]`.
+pub(crate) fn parse_constrained_pools(text: &str) -> Result<Vec<DomainPool>> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    struct Segment {
+        domain_label: String,
+        value: String,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "camelCase")]
+    struct Constrained {
+        pool_name: String,
+        data_pool: Option<String>,
+        domain_segments: Vec<Segment>,
+    }
+    let wrong = |what: String| Error::invalid(format!("the parameter \"topologyConstrainedPools\": {what}"));
+    let read = |pool: Constrained| {
+        let pairs = pool.domain_segments.iter().map(|it| (it.domain_label.as_str(), it.value.as_str()));
+        let domains =
+            Domains::new(pairs).map_err(|what| wrong(format!("pool {:?}: {what}", pool.pool_name)))?;
+        let data_pool = pool.data_pool.filter(|name| !name.is_empty());
+        Ok(DomainPool { name: pool.pool_name, data_pool, domains })
+    };
+    let pools: Vec<Constrained> = serde_json::from_str(text).map_err(|error| {
+        wrong(format!(
+            "{error}: write [{{\"poolName\": \"POOL\", \"domainSegments\": [{{\"domainLabel\": \"zone\", \
+             \"value\": \"eu-1\"}}]}}]"
+        ))
+    })?;
+    match pools.is_empty() {
+        true => Err(wrong("it names no pool".into())),
+        false => pools.into_iter().map(read).collect(),
+    }
+}
+
+/// What is remembered of the pools of clusters, by the clusters' names.
+#[derive(Debug)]
+pub(crate) struct DomainPools {
+    labelled: Cache<String, Arc<Vec<DomainPool>>>,
+    space: Cache<String, Arc<BTreeMap<String, FreeSpace>>>,
+}
+
+impl Default for DomainPools {
+    fn default() -> Self {
+        Self { labelled: Cache::for_at_most(REMEMBERED), space: Cache::for_at_most(SPACE_REMEMBERED) }
+    }
+}
+
+/// Where a volume is wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub tool: &'a dyn ClusterTool,
+    pub call: &'a Call,
+    pub access: &'a ClusterAccess,
+    /// The pools that the volume's own parameter names.
+    pub constrained: &'a [DomainPool],
+    /// The pool that takes the data where a pool has none of its own for that.
+    pub data_pool: Option<&'a str>,
+    pub wishes: &'a Wishes,
+    /// The pool where nobody says of any pool in which domain it is.
+    pub otherwise: &'a str,
+}
+
+impl Asked<'_> {
+    /// The pool that would take the data.
+    fn data_pool<'p>(&'p self, pool: &'p DomainPool) -> &'p str {
+        pool.data_pool.as_deref().or(self.data_pool).unwrap_or(&pool.name)
+    }
+}
+
+impl DomainPools {
+    /// Chooses a pool, that of the volume's `source` if it fits.
+    ///
+    /// # Errors
+    /// No space: no pool fits, or those that do are full.
+    pub fn choose(&self, asked: &Asked<'_>, access: TopologyAccess, source: Option<&str>) -> Result<Choice> {
+        let pools = self.fitting(asked)?;
+        let rounds = asked.wishes.rounds(&pools);
+        let of_source =
+            |round: &Round<'_>| round.pools.iter().position(|(pool, _)| Some(&*pool.name) == source);
+        let stays = rounds.iter().find_map(|round| Some((round, of_source(round)?)));
+        let drawn = || {
+            let draw = |round| Some(self.draw(asked, round).transpose()?.map(|index| (round, index)));
+            rounds.iter().find_map(draw).transpose()
+        };
+        let chosen = if stays.is_some() { stays } else { drawn()? };
+        let Some((round, index)) = chosen else { return Err(full(asked, &rounds)) };
+        let (pool, domains) = &round.pools[index];
+        let is_told = match access {
+            TopologyAccess::Usual => round.is_told,
+            TopologyAccess::Strict => true,
+            TopologyAccess::Any => false,
+        };
+        let domains = if is_told { domains.clone() } else { Domains::default() };
+        Ok(Choice { pool: pool.name.clone(), placed: Placed { domains, data_pool: pool.data_pool.clone() } })
+    }
+
+    /// The largest room that one of the pools has which fit: they may be on the same disks. None fits: none.
+    pub fn room(&self, asked: &Asked<'_>) -> Result<FreeSpace> {
+        let pools = self.all(asked)?;
+        let rounds = asked.wishes.rounds(&pools);
+        let spaces = asked.tool.free_spaces(asked.call, asked.access)?;
+        let found = rounds.iter().flat_map(|round| &round.pools);
+        let rooms = found.filter_map(|(pool, _)| spaces.get(asked.data_pool(pool)).copied());
+        let none = FreeSpace { available: 0, full: true };
+        Ok(rooms.filter(|room| !room.full).max_by_key(|room| room.available).unwrap_or(none))
+    }
+
+    /// The pools, of which some fit. A pool may have got its label a moment ago.
+    fn fitting(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
+        let fits = |pools: &[DomainPool]| asked.wishes.rounds(pools).iter().any(|it| !it.pools.is_empty());
+        let pools = self.all(asked)?;
+        if fits(&pools) {
+            return Ok(pools);
+        }
+        self.labelled.forget(&asked.access.cluster.name);
+        let pools = self.all(asked)?;
+        if fits(&pools) { Ok(pools) } else { Err(unfit(asked, &pools)) }
+    }
+
+    /// What the first says of pools that speaks. Where nobody does it is the usual pool, for everywhere.
+    fn all(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
+        let cluster = &asked.access.cluster;
+        for told in [asked.constrained, &cluster.domain_pools] {
+            if !told.is_empty() {
+                return Ok(Arc::new(told.to_vec()));
+            }
+        }
+        let ask = || {
+            let pools = asked.tool.pools(asked.call, asked.access)?;
+            let allowed = pools.iter().filter(|pool| cluster.allows_pool(&pool.name));
+            Ok(Arc::new(allowed.filter_map(labelled).collect::<Vec<_>>()))
+        };
+        let pools = self.labelled.get_or_ask(cluster.name.clone(), ask)?;
+        let usual =
+            || DomainPool { name: asked.otherwise.into(), data_pool: None, domains: Domains::default() };
+        Ok(if pools.is_empty() { Arc::new(vec![usual()]) } else { pools })
+    }
+
+    /// Draws one of the pools, weighted by their free space; None if they are full, or none. Of one alone
+    /// nobody is asked for its space.
+    fn draw(&self, asked: &Asked<'_>, round: &Round<'_>) -> Result<Option<usize>> {
+        if round.pools.len() < 2 {
+            return Ok((!round.pools.is_empty()).then_some(0));
+        }
+        let ask = || asked.tool.free_spaces(asked.call, asked.access).map(Arc::new);
+        let spaces = self.space.get_or_ask(asked.access.cluster.name.clone(), ask)?;
+        let weight = |(pool, _): &(&DomainPool, Domains)| {
+            spaces.get(asked.data_pool(pool)).filter(|space| !space.full).map_or(0, |space| space.available)
+        };
+        let weights: Vec<u64> = round.pools.iter().map(weight).collect();
+        let digits = random::hex(8).map_err(|error| Error::io("draw a pool", &error))?;
+        Ok(pick(&weights, u64::from_str_radix(&digits, 16).unwrap_or_default()))
+    }
+
+    /// The labels of a cluster's pools may be out of date: they are asked for anew.
+    pub fn forget(&self, cluster: &str) {
+        self.labelled.forget(&cluster.to_string());
+    }
+}
+
+/// A pool with its labels; None for one that has none that is a domain.
+fn labelled(pool: &ListedPool) -> Option<DomainPool> {
+    let labels =
+        pool.labels.iter().filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value.as_str())));
+    match Domains::new(labels) {
+        Ok(domains) if domains.is_empty() => None,
+        Ok(domains) => Some(DomainPool { name: pool.name.clone(), data_pool: None, domains }),
+        Err(what) => {
+            log::warn!("pool {:?} is in no domain, as one of its labels is none: {what}", pool.name);
+            None
+        }
+    }
+}
+
+/// Which of the weights a random number falls on; None if there is no weight.
+fn pick(weights: &[u64], number: u64) -> Option<usize> {
+    let total: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+    let mut left = u128::from(number).checked_rem(total)?;
+    weights.iter().position(|weight| match left.checked_sub(u128::from(*weight)) {
+        None => true,
+        Some(rest) => {
+            left = rest;
+            false
+        }
+    })
+}
+
+fn unfit(asked: &Asked<'_>, pools: &[DomainPool]) -> Error {
+    let there: Vec<String> =
+        pools.iter().map(|pool| format!("{} (pool {})", pool.domains, pool.name)).collect();
+    Error::no_space(format!(
+        "no pool of cluster {:?} is where the volume is to be reachable from, which is {}: there are {}",
+        asked.access.cluster.name,
+        asked.wishes,
+        there.join(", ")
+    ))
+}
+
+fn full(asked: &Asked<'_>, rounds: &[Round<'_>]) -> Error {
+    let pools: BTreeSet<&str> =
+        rounds.iter().flat_map(|round| &round.pools).map(|(pool, _)| asked.data_pool(pool)).collect();
+    Error::no_space(format!(
+        "of the pools in {} none has room ({}): add storage, raise their quotas, or allow other domains",
+        asked.wishes,
+        pools.into_iter().collect::<Vec<_>>().join(", ")
+    ))
+}
+
+#[cfg(test)]
+#[path = "domains_tests.rs"]
+mod tests;

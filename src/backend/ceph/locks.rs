@@ -1,0 +1,131 @@
+//! Locks on objects, kept by the cluster: true compare-and-swaps, which outlive whoever took them.
+
+use crate::backend::ceph::PoolRef;
+use crate::call::Call;
+use crate::error::Result;
+
+/// A lock of ours on an object: kept by the cluster, no process needs to live for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    /// Who holds it: a node, or a controller's purpose.
+    pub cookie: String,
+    /// What it is for. Text without line ends.
+    pub description: String,
+    /// Others may hold it too, if they say this same tag; None for nobody else.
+    pub shared: Option<String>,
+    /// After this many seconds it is no longer held; None for ever.
+    pub seconds: Option<u64>,
+}
+
+/// One who holds a lock, as the cluster reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// As it was taken.
+    pub cookie: String,
+    /// As it was taken.
+    pub description: String,
+    /// The tag under which it is shared; None if it is exclusive.
+    pub shared: Option<String>,
+    /// The client that took it, which is needed to break it.
+    pub client: String,
+    /// The address of that client.
+    pub address: String,
+}
+
+/// A lock as it is, and was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockState {
+    /// Somebody holds it, or did.
+    pub is_known: bool,
+    /// Who holds it.
+    pub holders: Vec<LockHolder>,
+}
+
+/// What carries a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTarget<'a> {
+    /// The header of the image of this id: the attachment of a volume. Dies with the image.
+    Header(&'a str),
+    /// The header of the image of this id once more: the mark of one that is moved to the trash. Dies with
+    /// the image.
+    TrashMark(&'a str),
+    /// The same header: the clients of nodes that write to the image. Dies with the image.
+    Clients(&'a str),
+    /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.
+    Owner(&'a str),
+    /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
+    /// namespace.
+    SnapshotName(&'a str),
+    /// The name of a volume whose place topology chooses, by its 32 digits: who has a share of it makes the
+    /// volume at the place that the share's tag says.
+    VolumeName(&'a str),
+}
+
+/// Whether a lock was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locked {
+    /// It is held now.
+    Now,
+    /// Somebody holds it, perhaps the same.
+    Held,
+}
+
+/// Locks in the cluster.
+pub trait LockTool: Send + Sync {
+    /// Takes a lock of ours.
+    fn lock(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        target: LockTarget<'_>,
+        request: &LockRequest,
+    ) -> Result<Locked>;
+
+    /// A lock as it is; where the object is absent it was never held.
+    fn lock_state(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<LockState>;
+
+    /// Who holds it.
+    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+        Ok(self.lock_state(call, at, target)?.holders)
+    }
+
+    /// Takes a lock from its holder. One that is held no longer is no error.
+    fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;
+
+    /// Removes the object that carries a lock: the name of a deleted snapshot or volume, or what a lock on a
+    /// header left behind that was deleted meanwhile. The header of an image that exists is refused. An
+    /// object that is there no longer is no error.
+    fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()>;
+}
+
+/// How the cookie begins of the lock under which the object of a name is removed.
+const DELETING: &str = "deleting-";
+/// After so many seconds such a removal counts as dead. Longer than any command takes.
+const DELETION: u64 = 600;
+
+/// The cookie of the lock under which the controller with this tag removes the object of a name.
+pub(crate) fn deleting(tag: &str) -> String {
+    format!("{DELETING}{tag}")
+}
+
+/// The tag of the controller that removes the object of a name under this lock, if that is what it is for.
+pub(crate) fn deleter(holder: &LockHolder) -> Option<&str> {
+    holder.cookie.strip_prefix(DELETING)
+}
+
+/// Removes the object of a name that nobody has, under a lock of its own, so that it is never another
+/// controller's claim that goes. A name that somebody has stays.
+pub(crate) fn remove_free_name(
+    tool: &dyn LockTool,
+    call: &Call,
+    at: &PoolRef,
+    target: LockTarget<'_>,
+    tag: &str,
+) -> Result<()> {
+    let description = "the name of what was deleted is given back".to_string();
+    let request = LockRequest { cookie: deleting(tag), description, shared: None, seconds: Some(DELETION) };
+    match tool.lock(call, at, target, &request)? {
+        Locked::Now => tool.remove_lockable(call, at, target),
+        Locked::Held => Ok(()),
+    }
+}

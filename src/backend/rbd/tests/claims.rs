@@ -1,0 +1,230 @@
+//! Names that are registered mean one volume, whoever asks, in whatever order, and whatever dies in between.
+
+use super::delete::delete;
+use super::topology::{three_zones, wanted_in};
+use super::*;
+use crate::backend::ceph::FreeSpace;
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::{Deleted, Deletion, Interrupted};
+use crate::error::Kind;
+
+const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
+
+/// Asks for a volume as long as others keep it from being made.
+fn insist<T>(cluster: &FakeCluster, act: impl Fn() -> Result<T>) -> T {
+    for _ in 0..20 {
+        match act() {
+            Ok(done) => return done,
+            Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
+        }
+        cluster.advance(Duration::from_secs(60));
+    }
+    panic!("it does not end: {}", cluster.dump());
+}
+
+/// The pools that have the image of the volume, and the pool of the claim.
+fn places(cluster: &FakeCluster, new: &NewVolume) -> (Vec<String>, Option<String>) {
+    let dump = cluster.dump();
+    let images = dump.lines().filter_map(|line| {
+        let (path, _) = line.strip_prefix("image ")?.split_once(' ')?;
+        let (pool, name) = path.split_once('/')?;
+        (name == new.object).then(|| pool.to_string())
+    });
+    let claims: Vec<&str> = dump.lines().filter(|line| line.starts_with("claim ")).collect();
+    let pool_of = |line: &&str| line.split("pool\\\":\\\"").nth(1)?.split('\\').next().map(str::to_string);
+    let mut pools: Vec<String> = claims.iter().filter_map(pool_of).collect();
+    pools.dedup();
+    assert!(pools.len() <= 1, "{dump}");
+    (images.collect(), pools.pop())
+}
+
+/// A volume is where its name is claimed for, or not there.
+#[track_caller]
+fn assert_one_at_most(cluster: &FakeCluster, new: &NewVolume) {
+    let (images, claim) = places(cluster, new);
+    assert!(images.len() <= 1, "UNSAFE: two images\n{}", cluster.dump());
+    assert!(images.is_empty() || claim == images.first().cloned(), "UNSAFE:\n{}", cluster.dump());
+}
+
+#[track_caller]
+fn assert_nothing_left(cluster: &FakeCluster, rbd: &Rbd) {
+    do_jobs(rbd);
+    cluster.run_manager();
+    cluster.advance(Duration::from_secs(700));
+    assert_eq!(cluster.dump(), "");
+}
+
+#[test]
+fn a_repeated_request_finds_its_volume_whatever_is_preferred_now() {
+    let cluster = three_zones();
+    let rbd = controller(&cluster, ONE);
+    let made = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap();
+    cluster.forget_steps();
+    let again = create(&rbd, &wanted_in("a", &["2"], &[])).unwrap();
+    assert_eq!(
+        (again.id, again.topology, cluster.steps().len()),
+        (made.id.clone(), made.topology.clone(), 1)
+    );
+    for (zone, tag) in [("2", TWO), ("9", ONE)] {
+        let again = create(&controller(&cluster, tag), &wanted_in("a", &[], &[zone])).unwrap();
+        assert_eq!((&again.id, &again.topology), (&made.id, &made.topology));
+    }
+    let claims = cluster.dump().lines().filter(|line| line.starts_with("claim ")).count();
+    assert_eq!(claims, 1, "a repeated request leaves nothing: {}", cluster.dump());
+    assert_eq!(delete(&controller(&cluster, TWO), &made.id).unwrap(), Deleted::Gone);
+    assert_nothing_left(&cluster, &rbd);
+}
+
+#[test]
+fn two_controllers_meet_at_one_place() {
+    for step in 1.. {
+        let cluster = three_zones();
+        let (other, made) = (wanted_in("a", &["2"], &[]), Arc::new(parking_lot::Mutex::new(None)));
+        let kept = Arc::clone(&made);
+        cluster.on_step(step, move |cluster| *kept.lock() = create(&controller(cluster, TWO), &other).ok());
+        let new = wanted_in("a", &["1"], &[]);
+        let first = insist(&cluster, || create(&controller(&cluster, ONE), &new));
+        let Some(second) = made.lock().take() else { return assert!(step > 3) };
+        assert_eq!((first.id, first.topology), (second.id, second.topology), "step {step}");
+        assert_one_at_most(&cluster, &new);
+    }
+}
+
+#[test]
+fn a_creation_that_dies_at_any_step_is_gone_on_with_at_its_place() {
+    for (tag, fault) in [ONE, TWO].into_iter().flat_map(|tag| FAULTS.map(|fault| (tag, fault))) {
+        for step in 1.. {
+            let cluster = three_zones();
+            let new = wanted_in("a", &["1"], &[]);
+            cluster.crash_at(step, fault);
+            drop(create(&controller(&cluster, ONE), &new));
+            if cluster.fault_pending() {
+                assert!(step > 4);
+                break;
+            }
+            cluster.restart();
+            let again = wanted_in("a", &["2"], &[]);
+            let made = insist(&cluster, || create(&controller(&cluster, tag), &again));
+            assert_one_at_most(&cluster, &new);
+            let was_claimed = step > 2 || (step == 2 && fault != Fault::Before && fault != Fault::HalfMade);
+            let expected = if was_claimed { "one" } else { "two" };
+            assert_eq!(made.id.place.pool, expected, "{tag} {fault:?} at step {step}");
+            let rbd = controller(&cluster, tag);
+            assert_eq!(insist(&cluster, || delete(&rbd, &made.id)), Deleted::Gone);
+            assert_nothing_left(&cluster, &rbd);
+        }
+    }
+}
+
+#[test]
+fn a_deletion_that_dies_at_any_step_leaves_no_claim_when_it_is_repeated() {
+    for (tag, fault) in [ONE, TWO].into_iter().flat_map(|tag| FAULTS.map(|fault| (tag, fault))) {
+        for step in 1.. {
+            let cluster = three_zones();
+            let made = create(&controller(&cluster, ONE), &wanted_in("a", &["1"], &[])).unwrap();
+            cluster.crash_at(step, fault);
+            drop(delete(&controller(&cluster, ONE), &made.id));
+            if cluster.fault_pending() {
+                assert!(step > 6);
+                break;
+            }
+            cluster.restart();
+            let rbd = controller(&cluster, tag);
+            insist(&cluster, || delete(&rbd, &made.id));
+            assert_nothing_left(&cluster, &rbd);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_deletion_is_finished_at_the_next_start() {
+    let cluster = three_zones();
+    let rbd = controller(&cluster, ONE);
+    let made = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap();
+    let deletion = Deletion { id: &made.id, snapshots_may_outlive: true, secrets: &Secrets::default() };
+    let finish = || repeated(|call| rbd.volumes().finish_deletion(call, &deletion)).unwrap();
+    assert_eq!(finish(), Interrupted::Whole);
+    assert_one_at_most(&cluster, &wanted_in("a", &[], &[]));
+    // The look at the claim, the deletion lock, the look at the image, its removal.
+    cluster.crash_at(5, Fault::Before);
+    delete(&rbd, &made.id).unwrap_err();
+    cluster.restart();
+    assert_eq!(places(&cluster, &wanted_in("a", &[], &[])), (Vec::new(), Some("one".to_string())));
+    assert_eq!(finish(), Interrupted::Gone);
+    assert_nothing_left(&cluster, &rbd);
+}
+
+#[test]
+fn no_claim_goes_for_what_is_made_beside_a_deletion() {
+    for step in 1.. {
+        let cluster = three_zones();
+        let first = create(&controller(&cluster, ONE), &wanted_in("a", &["1"], &[])).unwrap();
+        let (new, made) = (wanted_in("a", &["2"], &[]), Arc::new(parking_lot::Mutex::new(None)));
+        let (kept, other) = (Arc::clone(&made), new.clone());
+        cluster.on_step(step, move |cluster| *kept.lock() = Some(create(&controller(cluster, TWO), &other)));
+        insist(&cluster, || delete(&controller(&cluster, ONE), &first.id));
+        let Some(second) = made.lock().take() else { return assert!(step > 6) };
+        assert_one_at_most(&cluster, &new);
+        let is_new = |second: &Volume| second.id.incarnation != first.id.incarnation;
+        if let Some(second) = second.ok().filter(is_new) {
+            assert_eq!(places(&cluster, &new).0, [second.id.place.pool], "step {step}: it is lost");
+            // The repeated deletion of the first spares it.
+            assert_eq!(delete(&controller(&cluster, ONE), &first.id).unwrap(), Deleted::Absent);
+            assert_one_at_most(&cluster, &new);
+            assert_eq!(places(&cluster, &new).0.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_was_taken_away_from_a_slow_creation_is_there_again() {
+    let cluster = three_zones();
+    let hasty = |tag: &str| {
+        let timing = Timing { claim_grace: Duration::ZERO, ..timing() };
+        patient_controller(&cluster, tag, timing)
+    };
+    let new = wanted_in("a", &["1"], &[]);
+    let former = create(&hasty(TWO), &new).unwrap().id;
+    delete(&hasty(TWO), &former).unwrap();
+    let two = Arc::new(hasty(TWO));
+    // The pools, the claim.
+    cluster.on_step(2, move |cluster| {
+        assert_eq!(delete(&two, &former).unwrap(), Deleted::Absent);
+        assert!(!cluster.dump().contains("claim"), "{}", cluster.dump());
+    });
+    create(&hasty(ONE), &new).unwrap();
+    assert_one_at_most(&cluster, &new);
+}
+
+#[test]
+fn a_claim_under_which_nothing_can_be_made_is_given_back() {
+    let cluster = three_zones();
+    let rbd = controller(&cluster, ONE);
+    cluster.set_room("one", FreeSpace { available: 0, full: true });
+    let error = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap_err();
+    assert_eq!((error.kind(), cluster.dump().as_str()), (Kind::NoSpace, ""));
+    assert_eq!(create(&rbd, &wanted_in("a", &["2"], &[])).unwrap().id.place.pool, "two");
+    // A pool that is known by its label, and gone.
+    cluster.remove_pool("three");
+    let error = create(&rbd, &wanted_in("b", &["3"], &[])).unwrap_err();
+    assert!(error.message().contains("three") && !cluster.dump().contains("\"b\""), "{error}");
+    assert_eq!(create(&rbd, &wanted_in("b", &["3", "2"], &[])).unwrap().id.place.pool, "two");
+}
+
+#[test]
+fn a_claim_whose_pool_is_gone_says_how_to_free_the_name() {
+    let cluster = three_zones();
+    let rbd = controller(&cluster, ONE);
+    let new = wanted_in("a", &["1"], &[]);
+    create(&rbd, &new).unwrap();
+    cluster.remove_pool("one");
+    let digits = new.object.strip_prefix("csi-vol-").unwrap().split_once('.').unwrap().0;
+    for rbd in [&rbd, &controller(&cluster, TWO)] {
+        let error = create(rbd, &wanted_in("a", &["2"], &[])).unwrap_err();
+        let command = format!("`rados --pool=rbd rm cephlet.name.{digits}` frees the name");
+        assert!(error.message().contains(&command) && error.message().contains("\"one\""), "{error}");
+    }
+    cluster.remove_pool("rbd");
+    cluster.add_pool("rbd");
+    assert_eq!(create(&rbd, &wanted_in("a", &["2"], &[])).unwrap().id.place.pool, "two");
+}

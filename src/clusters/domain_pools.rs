@@ -1,0 +1,51 @@
+//! Pools with their domains, as the clusters file has them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::topology::Domains;
+
+/// A pool, and the domains it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainPool {
+    /// Its name.
+    pub name: String,
+    /// The pool that takes the data of its volumes, if that is another.
+    pub data_pool: Option<String>,
+    /// Where it is.
+    pub domains: Domains,
+}
+
+/// `[[cluster.main.pool]]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Section {
+    name: String,
+    data_pool: Option<String>,
+    domain: BTreeMap<String, String>,
+}
+
+/// Reads the array of tables `pool` of a cluster.
+pub(super) fn parse(pools: &Value) -> Result<Vec<DomainPool>, String> {
+    let pools: Vec<Section> = serde_json::from_value(pools.clone()).map_err(|what| {
+        format!(
+            "'pool': {what}: write [[cluster.NAME.pool]], with name, domain and perhaps dataPool; a list of names \
+             is 'pools'"
+        )
+    })?;
+    pools.into_iter().map(Section::read).collect()
+}
+
+impl Section {
+    fn read(self) -> Result<DomainPool, String> {
+        let Self { name, data_pool, domain } = self;
+        let pairs = domain.iter().map(|(label, value)| (label.as_str(), value.as_str()));
+        let domains = Domains::new(pairs).map_err(|what| format!("the domain of pool {name:?}: {what}"))?;
+        match name.is_empty() || domains.is_empty() {
+            true => Err(format!("pool {name:?} needs a name and a domain: domain = {{ zone = \"eu-1\" }}")),
+            false => Ok(DomainPool { name, data_pool, domains }),
+        }
+    }
+}
