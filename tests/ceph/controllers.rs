@@ -54,7 +54,7 @@ impl Two {
 
 /// Repeats a call until its answer is no other controller's doing.
 #[track_caller]
-fn settle<T>(mut call: impl FnMut() -> Answer<T>) -> T {
+pub(crate) fn settle<T>(mut call: impl FnMut() -> Answer<T>) -> T {
     let until = Instant::now() + LONG_PATIENCE;
     loop {
         match call() {

@@ -27,6 +27,7 @@ mod refusals;
 mod replication;
 mod secrecy;
 mod shared;
+mod topology;
 mod trash;
 mod unreachable;
 mod upgrade;

@@ -4,14 +4,17 @@ use crate::support::requests::*;
 use crate::support::{Client, Corner, Daemon, MIB};
 
 /// A daemon whose tools are counted.
-struct Counted {
+pub(crate) struct Counted {
     daemon: Daemon,
-    client: Client,
+    pub(crate) client: Client,
 }
 
 impl Counted {
     fn start(corner: &Corner) -> Self {
-        let daemon = corner.start();
+        Self::of(corner.start())
+    }
+
+    pub(crate) fn of(daemon: Daemon) -> Self {
         // What the sweep at the start learns no call has to ask for.
         daemon.log.await_lines(" trash ls ", 1);
         let client = daemon.client();
@@ -20,7 +23,7 @@ impl Counted {
 
     /// Runs a call; it may start no fewer and no more programs.
     #[track_caller]
-    fn costs<T>(
+    pub(crate) fn costs<T>(
         &self,
         range: std::ops::RangeInclusive<usize>,
         what: &str,
