@@ -46,11 +46,15 @@ pool.set_namespace(namespace)
 child = struct.pack('<q', cluster.pool_lookup('rbd')) + text(clone) + text(namespace)
 child = struct.pack('<BBI', 2, 1, len(child)) + child
 pool.execute('rbd_header.' + parent, 'rbd', method, struct.pack('<Q', int(snapshot)) + child)
+# Its threads would run on while the interpreter ends, which sometimes ends by a signal then.
+pool.close()
+cluster.shutdown()
 ";
     let mut python = corner.cluster.command("/usr/bin/python3");
     python.args(["-c", script, method, &corner.namespace, parent, &snapshot.to_string(), clone]);
     let output = python.output().expect("python3");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (status, said) = (output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(status.success(), "{status}: {said}");
 }
 
 /// `rbd rm` of a clone lets go of its parent's snapshot first, and then removes that. One that is killed in

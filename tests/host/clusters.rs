@@ -16,7 +16,7 @@ fn three(scratch: &Path) -> String {
     fs::write(&key, format!("{KEY}\n")).expect("write the key");
     format!(
         "[cluster.main]\nmonitors = \"[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0] 10.0.0.2\"\nuser = \"web\"\nkey_file = {key:?}\n\
-         pools = [\"vms\"]\n[cluster.tenants]\nmonitors = [\"mon.example.org\"]\n[cluster.wrong]\nmonitors = [\"a\"]\npoool = []\n"
+         pools = [\"vms\"]\n[cluster.tenants]\nmonitors = [\"mon.example.org\"]\n[cluster.wrong]\nmonitors = [\"a\"]\npols = []\n"
     )
 }
 
