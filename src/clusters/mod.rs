@@ -27,7 +27,7 @@ pub use monitors::Monitor;
 pub use monitors::parse as parse_monitors;
 pub use source::ClusterSource;
 
-use source::{Entries, Loaded};
+use source::{Entries, Entry, Loaded};
 
 /// The name of the one cluster of a host that has a ceph.conf.
 pub const HOST_CLUSTER: &str = "ceph";
@@ -47,6 +47,8 @@ pub struct ClusterEntry {
     pub cluster: Option<Arc<Cluster>>,
     /// None where all is well.
     pub trouble: Option<String>,
+    /// The names of other clusters that it serves.
+    serves: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -161,7 +163,8 @@ impl Clusters {
     #[cfg(test)]
     pub fn of(clusters: impl IntoIterator<Item = Cluster>) -> Self {
         let entry = |cluster: Cluster| {
-            (cluster.name.clone(), ClusterEntry { cluster: Some(Arc::new(cluster)), trouble: None })
+            let (name, serves) = (cluster.name.clone(), cluster.serves.clone());
+            (name, ClusterEntry::new(None, Entry { cluster: Ok(cluster), serves }))
         };
         let set = Set { entries: clusters.into_iter().map(entry).collect(), ..Set::default() };
         let source = ClusterSource::Host(source::HostCluster::default());
@@ -171,24 +174,27 @@ impl Clusters {
 
 impl ClusterEntry {
     /// What is in force from now on. A key that is gone may be on its way, as a new conf may be.
-    fn new(former: Option<Arc<Cluster>>, read: Result<Cluster, String>) -> Self {
+    fn new(former: Option<Arc<Cluster>>, read: Entry) -> Self {
+        let Entry { cluster, mut serves } = read;
         let lost_key = |now: &Cluster| {
             now.lacks_key && former.as_ref().is_some_and(|former| former.credentials.is_some())
         };
-        match read {
-            Ok(cluster) if lost_key(&cluster) => Self { cluster: former, trouble: Some(cluster.key_from) },
-            Ok(cluster) => Self { cluster: Some(Arc::new(cluster)), trouble: None },
-            Err(why) => Self { cluster: former, trouble: Some(why) },
+        let (cluster, trouble) = match cluster {
+            Ok(cluster) if lost_key(&cluster) => (former, Some(cluster.key_from)),
+            Ok(cluster) => (Some(Arc::new(cluster)), None),
+            Err(why) => (former, Some(why)),
+        };
+        if let Some(cluster) = &cluster {
+            serves.clone_from(&cluster.serves);
         }
+        Self { cluster, trouble, serves }
     }
 }
 
 impl Set {
     /// A cluster's own name comes before those that it serves.
     fn canonical(&self, name: &str) -> String {
-        let serves = |entry: &ClusterEntry| {
-            entry.cluster.as_ref().is_some_and(|cluster| cluster.serves.iter().any(|it| it == name))
-        };
+        let serves = |entry: &ClusterEntry| entry.serves.iter().any(|it| it == name);
         let serving = self.entries.iter().find(|(_, entry)| serves(entry));
         let serving = serving.filter(|_| !self.entries.contains_key(name));
         serving.map_or(name, |(other, _)| other).to_string()
@@ -211,8 +217,8 @@ impl Set {
     fn replace_clusters(&mut self, clusters: Entries) {
         let mut former = std::mem::take(&mut self.entries);
         let mut former = |name: &str| former.remove(name).and_then(|entry| entry.cluster);
-        let entry = |(name, cluster): (String, _)| {
-            let entry = ClusterEntry::new(former(&name), cluster);
+        let entry = |(name, read): (String, Entry)| {
+            let entry = ClusterEntry::new(former(&name), read);
             (name, entry)
         };
         self.entries = clusters.into_iter().map(entry).collect();

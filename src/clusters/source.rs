@@ -63,8 +63,17 @@ pub struct HostCluster {
     pub wanted: bool,
 }
 
-/// Each cluster, or why it cannot be used.
-pub(super) type Entries = BTreeMap<String, Result<Cluster, String>>;
+/// The clusters, by their names.
+pub(super) type Entries = BTreeMap<String, Entry>;
+
+/// What is written about a cluster.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// It, or why it cannot be used.
+    pub cluster: Result<Cluster, String>,
+    /// The names of other clusters that it serves, whether it can be used or not.
+    pub serves: Vec<String>,
+}
 
 /// What was read.
 #[derive(Debug)]
@@ -134,7 +143,7 @@ impl HostCluster {
         }
         let key = self.keyring.clone().map(KeyFile::Keyring);
         let cluster = from_conf(files, HOST_CLUSTER, &self.conf, Some(&self.user), key);
-        BTreeMap::from([(HOST_CLUSTER.to_string(), cluster)])
+        BTreeMap::from([(HOST_CLUSTER.to_string(), Entry { cluster, serves: Vec::new() })])
     }
 }
 
@@ -188,8 +197,10 @@ fn from_file(
     let clusters = match (clusters, &takeover) {
         (Some(Value::Object(clusters)), _) if !clusters.is_empty() => {
             let entry = |(name, settings): (String, Value)| {
+                let serves = settings.get("serves").and_then(|names| texts("serves", names).ok());
                 let cluster = Section::new(&name, settings).and_then(|it| it.cluster(files, credentials));
-                (name.clone(), cluster.map_err(|what| at(format!("cluster {name:?}: {what}"))))
+                let cluster = cluster.map_err(|what| at(format!("cluster {name:?}: {what}")));
+                (name, Entry { cluster, serves: serves.unwrap_or_default() })
             };
             clusters.into_iter().map(entry).collect()
         }

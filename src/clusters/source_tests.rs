@@ -20,7 +20,7 @@ fn read(settings: &str) -> Result<Cluster, String> {
     fs::write(path("clusters.toml"), text).unwrap();
     let (path, credentials) = (path("clusters.toml"), Some(dir.path().to_path_buf()));
     let source = ClusterSource::File { path, credentials, host: HostCluster::default() };
-    source.load().0.unwrap().clusters.remove("main").unwrap()
+    source.load().0.unwrap().clusters.remove("main").unwrap().cluster
 }
 
 #[test]

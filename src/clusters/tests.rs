@@ -234,6 +234,15 @@ fn a_cluster_is_found_under_the_names_that_it_serves() {
     assert_eq!(clusters.canonical("other"), "other");
 }
 
+/// What cannot be reached is not absent.
+#[test]
+fn a_cluster_that_cannot_be_used_still_serves_its_names() {
+    let (_scene, clusters) = Scene::new("[cluster.backup]\nconf = '/nonexistent'\nserves = ['main']\n");
+    let error = clusters.find("main").unwrap_err();
+    assert!(error.kind() == Kind::Unavailable && error.message().contains("disabled"), "{error}");
+    assert!(clusters.find("other").unwrap().is_none());
+}
+
 /// What a node in `zone=a` tells of takeovers.
 fn taken(clusters: &Clusters) -> Vec<String> {
     let labels = crate::topology::Labels::given("zone=a").unwrap();
