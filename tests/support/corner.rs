@@ -24,6 +24,15 @@ pub struct Corner {
     pub namespace: String,
 }
 
+/// A name that nothing in the cluster has. Other tests have their own there, and the numbers of processes
+/// come back in a long run.
+pub fn unused_name(prefix: &str) -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(1);
+    let since = std::time::UNIX_EPOCH.elapsed().expect("a clock");
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}{}-{:x}-{count}", std::process::id(), since.as_micros())
+}
+
 impl Corner {
     pub fn new() -> Self {
         Self::of(cluster())
@@ -31,9 +40,7 @@ impl Corner {
 
     /// One in another cluster than the shared one.
     pub fn of(cluster: &'static Cluster) -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(1);
-        // Other processes have theirs in the same cluster.
-        let namespace = format!("t{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let namespace = unused_name("t");
         cluster.rbd(&["namespace", "create", &format!("rbd/{namespace}")]);
         Self { cluster, namespace }
     }

@@ -38,7 +38,7 @@ impl Zones {
             cluster.rbd(&["pool", "init", zone]);
             cluster.ceph(&["osd", "pool", "application", "set", zone, "rbd", "cephlet.zone", zone]);
         }
-        let namespace = format!("z{}", std::process::id());
+        let namespace = crate::support::corner::unused_name("z");
         for pool in [&["rbd"][..], &ZONES].concat() {
             cluster.rbd(&["namespace", "create", &format!("{pool}/{namespace}")]);
         }
