@@ -45,11 +45,12 @@ def summary(tests, flaky, logs, took):
     SECONDS.write_text(json.dumps(seconds() | {test.name: round(test.seconds, 1) for test in tests}, indent=0))
     print("\nslowest:")
     for test in sorted(tests, key=lambda test: -test.seconds)[:10]:
-        print(f"{test.seconds:7.1f} s  {test.name}")
-    parts = collections.Counter()
-    for test in tests:
-        parts[test.suite.part] += test.seconds
-    print("seconds of tests:", ", ".join(f"{part} {total:.0f}" for part, total in parts.items()))
+        print(f"{test.seconds:7.1f} s  {test.cpu:5.0f} s of CPU  {test.name}")
+    for what, of in [("seconds of tests", lambda test: test.seconds), ("of CPU", lambda test: test.cpu)]:
+        parts = collections.Counter()
+        for test in tests:
+            parts[test.suite.part] += of(test)
+        print(f"{what}:", ", ".join(f"{part} {total:.0f}" for part, total in parts.items()))
     failed = [test for test in tests if test.verdict != "passed"]
     for test in failed:
         print(f"\n==== {test.verdict or 'not run'}: {test.name} ({log_of(test, logs)})\n{what_it_said(test, logs)}")

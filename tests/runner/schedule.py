@@ -67,8 +67,8 @@ class Schedule:
     def collect(self, handle):
         os.close(handle)
         process, test, begun = self.running.pop(handle)
-        _, status = os.waitpid(process, 0)
-        test.seconds = time.monotonic() - begun
+        _, status, used = os.wait4(process, 0)
+        test.seconds, test.cpu = time.monotonic() - begun, used.ru_utime + used.ru_stime
         test.verdict = supervise.VERDICTS.get(os.waitstatus_to_exitcode(status), "failed")
         return test
 

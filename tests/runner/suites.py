@@ -61,6 +61,8 @@ class Test:
     where: str = ""
     verdict: str = ""
     seconds: float = 0.0
+    # Of the processors, by all that it ran.
+    cpu: float = 0.0
 
     def again(self, number):
         """The same once more."""
@@ -105,6 +107,7 @@ def conformance():
     return [
         one(SANITY, "local"),
         one(SANITY_RBD, "rbd-controller"),
+        one(SANITY_RBD, "rbd-controller", "topology", full_only=True),
         one(SANITY_VM, "rbd", full_only=True),
         one(SANITY_VM, "rbd", "rbd-nbd", full_only=True),
         # A mounted ext4 grows only with CAP_SYS_RESOURCE, which root has in the VM.

@@ -52,9 +52,11 @@ def go_on():
 
 
 def merge(lane, tests, logs):
-    """What became of the VM's tests. One that was not reached has failed."""
+    """What became of the VM's tests, which share what it used. One that was not reached has failed."""
     lines = (logs / lane.where / "results").read_text().splitlines()
     results = {name: (verdict, seconds) for name, verdict, seconds in map(json.loads, lines)}
+    share = lane.cpu / (sum(seconds for _, seconds in results.values()) or 1)
     for test in tests:
         if test.suite.where == lane.where:
             test.verdict, test.seconds = results.get(test.name, ("not reached", 0))
+            test.cpu = test.seconds * share
