@@ -5,7 +5,8 @@ use grpcio::RpcStatusCode as Code;
 
 use crate::support::addons::{self, options};
 use crate::support::requests::{delete, map, page, publish_to, unpublish_from};
-use crate::support::sites::{Site, sites};
+use crate::support::sites::{Site, sites, sites_with};
+use crate::support::stub::Hanging;
 use crate::support::{Failure, await_that, object_of, refused};
 
 /// Waits until a call is answered otherwise than with a refusal.
@@ -19,21 +20,6 @@ fn accepted<T>(what: &str, call: impl Fn() -> Result<T, Failure>) -> T {
     })
 }
 
-/// Waits until a volume has arrived whole.
-#[track_caller]
-fn copied(site: &Site, id: &str) {
-    await_that("the copy arrives", || {
-        let listed = site.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
-        let listed = String::from_utf8_lossy(&listed.stdout).to_string();
-        if listed.contains("\"complete\":true") { Ok(()) } else { Err(listed) }
-    });
-}
-
-/// Whether the image is primary; None where there is no image, or it is not mirrored.
-fn is_primary(site: &Site, id: &str) -> Option<bool> {
-    site.image(id)?["mirroring"]["primary"].as_bool()
-}
-
 /// The volume moves from one site to the other while nobody uses it, and what was written last is there.
 #[track_caller]
 fn fail_over(from: &Site, to: &Site, id: &str, byte: u8) {
@@ -44,7 +30,7 @@ fn fail_over(from: &Site, to: &Site, id: &str, byte: u8) {
     }
     accepted("the demotion arrives", || to.promote(id, false, &[]));
     to.promote(id, false, &[]).expect("once more");
-    assert_eq!((is_primary(from, id), is_primary(to, id)), (Some(false), Some(true)));
+    assert_eq!((from.is_primary(id), to.is_primary(id)), (Some(false), Some(true)));
     assert!(to.checksum(id) == before, "UNSAFE: it is not what was written");
 }
 
@@ -84,7 +70,7 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
         main.enable(&id, &[("schedulingInterval", "1h")]).expect("enable");
     }
     refused(main.enable(&id, &[("mirroringMode", "journal")]), Code::FAILED_PRECONDITION, &["snapshot"]);
-    copied(&backup, &id);
+    backup.await_copy(&id);
     assert_ne!(backup.image(&id).expect("the copy")["id"], main.image(&id).expect("the volume")["id"]);
 
     is_left_alone(&backup, &id);
@@ -127,7 +113,7 @@ fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
     let id = main.volume("lost", 8).expect("create").volume_id;
     main.fill(&id, 1, 11);
     main.enable(&id, &[]).expect("enable");
-    copied(&backup, &id);
+    backup.await_copy(&id);
     let copied = main.checksum(&id);
     // The first site is gone, with something that was not copied.
     main.fill(&id, 1, 22);
@@ -136,7 +122,7 @@ fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
     for _ in 0..2 {
         backup.promote(&id, true, &[]).expect("promote by force");
     }
-    assert_eq!(is_primary(&backup, &id), Some(true));
+    assert_eq!(backup.is_primary(&id), Some(true));
     assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
     backup.fill(&id, 1, 33);
     let newest = backup.checksum(&id);
@@ -180,7 +166,7 @@ fn force_does_not_promote_in_the_middle_of_a_copy() {
     let id = main.volume("torn", 200).expect("create").volume_id;
     main.fill(&id, 200, 11);
     main.enable(&id, &[]).expect("enable");
-    copied(&backup, &id);
+    backup.await_copy(&id);
     main.fill(&id, 200, 22);
     let newest = main.checksum(&id);
     main.cluster.rbd(&["mirror", "image", "snapshot", object_of(&id)]);
@@ -204,7 +190,7 @@ fn a_journal_is_replicated_too() {
     fail_over(&main, &backup, &id, 11);
     fail_over(&backup, &main, &id, 22);
     main.disable(&id, &[]).expect("disable");
-    assert_eq!(is_primary(&main, &id), None);
+    assert_eq!(main.is_primary(&id), None);
 }
 
 /// The commands of README's page, in its order; a node, which maps and mounts, has tests of its own.
@@ -223,7 +209,7 @@ fn two_sites_work_as_they_are_described() {
     accepted("the copy arrives", || main.destination(&id));
     type_in(begin.lines().skip(1), &main, &backup, &id);
     type_in(moves.lines(), &main, &backup, &id);
-    assert_eq!((is_primary(&main, &id), is_primary(&backup, &id)), (Some(false), Some(true)));
+    assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(false), Some(true)));
     type_in(moves.lines(), &backup, &main, &id);
 
     main.fill(&id, 1, 22);
@@ -233,7 +219,7 @@ fn two_sites_work_as_they_are_described() {
     drop(paused);
     accepted("the first site answers", || main.info(&id));
     type_in(home.lines(), &main, &backup, &id);
-    assert_eq!((is_primary(&main, &id), is_primary(&backup, &id)), (Some(true), Some(false)));
+    assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(true), Some(false)));
     assert!(main.checksum(&id) == taken_over, "UNSAFE: it is not what the other site had");
 }
 
@@ -263,13 +249,13 @@ fn a_daemon_that_is_killed_is_asked_again() {
     let [mut main, mut backup] = sites();
     let id = main.volume("killed", 8).expect("create").volume_id;
     killed(&mut main, |it| it.enable(&id, &[("schedulingInterval", "1h")]));
-    copied(&backup, &id);
+    backup.await_copy(&id);
     killed(&mut main, |it| it.demote(&id, false));
     killed(&mut backup, |it| it.promote(&id, false, &[]));
     killed(&mut backup, |it| it.demote(&id, false));
     killed(&mut main, |it| it.promote(&id, false, &[]));
     killed(&mut main, |it| it.disable(&id, &[]));
-    assert_eq!(is_primary(&main, &id), None);
+    assert_eq!(main.is_primary(&id), None);
 }
 
 /// Does something whose daemon is killed while it does so, at one moment after another, until it is done.
@@ -286,6 +272,60 @@ fn killed(site: &mut Site, act: impl Fn(&Site) -> Result<(), Failure> + Sync) {
         site.daemon.restart();
     }
     accepted("it is done at last", || act(site));
+}
+
+/// What is broken off in the middle mixes two states, and a repetition declares it good.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_promotion_by_force_outlives_its_daemon() {
+    let mut stubs = Vec::new();
+    let [main, mut backup] = sites_with(|setup| {
+        let stub = Hanging::when(&setup.scratch, "rbd", "*promote*--force*");
+        let setup = setup.set("CEPHLET_TOOL_PATH", stub.tool_path());
+        stubs.push(stub);
+        setup
+    });
+    let id = main.volume("outlives", 8).expect("create").volume_id;
+    main.fill(&id, 1, 11);
+    main.enable(&id, &[]).expect("enable");
+    backup.await_copy(&id);
+    let copied = main.checksum(&id);
+    let _gone = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| backup.promote(&id, true, &[]));
+        stubs[1].await_start();
+        backup.daemon.signal(rustix::process::Signal::KILL);
+        asked.join().expect("a client").expect_err("its daemon was killed");
+    });
+    backup.daemon.wait();
+    backup.daemon.restart();
+    refused(backup.promote(&id, true, &[]), Code::UNAVAILABLE, &["being promoted by force"]);
+    refused(backup.disable(&id, &[("force", "true")]), Code::UNAVAILABLE, &["being promoted by force"]);
+    assert_eq!(backup.is_primary(&id), Some(false));
+    stubs[1].release();
+    accepted("it is promoted", || backup.promote(&id, true, &[]));
+    assert_eq!(backup.is_primary(&id), Some(true));
+    assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
+    backup.daemon.assert_well();
+}
+
+/// The manager keeps the schedules, and nothing else of a volume.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_schedule_waits_for_the_manager() {
+    let [main, backup] = sites_with(|setup| setup.set("CEPHLET_TOOL_TIMEOUT", "30s"));
+    let [id, other] = ["one", "other"].map(|name| main.volume(name, 8).expect("create").volume_id);
+    let gone = main.cluster.pause("mgr");
+    let refusal = main.enable(&id, &[("schedulingInterval", "1h")]).expect_err("there is no manager");
+    assert!([Code::UNAVAILABLE, Code::DEADLINE_EXCEEDED].contains(&refusal.code), "{refusal:?}");
+    main.enable(&other, &[]).expect("enable without a schedule");
+    backup.await_copy(&other);
+    fail_over(&main, &backup, &other, 11);
+    drop(gone);
+    accepted("the manager is back", || main.enable(&id, &[("schedulingInterval", "1h")]));
+    let schedules = ["mirror", "snapshot", "schedule", "ls", "--pool", "rbd", "--image", object_of(&id)];
+    assert!(main.cluster.rbd(&schedules).contains("every 1h"));
+    main.daemon.assert_well();
 }
 
 #[test]

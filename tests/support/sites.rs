@@ -16,7 +16,7 @@ use super::corner::entry;
 use super::daemon::binary;
 use super::machine::Checksum;
 use super::requests::{block, map, volume_as};
-use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, object_of};
+use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, object_of};
 
 /// A cluster, and a controller of it that knows what the other one is called.
 pub struct Site {
@@ -26,6 +26,11 @@ pub struct Site {
 
 /// The clusters `main`, of site-a, and `backup`, of site-b.
 pub fn sites() -> [Site; 2] {
+    sites_with(|setup| setup)
+}
+
+/// The same with daemons that are set up in another way.
+pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
     let clusters = ["site-a", "site-b"].map(Cluster::start_site);
     clusters[0].pair(&clusters[1]);
     let [main, backup] = clusters;
@@ -33,7 +38,7 @@ pub fn sites() -> [Site; 2] {
     let mut sites = [main, backup].into_iter().zip(there);
     std::array::from_fn(|_| {
         let (cluster, (name, other, site)) = sites.next().expect("a site");
-        let daemon = setup(&cluster, name, other, site).start();
+        let daemon = change(setup(&cluster, name, other, site)).start();
         Site { cluster, daemon }
     })
 }
@@ -140,6 +145,22 @@ impl Site {
     pub fn image(&self, id: &str) -> Option<Value> {
         let output = self.cluster.attempt("rbd", &["info", object_of(id), "--format", "json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// Whether the image is primary; None where there is no image, or it is not mirrored.
+    pub fn is_primary(&self, id: &str) -> Option<bool> {
+        self.image(id)?["mirroring"]["primary"].as_bool()
+    }
+
+    /// Waits until a volume has arrived whole.
+    #[track_caller]
+    pub fn await_copy(&self, id: &str) {
+        await_that("the copy arrives", || {
+            let listed =
+                self.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
+            let listed = String::from_utf8_lossy(&listed.stdout).to_string();
+            if listed.contains("\"complete\":true") { Ok(()) } else { Err(listed) }
+        });
     }
 
     /// Fills the first mebibyte with a byte, and each of the next `mib` ones.

@@ -2,18 +2,16 @@
 //! place is taken by scripts, which use up one file with a delay for each kill.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::client::Answer;
 use crate::support::machine::text;
 use crate::support::requests::delete;
-use crate::support::stub::install;
-use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, is_full};
+use crate::support::stub::{BEHIND, install};
+use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, Scratch, is_full};
 
-/// The fixed list of the daemon, behind the scripts.
-const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What all kills of a test may take, on a machine that has other things to do.
 const TORMENT: Duration = Duration::from_secs(1200);
 /// No test needs as many.
@@ -26,13 +24,98 @@ pub fn kills() -> usize {
     if is_full() { 100 } else { 30 }
 }
 
+/// Commands of a daemon that are killed.
+pub struct Kills {
+    /// The scripts.
+    directory: PathBuf,
+    /// Files with the delays of the next, and files for those that were killed.
+    delays: PathBuf,
+    killed: PathBuf,
+}
+
+impl Kills {
+    /// Of commands with these words. One at a time is killed of all that share `turn`.
+    pub fn of(words: &[&str], scratch: &Scratch, turn: &Path) -> Self {
+        let [directory, delays, killed] = ["scripts", "delays", "killed"].map(|name| scratch.dir(name));
+        let places = [&delays, &killed, turn].map(|path| text(path).to_string());
+        for tool in ["rbd", "rados"] {
+            install(&directory.join(tool), &script(tool, words, &places));
+        }
+        Self { directory, delays, killed }
+    }
+
+    /// The value for CEPHLET_TOOL_PATH.
+    pub fn tool_path(&self) -> String {
+        format!("{}:{BEHIND}", self.directory.display())
+    }
+
+    /// Has the next `count` commands killed, within so many microseconds.
+    pub fn arm(&self, longest: u64, count: usize) {
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
+        eprintln!("{count} kills, seed {seed:#x}");
+        let mut state = seed;
+        for number in 0..count {
+            // xorshift64: the same numbers from the same seed.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let micros = state % longest;
+            fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1)))
+                .expect("write a delay");
+        }
+    }
+
+    /// How many commands are still to be killed.
+    pub fn left(&self) -> usize {
+        fs::read_dir(&self.delays).expect("the delays").count()
+    }
+
+    /// How many commands were killed.
+    pub fn killed(&self) -> usize {
+        fs::read_dir(&self.killed).expect("the dead").count()
+    }
+
+    /// Kills no more for now.
+    pub fn spare(&self) {
+        for delay in fs::read_dir(&self.delays).expect("the delays").flatten() {
+            // One that is gone was used at this moment.
+            let _ = fs::remove_file(delay.path());
+        }
+    }
+
+    /// Asks until it is told that all is well, not much longer than commands are killed.
+    #[track_caller]
+    pub fn insist<T>(&self, ask: impl Fn() -> Answer<T>) -> T {
+        let mut calm = None;
+        let end = Instant::now() + TORMENT;
+        loop {
+            let failure = match ask() {
+                Ok(answer) => return answer,
+                Err(failure) => failure,
+            };
+            let for_now = matches!(
+                failure.code,
+                Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED | Code::INTERNAL
+            ) || failure.message.contains("forgotten after 30 s");
+            assert!(for_now, "{failure:?}");
+            if self.left() == 0 {
+                let since = *calm.get_or_insert_with(Instant::now);
+                assert!(
+                    since.elapsed() < LONG_PATIENCE,
+                    "not within {LONG_PATIENCE:?} after the last kill: {failure:?}"
+                );
+            }
+            assert!(Instant::now() < end, "not all commands were killed: {failure:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 /// A daemon that serves a namespace, with commands that can be killed.
 pub struct Killer {
     pub daemon: Daemon,
     pub corner: Corner,
-    /// Files with the delays of the next, and files for those that were killed.
-    delays: PathBuf,
-    killed: PathBuf,
+    pub kills: Kills,
 }
 
 impl Killer {
@@ -58,41 +141,15 @@ impl Killer {
     pub fn of(words: &[&str]) -> Self {
         let corner = Corner::new();
         let setup = corner.setup();
-        let [scripts, delays, killed] = ["scripts", "delays", "killed"].map(|name| setup.scratch.dir(name));
-        let places =
-            [&delays, &killed, &corner.cluster.dir().join("killing")].map(|path| text(path).to_string());
-        for tool in ["rbd", "rados"] {
-            install(&scripts.join(tool), &script(tool, words, &places));
-        }
+        let kills = Kills::of(words, &setup.scratch, &corner.cluster.dir().join("killing"));
         // What waits for a dead client must not keep the others from running.
         let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
-        let setup = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", scripts.display()));
-        Self { daemon: setup.start(), corner, delays, killed }
+        let daemon = setup.set("CEPHLET_TOOL_PATH", kills.tool_path()).start();
+        Self { daemon, corner, kills }
     }
 
     pub fn client(&self) -> Client {
         self.daemon.client()
-    }
-
-    /// Has the next `count` commands killed, within the time of a short one.
-    pub fn arm(&self, count: usize) {
-        self.arm_within(LONGEST.max(self.time_of_a_command()), count);
-    }
-
-    /// The same for commands that take so many microseconds.
-    pub fn arm_within(&self, longest: u64, count: usize) {
-        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
-        eprintln!("{}: {count} kills, seed {seed:#x}", self.corner.namespace);
-        let mut state = seed;
-        for number in 0..count {
-            // xorshift64: the same numbers from the same seed.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let micros = state % longest;
-            fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1)))
-                .expect("write a delay");
-        }
     }
 
     /// What a short command takes now, and half of that, in microseconds.
@@ -102,28 +159,18 @@ impl Killer {
         u64::try_from(begun.elapsed().as_micros() * 3 / 2).expect("a short time")
     }
 
-    /// How many commands are still to be killed.
-    pub fn left(&self) -> usize {
-        fs::read_dir(&self.delays).expect("the delays").count()
-    }
-
-    /// How many commands were killed.
-    pub fn killed(&self) -> usize {
-        fs::read_dir(&self.killed).expect("the dead").count()
-    }
-
     /// Does it again until as many commands were killed as a test wants. Each round should have all of them
     /// killed, and some come to nothing: on a machine that is faster for a while they end before.
     #[track_caller]
     pub fn rounds(&self, round: impl Fn()) {
         for _ in 0..ROUNDS {
             round();
-            eprintln!("{}: {} were killed", self.corner.namespace, self.killed());
-            if self.killed() >= kills() {
+            eprintln!("{}: {} were killed", self.corner.namespace, self.kills.killed());
+            if self.kills.killed() >= kills() {
                 return;
             }
         }
-        panic!("only {} were killed in {ROUNDS} rounds", self.killed());
+        panic!("only {} were killed in {ROUNDS} rounds", self.kills.killed());
     }
 
     /// Kills commands of these requests, all at once, until each was answered well; gives the answers.
@@ -133,7 +180,8 @@ impl Killer {
         requests: usize,
         ask: impl Fn(&Client, usize) -> Answer<T> + Sync,
     ) -> Vec<T> {
-        self.arm(kills().saturating_sub(self.killed()));
+        let longest = LONGEST.max(self.time_of_a_command());
+        self.kills.arm(longest, kills().saturating_sub(self.kills.killed()));
         let answers = thread::scope(|scope| {
             let ask = &ask;
             let running: Vec<_> = (0..requests)
@@ -141,44 +189,15 @@ impl Killer {
                 .collect();
             running.into_iter().map(|one| one.join().expect("it converges")).collect()
         });
-        self.spare();
+        self.kills.spare();
         answers
     }
 
-    /// Kills no more for now.
-    pub fn spare(&self) {
-        for delay in fs::read_dir(&self.delays).expect("the delays").flatten() {
-            // One that is gone was used at this moment.
-            let _ = fs::remove_file(delay.path());
-        }
-    }
-
-    /// Asks until it is told that all is well, not much longer than commands are killed.
+    /// [`Kills::insist`]
     #[track_caller]
     pub fn insist<T>(&self, ask: impl Fn(&Client) -> Answer<T>) -> T {
         let client = self.client();
-        let mut calm = None;
-        let end = Instant::now() + TORMENT;
-        loop {
-            let failure = match ask(&client) {
-                Ok(answer) => return answer,
-                Err(failure) => failure,
-            };
-            let for_now = matches!(
-                failure.code,
-                Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED | Code::INTERNAL
-            ) || failure.message.contains("forgotten after 30 s");
-            assert!(for_now, "{failure:?}");
-            if self.left() == 0 {
-                let since = *calm.get_or_insert_with(Instant::now);
-                assert!(
-                    since.elapsed() < LONG_PATIENCE,
-                    "not within {LONG_PATIENCE:?} after the last kill: {failure:?}"
-                );
-            }
-            assert!(Instant::now() < end, "not all commands were killed: {failure:?}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        self.kills.insist(|| ask(&client))
     }
 
     /// Does something for many, four at a time, undisturbed.
@@ -197,7 +216,7 @@ impl Killer {
     /// Deletes these; nothing is left.
     #[track_caller]
     pub fn clear(&self, ids: &[String]) {
-        assert_eq!(self.left(), 0, "commands are killed still");
+        assert_eq!(self.kills.left(), 0, "commands are killed still");
         self.each(ids, |client, id| client.delete_volume(&delete(id)).expect("delete"));
         self.corner.await_objects(&[]);
         self.daemon.assert_well();

@@ -191,10 +191,10 @@ fn copies_whose_flattens_are_killed() {
     let sum = killer.corner.checksum(&chain.volumes[0]);
     let copies = std::cell::Cell::new(0);
     killer.rounds(|| {
-        killer.arm_within(FLATTEN, kills() - killer.killed());
+        killer.kills.arm(FLATTEN, kills() - killer.kills.killed());
         let name = format!("copy-{}", copies.replace(copies.get() + 1));
         let copy = killer.insist(|client| chain.try_copy(client, &name));
-        killer.spare();
+        killer.kills.spare();
         assert_eq!(killer.corner.checksum(&copy), sum, "UNSAFE: a copy has lost data");
         assert!(killer.corner.rows()[object_of(&copy)]["parent"].is_null(), "it has too many parents");
         client.delete_volume(&delete(&copy)).expect("delete");
