@@ -1,4 +1,5 @@
-//! Where a node is: what an orchestrator is told of it, and how that follows what the operator writes.
+//! Where a node is: what an orchestrator is told of it, and how that follows what the operator writes. The
+//! sentences are those of Ceph-CSI's topology design.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +44,9 @@ fn take_over(daemon: &Daemon, map: &str) {
     daemon.scratch().replace("clusters.toml", &format!("[takeover]\n{map}"));
 }
 
+/// "Return the same in it's response to a NodeGetInfo request"; "an ordered list of domain labels to
+/// advertise. The order of labels ensures hierarchical domain relationships." And "the CSI identity service
+/// declares topology support by the CSI driver via the GetPluginCapabilities RPC".
 #[test]
 fn a_node_tells_where_it_is() {
     let daemon = Setup::new().set("CEPHLET_TOPOLOGY", "region=eu,zone=eu-1,rack=r7").start();
@@ -116,6 +120,10 @@ fn labels_in_a_file_are_followed() {
     daemon.assert_well();
 }
 
+/// "The nodeplugins, in addition to advertizing their domains as read from the domain labels of the running
+/// node, will also advertize the domains that they need to takeover. When a failed domain recovers, the
+/// corresponding entry in the domain takeover map is deleted, resulting in a dynamic update to all
+/// nodeplugins regarding the giveback of the said domain."
 #[test]
 fn a_domain_is_taken_over_and_given_back() {
     let daemon = in_eu_1("", |setup| setup);
@@ -148,6 +156,8 @@ fn a_domain_is_taken_over_and_given_back() {
     daemon.assert_well();
 }
 
+/// "'<source-domain-2>': ['all']"; "topology of a node is common across all ceph clusters that the
+/// nodeplugin instance may interact with".
 #[test]
 fn all_nodes_but_its_own_take_a_domain_over() {
     let map = "\"zone=eu-2\" = [\"all\"]\n\"zone=eu-1\" = [\"all\"]\n";
@@ -157,6 +167,8 @@ fn all_nodes_but_its_own_take_a_domain_over() {
     assert_eq!(told(&nowhere), ["takes.zone.eu-1=true", "takes.zone.eu-2=true"]);
 }
 
+/// "As of now, kubernetes calls NodeGetInfo once and has no mechanism of updating this information without
+/// a plugin restart."
 #[test]
 fn a_daemon_that_is_told_so_ends_when_its_topology_changes() {
     let mut daemon = in_eu_1("", |setup| setup.set("CEPHLET_TOPOLOGY_CHANGE", "exit"));

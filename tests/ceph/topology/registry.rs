@@ -44,6 +44,8 @@ fn same_names(count: usize) {
     zones.assert_empty();
 }
 
+/// "We need a single pool that can hold information about the various CSI volumes to maintain idempotent
+/// responses to various CSI RPCs."
 #[test]
 fn the_same_names_are_claimed_once_by_two_controllers() {
     same_names(6);
