@@ -106,6 +106,41 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     }
 }
 
+/// It was written to elsewhere meanwhile, and both sites say "remote image is not primary" as before.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arrives() {
+    let [main, backup] = sites();
+    let id = main.volume("away", 8).expect("create").volume_id;
+    main.fill(&id, 1, 11);
+    main.enable(&id, &[]).expect("enable");
+    backup.await_copy(&id);
+    main.demote(&id, false).expect("demote");
+    backup.await_demotion(&id);
+    let paused = main.cluster.pause("rbd-mirror");
+    backup.promote(&id, false, &[]).expect("promote");
+    backup.fill(&id, 1, 22);
+    let written = backup.checksum(&id);
+    backup.demote(&id, false).expect("demote");
+    await_that("the other site says so", || {
+        let status = main.cluster.rbd(&["mirror", "image", "status", object_of(&id), "--format", "json"]);
+        let (_, peers) = status.split_once("peer_sites").expect("its peers");
+        if peers.contains("local image is primary") { Err(status) } else { Ok(()) }
+    });
+    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
+    drop(paused);
+    // If the rbd-mirror here has not seen it primary, nothing comes until it is that again.
+    backup.promote(&id, true, &[]).expect("nobody else has promoted it");
+    await_that("it is copied", || match main.checksum(&id) == written {
+        true => Ok(()),
+        false => Err("it is the former".to_string()),
+    });
+    backup.demote(&id, false).expect("demote");
+    accepted("the demotion arrives", || main.promote(&id, false, &[]));
+    assert!(main.checksum(&id) == written, "UNSAFE: it is not what was written");
+    [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
+}
+
 #[test]
 #[ignore = "long: tests/run --full"]
 fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
@@ -136,7 +171,7 @@ fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
     });
     refused(main.resync(&id, true), Code::FAILED_PRECONDITION, &["primary", "demote"]);
     main.demote(&id, false).expect("demote what is given up");
-    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["primary at", "site-b"]);
+    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demoted here"]);
     await_that("the split is seen", || match main.resync(&id, false) {
         Err(failure) if failure.message.contains("split-brain") => Ok(()),
         other => Err(format!("{other:?}")),

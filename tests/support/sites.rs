@@ -156,11 +156,29 @@ impl Site {
     #[track_caller]
     pub fn await_copy(&self, id: &str) {
         await_that("the copy arrives", || {
-            let listed =
-                self.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
-            let listed = String::from_utf8_lossy(&listed.stdout).to_string();
+            let listed = self.snapshots(id);
             if listed.contains("\"complete\":true") { Ok(()) } else { Err(listed) }
         });
+    }
+
+    /// Waits until the demotion at the other site has arrived, which is the newest of what has.
+    #[track_caller]
+    pub fn await_demotion(&self, id: &str) {
+        await_that("the demotion arrives", || {
+            let listed = self.snapshots(id);
+            let all: Vec<Value> = serde_json::from_str(&listed).unwrap_or_default();
+            let newest = all.last().map(|it| it["namespace"].clone()).unwrap_or_default();
+            let is_copy = newest["primary_mirror_uuid"].as_str().is_some_and(|uuid| !uuid.is_empty());
+            match is_copy && newest["state"] == "demoted" && newest["complete"] == true {
+                true => Ok(()),
+                false => Err(listed),
+            }
+        });
+    }
+
+    fn snapshots(&self, id: &str) -> String {
+        let listed = self.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
+        String::from_utf8_lossy(&listed.stdout).into()
     }
 
     /// Fills the first mebibyte with a byte, and each of the next `mib` ones.

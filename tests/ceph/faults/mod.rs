@@ -7,4 +7,5 @@ pub mod killer;
 
 mod kills;
 mod pauses;
+mod replication;
 mod small_disk;

@@ -60,7 +60,7 @@ fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
         published.filter(|it| it.stage == Stage::Given).map(|it| it.publication.node).collect();
     let Some(watchers) = pool.watchers(&id.object)? else { return Ok(None) };
     let clients: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
-    let (replication, failed) = replicated(pool, &found.info)?.unzip();
+    let (replication, failed) = replicated(pool, id, &found.info)?.unzip();
     let condition = condition(pool, &found, &clients)?.or(failed.flatten());
     let published = nodes.into_iter().collect();
     Ok(Some(Volume { published, condition: Some(condition), replication, ..found.volume(id, pool.plugin()) }))

@@ -1,12 +1,14 @@
 //! Giving a volume up as the primary, so that its copy can be promoted.
 
 use super::begin;
+use super::newest::Newest;
 use super::role::mirroring;
 use super::users::refuse_published;
+use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::tool::{ImageInfo, Mirroring};
+use crate::backend::rbd::tool::ImageInfo;
 use crate::call::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
@@ -24,19 +26,34 @@ pub(super) fn demote(
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let info = existing_volume(&pool, id)?;
-    if !mirroring(&pool, id, &info)?.primary {
+    let is_primary = mirroring(&pool, id, &info)?.primary;
+    if is_demoted(&pool, &info)? {
         return Ok(());
     }
     begin(&pool, &info)?;
-    if !force {
+    if is_primary && !force {
         refuse_users(&pool, id, &info)?;
     }
     pool.memory().scheduled.forget(&info.id);
+    if !is_primary {
+        // One that was broken off begins anew: nobody else has been able to take it over.
+        pool.promote(&info.name)?;
+    }
     let Err(failure) = pool.demote(&info.name) else { return Ok(()) };
-    match existing_volume(&pool, id)?.mirroring.as_ref().is_some_and(Mirroring::is_secondary) {
+    match is_demoted(&pool, &existing_volume(&pool, id)?)? {
         true => Ok(()),
         false => Err(failure),
     }
+}
+
+/// Whether an image is not primary, and its peer learns that.
+fn is_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
+    let Some(mirroring) = info.mirroring.as_ref().filter(|it| it.is_secondary()) else { return Ok(false) };
+    if mirroring.mode == MirroringMode::Journal {
+        return Ok(true);
+    }
+    let snapshots = pool.mirror_snapshots(&info.name)?.unwrap_or_default();
+    Ok(Newest::of(&snapshots) != Newest::HalfDemoted)
 }
 
 fn refuse_users(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Ending the replication of a volume. On the primary that deletes the copy.
 
 use super::begin;
+use super::role::refuse_between_roles;
 use super::terms::{self, Terms};
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
@@ -28,6 +29,7 @@ pub(super) fn disable(
     if mirroring.is_secondary() {
         return disable_copy(&pool, id, &info, force);
     }
+    refuse_between_roles(id, &info)?;
     forget_schedule(&pool, &info, mirroring)?;
     end(&pool, id, &info, false)
 }

@@ -5,7 +5,7 @@
 //! is repeated; what was done to its end is remembered, so that a repetition is one question.
 
 use super::begin;
-use super::role::mirroring;
+use super::role::{mirroring, refuse_between_roles};
 use super::schedule::ensure_schedule;
 use super::terms::Terms;
 use crate::backend::ceph::PoolRef;
@@ -60,6 +60,7 @@ fn confirm(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &Replication
     if !mirroring.primary || pool.memory().enabled.get(&info.id).as_ref() == Some(terms) {
         return Ok(());
     }
+    refuse_between_roles(id, info)?;
     keep(pool, id, info, terms)?;
     if mirroring.mode == MirroringMode::Snapshot {
         ensure_schedule(pool, &info.name, terms.schedule.as_ref())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::health::{Asked, of_primary, of_secondary};
-use super::role::mirroring;
+use super::role::{between_roles, mirroring};
 use super::terms;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
@@ -31,22 +31,36 @@ pub(super) fn info(
             "volume {id} is a copy (secondary): ask where it is primary, or look at it with `cephlet volume show {id}`"
         )));
     }
-    let judged = judge(&pool, &info, mirroring)?;
+    let judged = judge(&pool, id, &info, mirroring)?;
     judged.ok_or_else(|| Error::unavailable(format!("volume {id} was changed at this moment: try again")))
 }
 
-fn judge(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<Option<ReplicationInfo>> {
+fn judge(
+    pool: &Pool<'_>,
+    id: &VolumeId,
+    info: &ImageInfo,
+    mirroring: &Mirroring,
+) -> Result<Option<ReplicationInfo>> {
     let Some(status) = pool.mirror_status(&info.name)? else { return Ok(None) };
     let asked = Asked { mode: mirroring.mode, period: terms::period(pool, info)?, now: SystemTime::now() };
-    Ok(Some(if mirroring.primary { of_primary(&status, asked) } else { of_secondary(&status, asked) }))
+    let mut judged =
+        if mirroring.primary { of_primary(&status, asked) } else { of_secondary(&status, asked) };
+    if info.is_between_roles() {
+        (judged.health, judged.message) = (ReplicationHealth::Error, between_roles(id));
+    }
+    Ok(Some(judged))
 }
 
 /// What is to be told of a volume that is looked at closely: its part, how far the other side is, and what is
 /// wrong. None where it is not replicated.
-pub(crate) fn replicated(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<(Replicated, Option<String>)>> {
+pub(crate) fn replicated(
+    pool: &Pool<'_>,
+    id: &VolumeId,
+    info: &ImageInfo,
+) -> Result<Option<(Replicated, Option<String>)>> {
     let Some(mirroring) = &info.mirroring else { return Ok(None) };
     let role = if mirroring.primary { ReplicationRole::Primary } else { ReplicationRole::Secondary };
-    let judged = judge(pool, info, mirroring)?;
+    let judged = judge(pool, id, info, mirroring)?;
     let wrong = judged.as_ref().filter(|it| it.health == ReplicationHealth::Error);
     let wrong = wrong.map(|it| format!("its replication has failed: {}", it.message));
     Ok(Some((Replicated { role, state: judged.map(|it| it.message) }, wrong)))

@@ -13,6 +13,8 @@ pub(super) enum Newest {
     Primary,
     /// Taken when the image was demoted here: nothing has happened to it since.
     DemotedHere,
+    /// A demotion here was broken off: the cluster takes it for demoted, and no peer ever copies that.
+    HalfDemoted,
     /// The peer was demoted, and all that it had is here.
     DemotionArrived,
     /// A copy of the primary, whole; since then.
@@ -37,6 +39,7 @@ impl Newest {
         match (top.kind, top.complete) {
             (Kind::Orphan, _) if sorted.iter().any(|it| !it.complete) => Self::Torn,
             (Kind::Orphan, _) => Self::Orphan,
+            (Kind::Demoted, false) => Self::HalfDemoted,
             (_, false) => Self::Copying {
                 objects: top.objects,
                 before: sorted.iter().rev().find(is_whole).map(|it| it.created),
@@ -72,6 +75,9 @@ mod tests {
         };
         assert_eq!(rfc3339(of), "2026-11-24T22:41:39Z");
         assert_eq!(newest("snapshots-orphan"), Newest::Orphan);
+        let mut half = recorded::snapshots("snapshots-demoted");
+        half.iter_mut().filter(|it| it.kind == Kind::Demoted).for_each(|it| it.complete = false);
+        assert_eq!(Newest::of(&half), Newest::HalfDemoted);
     }
 
     /// A second attempt is taken for whole by the cluster, and is not.

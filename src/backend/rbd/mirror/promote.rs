@@ -1,8 +1,10 @@
 //! Making a copy the primary.
 //!
-//! Without force that is done only where nobody else is primary: when the demotion of the peer has arrived,
-//! with all that was written before it; or when the image was demoted here, and the peer has not been
-//! promoted since. The cluster itself checks only the first.
+//! Without force that is done only when the demotion of the peer has arrived, with all that was written
+//! before it. So the right to be primary goes from site to site with the snapshots, and there are never two
+//! of them. What was demoted here is not promoted again until something comes back, though the cluster would
+//! do it at any time: whether the peer was promoted since, written to and demoted, nobody can tell here (Ceph
+//! 16.2: in either case the status says "remote image is not primary" of both, half a minute late).
 //!
 //! By force the copy becomes what its newest whole snapshot is. In the middle of a copying that goes wrong in
 //! ways that nobody is told of (Ceph 16.2): with the peer alive the command aborts; with the peer gone it
@@ -65,8 +67,10 @@ pub(super) fn promote(
     let info = existing_volume(&pool, id)?;
     begin(&pool, &info)?;
     let mirroring = mirroring(&pool, id, &info)?;
-    if !mirroring.primary {
-        let attempt = Attempt { pool: &pool, id, info: &info, asked };
+    let attempt = Attempt { pool: &pool, id, info: &info, asked };
+    if info.is_between_roles() {
+        attempt.begin_again()?;
+    } else if !mirroring.primary {
         let way = attempt.way(mirroring)?;
         attempt.promote(way)?;
     }
@@ -102,8 +106,8 @@ impl Attempt<'_> {
         }
         let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
         match (Newest::of(&snapshots), self.asked.force) {
-            (Newest::DemotionArrived, _) => Ok(Way::Plain),
-            (Newest::DemotedHere | Newest::Primary, false) => self.unless_peer_is_primary(),
+            (Newest::DemotionArrived | Newest::HalfDemoted, _) => Ok(Way::Plain),
+            (Newest::DemotedHere | Newest::Primary, false) => Err(self.given_away()),
             (Newest::DemotedHere | Newest::Primary, true) => Ok(Way::Plain),
             (Newest::Copied(since), false) => Err(self.not_yet(Some(since))),
             (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
@@ -119,7 +123,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// The image was demoted here. The cluster would promote it again whatever has happened elsewhere.
+    /// Journals do not tell here where the image was demoted, and the cluster would promote again what was
+    /// demoted here, whatever has happened elsewhere.
     fn unless_peer_is_primary(&self) -> Result<Way> {
         let status = self.status()?;
         let peer = status.as_ref().and_then(|status| status.peers.first());
@@ -208,6 +213,22 @@ impl Attempt<'_> {
         ))
     }
 
+    fn given_away(&self) -> Error {
+        Error::precondition(format!(
+            "{NOT_YET}: volume {} was demoted here, and nothing has arrived since: if the other site had it, demote \
+             it there and wait for that (if nothing comes, promote it there with force, and demote it again once \
+             it is copied); if nobody had it, promote it here with force",
+            self.id
+        ))
+    }
+
+    /// The cluster takes it for promoted, and promotes it only after a demotion. Broken off in between it is
+    /// one that was demoted here.
+    fn begin_again(&self) -> Result<()> {
+        self.pool.demote(&self.info.name)?;
+        self.promote(Way::Plain)
+    }
+
     fn promote(&self, way: Way) -> Result<()> {
         let outcome = match way {
             Way::Plain => self.pool.promote(&self.info.name),
@@ -221,7 +242,9 @@ impl Attempt<'_> {
             Ok(Promoted::PeerIsPrimary) => self.not_yet(None),
             Err(failure) => failure,
         };
-        match existing_volume(self.pool, self.id)?.mirroring.is_some_and(|it| it.is_primary()) {
+        let now = existing_volume(self.pool, self.id)?;
+        let is_primary = now.mirroring.as_ref().is_some_and(Mirroring::is_primary);
+        match is_primary && !now.is_between_roles() {
             true => Ok(()),
             false => Err(failure),
         }

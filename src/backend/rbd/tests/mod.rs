@@ -17,6 +17,7 @@ mod internal;
 mod lists;
 mod mapping;
 mod mirror;
+mod mirror_broken_off;
 mod mirror_roles;
 mod parents;
 mod publish;

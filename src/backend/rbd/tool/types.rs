@@ -101,6 +101,9 @@ pub enum Renamed {
     Taken,
 }
 
+/// The feature of an image that is a copy by snapshots.
+pub const NON_PRIMARY: &str = "non-primary";
+
 /// What an image says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageInfo {
@@ -126,6 +129,13 @@ impl ImageInfo {
     /// Whether it is a copy that follows an image of another cluster.
     pub fn is_secondary(&self) -> bool {
         self.mirroring.as_ref().is_some_and(Mirroring::is_secondary)
+    }
+
+    /// Whether its promotion or demotion was broken off: it counts as primary, and nobody can write to it
+    /// (seen with Ceph 16.2: `primary` is that of its newest mirror snapshot, and the feature `non-primary`,
+    /// which makes it read-only, goes after a promotion's snapshot and comes before a demotion's).
+    pub fn is_between_roles(&self) -> bool {
+        self.mirroring.as_ref().is_some_and(|it| it.primary) && self.features.contains(NON_PRIMARY)
     }
 }
 

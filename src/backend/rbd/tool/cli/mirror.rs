@@ -118,7 +118,7 @@ impl MirrorTool for CommandTool {
         match self.run(call, &at.access, mirror_image(at, image, "promote")?) {
             Ok(_) => Ok(Promoted::Done),
             Err(failure) if is(&failure, libc::EBUSY) => Ok(Promoted::PeerIsPrimary),
-            Err(failure) => Err(self.error(call, failure, at, &format!("promote image {}", path(at, image)))),
+            Err(failure) => Err(self.not_promoted(call, failure, at, image)),
         }
     }
 
@@ -133,7 +133,8 @@ impl MirrorTool for CommandTool {
         let cmd =
             at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image", "promote", "--force"]);
         let cmd = cmd.args(source(at, image)?).keeping_open(lock.file()).outliving();
-        self.mirror(call, at, image, cmd, "promote by force the mirroring")
+        let promoted = self.run(call, &at.access, cmd).map(drop);
+        promoted.map_err(|failure| self.not_promoted(call, failure, at, image))
     }
 
     fn is_promoted_by_force(&self, at: &PoolRef, image: &str) -> Result<bool> {
@@ -188,6 +189,16 @@ impl MirrorTool for CommandTool {
 }
 
 impl CommandTool {
+    /// An image is for nobody to write to while rbd-mirror works on it.
+    fn not_promoted(&self, call: &Call, failure: Failure, at: &PoolRef, image: &str) -> Error {
+        let is_busy = is(&failure, libc::EROFS);
+        let error = self.error(call, failure, at, &format!("promote image {}", path(at, image)));
+        match is_busy {
+            true => error.with_kind(Kind::Unavailable).hint("the rbd-mirror here works on it: try again"),
+            false => error,
+        }
+    }
+
     /// Runs a change; whatever fails is an error, and the caller looks what the image is then.
     fn mirror(&self, call: &Call, at: &PoolRef, image: &str, cmd: Cmd, doing: &str) -> Result<()> {
         let done = self.run(call, &at.access, cmd).map(drop);

@@ -7,6 +7,7 @@ use super::mirrored::MirroredDisk;
 use super::state::{Disk, State};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::PoolRef;
+use crate::backend::rbd::tool::types::NON_PRIMARY;
 use crate::backend::rbd::tool::{
     ImageRef, MirrorPool, MirrorScope, MirrorSnapshot, MirrorSnapshotKind as Kind, MirrorState, MirrorStatus,
     MirrorTool, Mirroring, Promoted,
@@ -48,6 +49,12 @@ impl FakeCluster {
     /// What the sites say of an image.
     pub fn set_mirror_status(&self, at: &PoolRef, image: &str, status: MirrorStatus) {
         self.disk(at, image, |disk| disk.mirror.status = Some(status));
+    }
+
+    /// A promotion of an image was broken off at its end.
+    pub fn leave_between_roles(&self, at: &PoolRef, image: &str) {
+        self.set_mirrored(at, image, MirrorState::Enabled, true);
+        self.disk(at, image, |disk| disk.features.insert(NON_PRIMARY.to_string()));
     }
 
     /// When an image is mirrored.
@@ -145,6 +152,9 @@ impl MirrorTool for FakeCluster {
                 outcome = if is_free { Promoted::Done } else { Promoted::PeerIsPrimary };
                 if is_free { set_primary(disk, true) } else { Ok(()) }
             })?;
+            if let Some(disk) = state.find_mut(at, ImageRef::Name(image)) {
+                disk.features.remove(NON_PRIMARY);
+            }
             Ok(outcome)
         })
     }

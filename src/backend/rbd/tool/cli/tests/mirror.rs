@@ -96,8 +96,10 @@ fn a_promotion_says_whether_the_peer_is_primary() {
     let refused = "image is primary within a remote cluster or demotion is not propagated yet\n";
     it.fails(line, 16, refused);
     assert_eq!(it.promote(&it.call, &it.at, "web").unwrap(), Promoted::PeerIsPrimary);
-    it.fails(line, 22, "failed to promote image\n");
-    assert_eq!(it.promote(&it.call, &it.at, "web").unwrap_err().kind(), Kind::Internal);
+    for (status, kind) in [(22, Kind::Internal), (30, Kind::Unavailable)] {
+        it.fails(line, status, "failed to promote image\n");
+        assert_eq!(it.promote(&it.call, &it.at, "web").unwrap_err().kind(), kind);
+    }
 }
 
 /// Broken off it would leave an image that mixes two states: neither it nor any of its operations has an end

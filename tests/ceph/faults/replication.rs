@@ -1,0 +1,155 @@
+//! Commands of replication that are killed.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::killer::Kills;
+use crate::support::client::Answer;
+use crate::support::requests::delete;
+use crate::support::sites::{Site, sites_with};
+use crate::support::{Code, Failure, await_that, object_of};
+
+/// What changes something, but for a promotion by force, which outlives its daemon and is never ended.
+const CHANGES: [&str; 7] = [
+    "mirror image enable",
+    "mirror image disable",
+    "mirror image promote",
+    "mirror image demote",
+    "mirror image resync",
+    "schedule add",
+    "schedule remove",
+];
+/// How many commands are killed in each step.
+const KILLS: usize = 10;
+const ROUNDS: u8 = 20;
+/// What one of them takes at most, in microseconds, on a machine that has nothing else to do.
+const LONGEST: u64 = 120_000;
+/// The same of a resync, which is one write.
+const RESYNC: u64 = 60_000;
+
+/// A site whose commands are killed.
+struct Tormented<'a> {
+    site: Site,
+    kills: Kills,
+    /// In each step, at both sites.
+    done: &'a RefCell<BTreeMap<&'static str, usize>>,
+}
+
+impl Tormented<'_> {
+    /// Asks for a step until it is done, while its commands are killed.
+    #[track_caller]
+    fn step(&self, name: &'static str, longest: u64, ask: impl Fn(&Site) -> Answer<()>) {
+        let (mut done, before) = (self.done.borrow_mut(), self.kills.killed());
+        let count = done.entry(name).or_default();
+        self.kills.arm(longest, KILLS.saturating_sub(*count));
+        self.kills.insist(|| ask(&self.site));
+        self.kills.spare();
+        *count += self.kills.killed() - before;
+        eprintln!("{name}: {count} were killed");
+    }
+
+    #[track_caller]
+    fn demote(&self, id: &str) {
+        self.step("demote", LONGEST, |site| site.demote(id, false));
+        assert_eq!(self.site.is_primary(id), Some(false));
+    }
+
+    /// What was killed between a demotion and the promotion after it is promoted by force.
+    #[track_caller]
+    fn promote(&self, id: &str) {
+        self.site.await_demotion(id);
+        self.step("promote", LONGEST, |site| match site.promote(id, false, &[]) {
+            Err(refused) if refused.message.contains("was demoted here") => site.promote(id, true, &[]),
+            other => other,
+        });
+        assert_eq!(self.site.is_primary(id), Some(true));
+    }
+}
+
+fn later(message: String) -> Failure {
+    Failure { code: Code::UNAVAILABLE, message }
+}
+
+#[test]
+#[ignore = "random: tests/run --full"]
+fn replication_whose_commands_are_killed() {
+    let done = RefCell::default();
+    let mut kills = Vec::new();
+    let sites = sites_with(|setup| {
+        let these = Kills::of(&CHANGES, &setup.scratch, &setup.scratch.path("turn"));
+        let setup = setup.set("CEPHLET_TOOL_PATH", these.tool_path());
+        kills.push(these);
+        setup
+    });
+    let mut kills = kills.into_iter();
+    let [main, backup] =
+        sites.map(|site| Tormented { site, kills: kills.next().expect("as many"), done: &done });
+    let id = main.site.volume("tormented", 8).expect("create").volume_id;
+    for round in 1..=ROUNDS {
+        there_and_back(&main, &backup, &id, round);
+        if done.borrow().values().all(|count| *count >= KILLS) {
+            break;
+        }
+    }
+    let done = done.borrow();
+    assert!(done.values().all(|count| *count >= KILLS), "too few were killed: {done:?}");
+    main.site.daemon.client().delete_volume(&delete(&id)).expect("delete");
+    assert!(main.site.image(&id).is_none());
+    [&main, &backup].into_iter().for_each(|it| it.site.daemon.assert_well());
+}
+
+/// A volume is replicated, goes to the other site and comes back, is lost and copied anew, comes back once
+/// more, and is replicated no more.
+#[track_caller]
+fn there_and_back(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round: u8) {
+    main.site.fill(id, 1, round);
+    main.step("enable", LONGEST, |site| site.enable(id, &[("schedulingInterval", "1h")]));
+    assert_eq!(main.site.is_primary(id), Some(true));
+    backup.site.await_copy(id);
+    move_to(main, backup, id, round + 100);
+    move_to(backup, main, id, round + 50);
+
+    copy_anew(main, backup, id, round);
+    move_to(backup, main, id, round + 100);
+
+    let written = main.site.checksum(id);
+    main.step("disable", LONGEST, |site| site.disable(id, &[]));
+    assert_eq!(main.site.is_primary(id), None);
+    assert!(main.site.checksum(id) == written, "UNSAFE: it has changed");
+    await_that("the copy goes", || backup.site.image(id).map_or(Ok(()), |image| Err(image.to_string())));
+}
+
+/// The other site takes over by force, and what is here is given up for what is there.
+#[track_caller]
+fn copy_anew(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round: u8) {
+    main.site.fill(id, 1, round);
+    main.site.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
+    let copied = main.site.checksum(id);
+    await_that("it is copied", || match backup.site.checksum(id) == copied {
+        true => Ok(()),
+        false => Err("it is the former".to_string()),
+    });
+    backup.site.promote(id, true, &[]).expect("promote by force");
+    backup.site.fill(id, 1, round + 150);
+    backup.site.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
+    let written = backup.site.checksum(id);
+    main.demote(id);
+    main.step("resync", RESYNC, |site| match site.resync(id, true) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(later("it is being copied".into())),
+        // The daemons of rbd-mirror have not seen yet that the two went different ways.
+        Err(refused) if refused.code == Code::FAILED_PRECONDITION => Err(later(refused.message)),
+        Err(failure) => Err(failure),
+    });
+    assert!(main.site.checksum(id) == written, "UNSAFE: the new copy is another");
+}
+
+#[track_caller]
+fn move_to(from: &Tormented<'_>, to: &Tormented<'_>, id: &str, byte: u8) {
+    from.site.fill(id, 1, byte);
+    let written = from.site.checksum(id);
+    from.demote(id);
+    to.promote(id);
+    assert_eq!(from.site.is_primary(id), Some(false), "UNSAFE: both are primary");
+    assert!(to.site.checksum(id) == written, "UNSAFE: it is not what was written");
+}
