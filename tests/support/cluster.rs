@@ -204,13 +204,30 @@ impl Cluster {
             run("kill", &["-s", signal, pid.trim()]);
             return;
         };
-        let mut control = TcpStream::connect(control).expect("the one that started the VM");
-        control.set_read_timeout(Some(PATIENCE)).expect("set a timeout");
-        writeln!(control, "{signal} {daemon}").expect("ask it");
-        let mut answer = String::new();
-        BufReader::new(control).read_line(&mut answer).expect("its answer");
-        assert_eq!(answer.trim(), "done", "{signal} {daemon}");
+        tell(&control, &format!("{signal} {daemon}"));
     }
+}
+
+/// Has the VM that this is stand still while a command runs on the other machine, with these variables beside
+/// that of its cluster.
+#[track_caller]
+pub fn stand_still_while(variables: &[(&str, &str)], command: &[&str]) {
+    let control = std::env::var(CONTROL).expect("this is a VM of tests/vm/run");
+    let words = command.iter().map(|word| format!("{word:?}"));
+    let set = variables.iter().map(|(name, value)| format!("{:?}", format!("{name}={value}")));
+    let words: Vec<String> = ["still", "env"].map(String::from).into_iter().chain(set).chain(words).collect();
+    tell(&control, &words.join(" "));
+}
+
+/// Asks what has started the VM for something, and waits until it is done.
+#[track_caller]
+fn tell(control: &str, line: &str) {
+    let mut control = TcpStream::connect(control).expect("the one that started the VM");
+    control.set_read_timeout(Some(PATIENCE)).expect("set a timeout");
+    writeln!(control, "{line}").expect("ask it");
+    let mut answer = String::new();
+    BufReader::new(control).read_line(&mut answer).expect("its answer");
+    assert_eq!(answer.trim(), "done", "{line}");
 }
 
 impl Drop for Cluster {

@@ -14,14 +14,14 @@ use crate::support::requests::*;
 use crate::support::{Cluster, Code, await_that, cluster, refused};
 
 /// Writes to a file and waits until the cluster has it.
-fn write(scene: &Scene, file: &str, content: &str) -> std::io::Result<()> {
+pub(super) fn write(scene: &Scene, file: &str, content: &str) -> std::io::Result<()> {
     let mut file = File::create(scene.path(file))?;
     file.write_all(content.as_bytes())?;
     file.sync_all()
 }
 
 /// The entries of the blocklist that are for a single client, with the year in which each ends.
-fn shut_out(cluster: &Cluster) -> Vec<(String, u32)> {
+pub(super) fn shut_out(cluster: &Cluster) -> Vec<(String, u32)> {
     let text = cluster.ceph(&["osd", "blocklist", "ls"]);
     let entry = |line: &str| {
         let (address, until) = line.split_once(' ')?;
@@ -143,13 +143,14 @@ fn begin_writing(path: PathBuf) -> Receiver<bool> {
 }
 
 /// Another client writes to the image, and notes in a snapshot what it has written.
-fn write_elsewhere(volume: &Volume) {
+pub(super) fn write_elsewhere(volume: &Volume) {
     let writes = ["bench", "--io-type=write", "--io-size=4096", "--io-total=4M", "--io-pattern=seq"];
     cluster().rbd(&[&writes[..], &[&volume.spec()]].concat());
     cluster().rbd(&["snap", "create", "--no-progress", &format!("{}@b", volume.spec())]);
 }
 
-fn assert_written_elsewhere_stands(volume: &Volume) {
+#[track_caller]
+pub(super) fn assert_written_elsewhere_stands(volume: &Volume) {
     let changed = cluster().rbd(&["diff", "--from-snap=b", "--format=json", &volume.spec()]);
     assert_eq!(changed, "[]", "UNSAFE: what the other has written is changed");
     cluster().rbd(&["snap", "rm", "--no-progress", &format!("{}@b", volume.spec())]);

@@ -15,4 +15,5 @@ mod refusals;
 mod restarts;
 mod secrecy;
 mod sharing;
+mod standstill;
 mod unstaged;

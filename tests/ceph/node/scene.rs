@@ -45,6 +45,12 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// One of which nothing but the ID is known.
+    pub fn of(id: &str) -> Self {
+        let (context, told) = (HashMap::new(), HashMap::new());
+        Self { id: id.to_string(), size: 0, capability: block(), context, told }
+    }
+
     /// The image's name.
     pub fn image(&self) -> &str {
         self.id.split(':').nth(4).expect("the ID names the image")

@@ -1,9 +1,12 @@
 //! A directory of tools for a daemon: each notes its start and becomes the real one.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::support::stub::install;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::support::stub::{fifo, install};
 use crate::support::{Scratch, await_that};
 
 /// What a node has without a Ceph package.
@@ -25,9 +28,10 @@ impl Toolbox {
             let real =
                 real.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{tool} is not installed"));
             let script = format!(
-                "#!/bin/sh\necho {tool} >> {}\nexec {} \"$@\"\n",
+                "#!/bin/sh\necho {tool} >> {}\n[ ! -e {hook} ] || . {hook}\nexec {} \"$@\"\n",
                 this.log().display(),
-                real.display()
+                real.display(),
+                hook = this.hook().display(),
             );
             install(&this.0.join(tool), &script);
         }
@@ -37,6 +41,11 @@ impl Toolbox {
 
     fn log(&self) -> PathBuf {
         self.0.join("log")
+    }
+
+    /// What each tool reads before it becomes the real one, if it is there.
+    fn hook(&self) -> PathBuf {
+        self.0.join("hook")
     }
 
     /// The value for CEPHLET_TOOL_PATH.
@@ -53,10 +62,59 @@ impl Toolbox {
         });
     }
 
+    /// Has the tool wait that is started as this one after now, counted from 1.
+    pub fn hold(&self, number: usize) -> Held {
+        fs::write(self.log(), "").expect("an empty log");
+        let [reached, go] = ["reached", "go"].map(|name| self.0.join(name));
+        let held = Held { reached: fifo(&reached), go: fifo(&go), files: vec![self.hook(), reached, go] };
+        let [hook, reached, go] = held.files.as_slice() else { unreachable!("three") };
+        // There is no PATH here.
+        let script = format!(
+            "count=0; while read -r line; do count=$((count + 1)); done < {}\n\
+             [ $count != {number} ] || {{ echo > {}; read word < {}; }}\n",
+            self.log().display(),
+            reached.display(),
+            go.display(),
+        );
+        fs::write(hook, script).expect("write the hook");
+        held
+    }
+
     /// The tools that were started since this was asked last, in order.
     pub fn started(&self) -> Vec<String> {
         let log = fs::read_to_string(self.log()).expect("the log");
         fs::write(self.log(), "").expect("an empty log");
         log.lines().map(String::from).collect()
+    }
+}
+
+/// A tool that waits before it does anything, once it is reached; it goes on when this is dropped.
+pub struct Held {
+    reached: fs::File,
+    go: fs::File,
+    files: Vec<PathBuf>,
+}
+
+impl Held {
+    /// Waits until the tool is started; false if something else is over before.
+    pub fn is_reached_before(&self, is_over: impl Fn() -> bool) -> bool {
+        let step = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            let mut reached = [PollFd::new(&self.reached, PollFlags::IN)];
+            match poll(&mut reached, Some(&step)).expect("poll the FIFO") {
+                0 if is_over() => return false,
+                0 => {}
+                _ => return true,
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        (&self.go).write_all(b"go\n").expect("tell the tool to go on");
+        for file in &self.files {
+            fs::remove_file(file).expect("remove what held it");
+        }
     }
 }
