@@ -131,10 +131,7 @@ fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arri
     drop(paused);
     // If the rbd-mirror here has not seen it primary, nothing comes until it is that again.
     backup.promote(&id, true, &[]).expect("nobody else has promoted it");
-    await_that("it is copied", || match main.checksum(&id) == written {
-        true => Ok(()),
-        false => Err("it is the former".to_string()),
-    });
+    main.await_content(&id, &written);
     backup.demote(&id, false).expect("demote");
     accepted("the demotion arrives", || main.promote(&id, false, &[]));
     assert!(main.checksum(&id) == written, "UNSAFE: it is not what was written");
@@ -223,6 +220,11 @@ fn a_journal_is_replicated_too() {
     main.enable(&id, &[("mirroringMode", "journal")]).expect("enable");
     accepted("the first copy arrives", || main.destination(&id));
     fail_over(&main, &backup, &id, 11);
+    backup.demote(&id, false).expect("demote");
+    refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["was demoted here"]);
+    backup.promote(&id, true, &[]).expect("nobody else has promoted it");
+    backup.fill(&id, 1, 33);
+    main.await_content(&id, &backup.checksum(&id));
     fail_over(&backup, &main, &id, 22);
     main.disable(&id, &[]).expect("disable");
     assert_eq!(main.is_primary(&id), None);

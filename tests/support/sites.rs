@@ -176,6 +176,15 @@ impl Site {
         });
     }
 
+    /// Waits until a volume has what another one had.
+    #[track_caller]
+    pub fn await_content(&self, id: &str, content: &Checksum) {
+        await_that("it is copied", || match self.checksum(id) == *content {
+            true => Ok(()),
+            false => Err("it is the former".to_string()),
+        });
+    }
+
     fn snapshots(&self, id: &str) -> String {
         let listed = self.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
         String::from_utf8_lossy(&listed.stdout).into()

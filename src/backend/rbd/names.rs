@@ -26,6 +26,9 @@ const TRANSIENT: &str = "csi-copy-";
 pub(crate) const RECORD_KEY: &str = "cephlet.request";
 /// The key of what was asked of a volume's replication.
 pub(crate) const REPLICATION_KEY: &str = "cephlet.replication";
+/// The key of which image of a volume that is mirrored by a journal was demoted last, by its id. The copy has
+/// another id, and the same metadata once it has come so far.
+pub(crate) const DEMOTED_KEY: &str = "cephlet.demoted";
 /// The key of the name that the image of a deleted volume had as one.
 pub(crate) const OBJECT_KEY: &str = "cephlet.object";
 /// How metadata keys begin that limit an image.

@@ -124,11 +124,7 @@ fn there_and_back(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round:
 fn copy_anew(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round: u8) {
     main.site.fill(id, 1, round);
     main.site.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
-    let copied = main.site.checksum(id);
-    await_that("it is copied", || match backup.site.checksum(id) == copied {
-        true => Ok(()),
-        false => Err("it is the former".to_string()),
-    });
+    backup.site.await_content(id, &main.site.checksum(id));
     backup.site.promote(id, true, &[]).expect("promote by force");
     backup.site.fill(id, 1, round + 150);
     backup.site.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);

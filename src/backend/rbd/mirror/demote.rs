@@ -8,7 +8,8 @@ use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::tool::ImageInfo;
+use crate::backend::rbd::names::DEMOTED_KEY;
+use crate::backend::rbd::tool::{ImageInfo, Mirroring};
 use crate::call::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
@@ -26,7 +27,7 @@ pub(super) fn demote(
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let info = existing_volume(&pool, id)?;
-    let is_primary = mirroring(&pool, id, &info)?.primary;
+    let &Mirroring { mode, primary: is_primary, .. } = mirroring(&pool, id, &info)?;
     if is_demoted(&pool, &info)? {
         return Ok(());
     }
@@ -38,6 +39,9 @@ pub(super) fn demote(
     if !is_primary {
         // One that was broken off begins anew: nobody else has been able to take it over.
         pool.promote(&info.name)?;
+    }
+    if mode == MirroringMode::Journal {
+        pool.set_metadata(&info.name, DEMOTED_KEY, &info.id)?;
     }
     let Err(failure) = pool.demote(&info.name) else { return Ok(()) };
     match is_demoted(&pool, &existing_volume(&pool, id)?)? {

@@ -28,6 +28,7 @@ use super::role::mirroring;
 use super::terms;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::names::DEMOTED_KEY;
 use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Promoted, SiteStatus};
 use crate::backend::{MirroringMode, Promotion};
 use crate::call::Call;
@@ -102,7 +103,7 @@ impl Attempt<'_> {
     fn way(&self, mirroring: &Mirroring) -> Result<Way> {
         if mirroring.mode == MirroringMode::Journal {
             // What a journal has brought so far is the state of some moment, always.
-            return if self.asked.force { Ok(Way::Forced(None)) } else { self.unless_peer_is_primary() };
+            return if self.asked.force { Ok(Way::Forced(None)) } else { self.by_the_journal() };
         }
         let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
         match (Newest::of(&snapshots), self.asked.force) {
@@ -123,8 +124,17 @@ impl Attempt<'_> {
         }
     }
 
-    /// Journals do not tell here where the image was demoted, and the cluster would promote again what was
-    /// demoted here, whatever has happened elsewhere.
+    /// Whether the cluster can be asked: it refuses a copy until the demotion of the peer has arrived, and
+    /// nothing that was demoted here.
+    fn by_the_journal(&self) -> Result<Way> {
+        match self.pool.metadata(&self.info.name, DEMOTED_KEY)? {
+            Some(demoted) if demoted == self.info.id => Err(self.given_away()),
+            Some(_) => Ok(Way::Plain),
+            None => self.unless_peer_is_primary(),
+        }
+    }
+
+    /// For what was demoted by somebody else, so that nobody knows where.
     fn unless_peer_is_primary(&self) -> Result<Way> {
         let status = self.status()?;
         let peer = status.as_ref().and_then(|status| status.peers.first());

@@ -66,6 +66,23 @@ fn what_was_demoted_here_is_promoted_again_only_by_force_until_something_arrives
     assert!(it.is_primary());
 }
 
+/// Journals have no snapshots to tell it by.
+#[test]
+fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrives() {
+    let it = mirrored_scene();
+    it.enable(&ReplicationTerms { mode: MirroringMode::Journal, ..terms() }).unwrap();
+    it.demote(false).unwrap();
+    changes(&it);
+    refused(it.promote(&promotion(false)), Precondition, &[crate::csi::NOT_YET, "was demoted here"]);
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
+    let (at, name) = (it.cluster.at(), &it.id.object);
+    it.cluster.set_metadata(&call(), &at, name, "cephlet.demoted", "1f2e").unwrap();
+    it.cluster.set_mirror_snapshots(&at, name, recorded::snapshots("snapshots-demotion-arrived"));
+    it.cluster.forget_steps();
+    it.promote(&promotion(false)).unwrap();
+    assert_eq!(changes(&it), ["promote"]);
+}
+
 #[test]
 fn a_whole_copy_is_promoted_by_force() {
     let it = scene();
