@@ -11,6 +11,7 @@ mod support;
 mod load;
 mod process;
 mod rbd;
+mod sites;
 
 use std::time::Instant;
 
@@ -35,6 +36,9 @@ fn main() {
     }
     if wanted("rbd") {
         rbd::measure();
+    }
+    if wanted("sites") {
+        sites::measure();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::support::{Client, Corner, Daemon, MIB};
 /// A daemon whose tools are counted.
 pub(crate) struct Counted {
     daemon: Daemon,
-    pub(crate) client: Client,
+    client: Client,
 }
 
 impl Counted {
@@ -29,16 +29,26 @@ impl Counted {
         what: &str,
         call: impl FnOnce(&Client) -> T,
     ) -> T {
-        let earlier = self.daemon.log.lines_with(" /csi.v1.").len();
-        let answer = call(&self.client);
-        // Its line in the log has its number, and so have those of its programs, which are told from those of
-        // the background by that.
-        let lines = self.daemon.log.await_lines(" /csi.v1.", earlier + 1);
-        let number = lines[earlier].split_whitespace().nth(2).expect("the call's number");
+        let (answer, line) = self.logged(call);
+        // It has the call's number, and so have the lines of its programs, which are told from those of the
+        // background by that.
+        let number = line.split_whitespace().nth(2).expect("the call's number");
         let started = self.daemon.log.lines_with(&format!("call {number}: `"));
         let count = started.iter().filter(|line| line.contains("` took ")).count();
         assert!(range.contains(&count), "{what} takes {count}, not {range:?}:\n{}", started.join("\n"));
         answer
+    }
+
+    /// Runs a call, whatever it costs.
+    pub(crate) fn run<T>(&self, call: impl FnOnce(&Client) -> T) -> T {
+        self.logged(call).0
+    }
+
+    /// Runs a call; gives its line in the log, too, which comes after the answer.
+    fn logged<T>(&self, call: impl FnOnce(&Client) -> T) -> (T, String) {
+        let earlier = self.daemon.log.lines_with(" /csi.v1.").len();
+        let answer = call(&self.client);
+        (answer, self.daemon.log.await_lines(" /csi.v1.", earlier + 1).swap_remove(earlier))
     }
 }
 
@@ -57,7 +67,7 @@ fn volumes_are_cheap() {
         .costs(1..=2, "expand again", |client| client.controller_expand_volume(&expand(id, 16 * MIB)))
         .expect("again");
     // The first list learns of pools and namespaces.
-    counted.client.list_volumes(&page(0, "")).expect("list");
+    counted.run(|client| client.list_volumes(&page(0, ""))).expect("list");
     let listed = counted.costs(1..=1, "list", |client| client.list_volumes(&page(0, "")));
     assert_eq!(listed.expect("list").entries.len(), 1);
     counted.costs(1..=3, "delete", |client| client.delete_volume(&delete(id))).expect("delete");
@@ -89,7 +99,7 @@ fn the_daemon_that_did_not_make_a_volume_asks_once_more() {
 fn snapshots_and_publications_are_cheap() {
     let corner = Corner::new();
     let counted = Counted::start(&corner);
-    let id = counted.client.create(&corner.volume("one", 8)).expect("create").volume_id;
+    let id = counted.run(|client| client.create(&corner.volume("one", 8))).expect("create").volume_id;
     let taken = counted
         .costs(2..=4, "snapshot", |client| client.create_snapshot(&snapshot("cheap", &id)))
         .expect("snapshot");

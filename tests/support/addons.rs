@@ -2,8 +2,10 @@
 
 use cephlet::proto::{fence, identity, replication};
 use grpcio::CallOption;
+use protobuf::MessageField;
 
 use super::client::{Answer, Failure};
+use super::requests::map;
 use super::{Daemon, PATIENCE};
 
 /// A connection of its own to a daemon.
@@ -15,6 +17,16 @@ pub struct Client {
 
 pub fn options() -> CallOption {
     CallOption::default().timeout(PATIENCE)
+}
+
+/// The volume of this ID.
+pub fn source(id: &str) -> MessageField<replication::ReplicationSource> {
+    use replication::replication_source::{Type, VolumeSource};
+    let volume = VolumeSource { volume_id: id.to_string(), ..Default::default() };
+    MessageField::some(replication::ReplicationSource {
+        type_: Some(Type::Volume(volume)),
+        ..Default::default()
+    })
 }
 
 impl Client {
@@ -53,7 +65,7 @@ impl Client {
 
     pub fn fence_with(&self, parameters: &[(&str, &str)], cidrs: &[&str]) -> Answer<()> {
         let asked = fence::FenceClusterNetworkRequest {
-            parameters: super::requests::map(parameters),
+            parameters: map(parameters),
             cidrs: self::cidrs(cidrs),
             ..Default::default()
         };
@@ -79,6 +91,22 @@ impl Client {
         let reply = self.fences.get_fence_clients(&fence::GetFenceClientsRequest::new(), options());
         let client = |it: fence::ClientDetails| (it.id, texts(it.addresses));
         reply.map(|it| it.clients.into_iter().map(client).collect()).map_err(Failure::from)
+    }
+
+    pub fn promote(&self, id: &str, force: bool, parameters: &[(&str, &str)]) -> Answer<()> {
+        let asked = replication::PromoteVolumeRequest {
+            replication_source: source(id),
+            force,
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        self.replicas.promote_volume(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn demote(&self, id: &str, force: bool) -> Answer<()> {
+        let asked =
+            replication::DemoteVolumeRequest { replication_source: source(id), force, ..Default::default() };
+        self.replicas.demote_volume(&asked, options()).map(drop).map_err(Failure::from)
     }
 }
 

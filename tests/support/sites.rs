@@ -7,10 +7,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use cephlet::proto::{csi_v1, replication as wire};
-use protobuf::MessageField;
 use serde_json::Value;
 
-use super::addons::{self, options};
+use super::addons::{self, options, source};
 use super::client::Answer;
 use super::corner::entry;
 use super::daemon::binary;
@@ -53,12 +52,6 @@ fn setup(cluster: &Cluster, name: &str, other: &str, site: &str) -> Setup {
     setup.set("CEPHLET_SERVICES", "controller")
 }
 
-fn source(id: &str) -> MessageField<wire::ReplicationSource> {
-    use wire::replication_source::{Type, VolumeSource};
-    let volume = VolumeSource { volume_id: id.to_string(), ..Default::default() };
-    MessageField::some(wire::ReplicationSource { type_: Some(Type::Volume(volume)), ..Default::default() })
-}
-
 impl Site {
     pub fn volume(&self, name: &str, mib: i64) -> Answer<csi_v1::Volume> {
         self.daemon.client().create(&volume_as(name, mib * MIB, block()))
@@ -87,18 +80,11 @@ impl Site {
     }
 
     pub fn promote(&self, id: &str, force: bool, parameters: &[(&str, &str)]) -> Answer<()> {
-        let asked = wire::PromoteVolumeRequest {
-            replication_source: source(id),
-            force,
-            parameters: map(parameters),
-            ..Default::default()
-        };
-        self.client().replicas.promote_volume(&asked, options()).map(drop).map_err(Failure::from)
+        self.client().promote(id, force, parameters)
     }
 
     pub fn demote(&self, id: &str, force: bool) -> Answer<()> {
-        let asked = wire::DemoteVolumeRequest { replication_source: source(id), force, ..Default::default() };
-        self.client().replicas.demote_volume(&asked, options()).map(drop).map_err(Failure::from)
+        self.client().demote(id, force)
     }
 
     /// Whether the copy is ready.

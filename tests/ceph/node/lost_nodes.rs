@@ -11,7 +11,7 @@ use super::toolbox::CEPH;
 use crate::support::client::Answer;
 use crate::support::machine::run;
 use crate::support::requests::*;
-use crate::support::{Cluster, Code, await_that, cluster, refused};
+use crate::support::{Cluster, Code, MIB, await_that, cluster, refused};
 
 /// Writes to a file and waits until the cluster has it.
 pub(super) fn write(scene: &Scene, file: &str, content: &str) -> std::io::Result<()> {
@@ -238,4 +238,27 @@ fn a_volume_that_is_taken_back_while_it_is_staged_is_lost_to_the_node() {
 #[ignore = "long: tests/run --full"]
 fn a_volume_of_rbd_nbd_that_is_taken_back_while_it_is_staged_is_lost_to_the_node() {
     a_lost_volume_is_taken_back("rbd-nbd");
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn many_lives_shut_nobody_out() {
+    let scene = Scene::alone();
+    let listed = || cluster().ceph(&["osd", "blocklist", "ls"]);
+    let before = listed();
+    let mut volume = scene.make(volume_as("lives", 8 * MIB, block()));
+    for _ in 0..20 {
+        volume = scene.publish_to_node(volume, false);
+        scene.stage(&volume, "stage").expect("stage");
+        scene.publish(&volume, "stage", "target").expect("publish");
+        scene.unpublish(&volume, "target").expect("unpublish");
+        scene.unstage(&volume, "stage").expect("unstage");
+        take_from(&scene, &volume, "node-1").expect("take it from the node");
+    }
+    // One that was there may have run out.
+    let new: Vec<String> = listed().lines().filter(|line| !before.contains(line)).map(String::from).collect();
+    assert_eq!(new, Vec::<String>::new());
+    assert_eq!(cluster().holders("rbd", volume.id.rsplit(':').next().expect("the image's id")), "");
+    scene.retire(&volume, &[], &[]);
+    scene.assert_clean();
 }

@@ -12,6 +12,7 @@ mod lost_nodes;
 mod mounters;
 mod near;
 mod refusals;
+mod replicated;
 mod restarts;
 mod secrecy;
 mod sharing;

@@ -61,7 +61,7 @@ fn the_same_fifty_names_are_claimed_once_by_two_controllers() {
 fn a_claim_costs_one_process_more() {
     let zones = Zones::new();
     let counted = Counted::of(zones.start());
-    counted.client.create(&zones.volume("first", &["zone-1"], &[])).expect("create");
+    counted.run(|client| client.create(&zones.volume("first", &["zone-1"], &[]))).expect("create");
     let create = |name| zones.volume(name, &["zone-1"], &[]);
     let made = counted.costs(3..=4, "create", |client| client.create(&create("web"))).expect("create");
     counted.costs(1..=2, "the same creation", |client| client.create(&create("web"))).expect("again");

@@ -5,6 +5,8 @@
 //! takes this lock before it removes an image, so while one holds it and the name means the image, no other
 //! can remove that image, and the name goes on meaning it. The lock is taken by the id alone, then the name
 //! is looked up: the other way round the image could be replaced in between.
+//!
+//! A volume that is demoted is locked in the same way: nobody is given it meanwhile.
 
 use std::time::Duration;
 
@@ -112,10 +114,11 @@ fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
     holders.iter().filter(|holder| is_own(pool, holder)).try_for_each(|own| pool.unlock(target, own))
 }
 
-/// The refusal of an image that another controller is deleting.
+/// The refusal of an image that another controller is deleting or demoting.
 pub(crate) fn held_elsewhere(context: &Context) -> Error {
     Error::unavailable(format!(
-        "another controller is deleting it, or died of it: try again, {} s from now at the latest it is free",
+        "another controller is deleting or demoting it, or died of it: try again, {} s from now at the latest it \
+         is free",
         lifetime(context).as_secs()
     ))
 }

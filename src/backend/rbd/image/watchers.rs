@@ -72,7 +72,7 @@ pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrore
 }
 
 /// The refusal of an image that clients have open.
-fn in_use(name: &str, watchers: &[Watcher]) -> Error {
+pub(crate) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
     Error::precondition(format!(
         "image {name:?} is in use by {}: unmap it there, then try again; a client that died is forgotten \
          after 30 s",

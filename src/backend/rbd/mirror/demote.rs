@@ -1,22 +1,41 @@
 //! Giving a volume up as the primary, so that its copy can be promoted.
+//!
+//! From then on nobody may write to it: what is written goes over what comes from the other site, or is lost.
+//! Clients of librbd are refused by the image itself (EROFS, Ceph 16.2). The kernel's driver is not: it does
+//! not look again at what it has mapped, and goes on (Linux 6.1). So a volume that a node has is not demoted;
+//! by force it is taken from the nodes first, and their clients are shut out. And while it is demoted nobody
+//! is given it: the lock that would say so is taken.
 
 use super::begin;
 use super::newest::Newest;
 use super::role::mirroring;
-use super::users::refuse_published;
+use super::users::{nodes, published};
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::find::existing_volume;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::remove::begin_removal;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, in_use, staying_watchers};
 use crate::backend::rbd::names::DEMOTED_KEY;
-use crate::backend::rbd::tool::{ImageInfo, Mirroring};
+use crate::backend::rbd::publish::fence::shut_out_ended;
+use crate::backend::rbd::publish::lock::WHILE_ASKING;
+use crate::backend::rbd::publish::unpublish::take_back;
+use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring};
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// Demotes a volume, or finds it demoted. The cluster would do so under a writer, whose writes then fail:
-/// that takes `force`.
+/// A demotion that was asked for.
+struct Demotion<'a> {
+    id: &'a VolumeId,
+    info: &'a ImageInfo,
+    mode: MirroringMode,
+    is_primary: bool,
+    force: bool,
+}
+
+/// Demotes a volume, or finds it demoted.
 pub(super) fn demote(
     context: &Context,
     call: &Call,
@@ -32,21 +51,74 @@ pub(super) fn demote(
         return Ok(());
     }
     begin(&pool, &info)?;
-    if is_primary && !force {
-        refuse_users(&pool, id, &info)?;
+    let demotion = Demotion { id, info: &info, mode, is_primary, force };
+    // 1. Nobody has it.
+    if force {
+        take_back(&pool, &info.id)?;
     }
-    pool.memory().scheduled.forget(&info.id);
-    if !is_primary {
-        // One that was broken off begins anew: nobody else has been able to take it over.
-        pool.promote(&info.name)?;
+    let _working = begin_removal(&pool, &info.id)?;
+    // 2. Nobody is given it.
+    let lock = match deletion_lock::acquire(&pool, &info.id)? {
+        Acquired::Locked(lock) => lock,
+        Acquired::Published(holders) if force => return Err(being_published(id, &holders)),
+        Acquired::Published(holders) => return Err(published(id, &holders, "demoted")),
+        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(context)),
+    };
+    // 3. Nobody keeps it.
+    let demoted = lock.under(&pool, |pool| demotion.carry_out(pool));
+    match demoted {
+        Ok(()) => deletion_lock::release(&pool, &info.id),
+        Err(ref error) => deletion_lock::release_after(&pool, &info.id, error),
     }
-    if mode == MirroringMode::Journal {
-        pool.set_metadata(&info.name, DEMOTED_KEY, &info.id)?;
+    demoted
+}
+
+/// The refusal of a volume of which somebody may still be checking whether it can be published.
+fn being_published(id: &VolumeId, holders: &[LockHolder]) -> Error {
+    Error::unavailable(format!(
+        "volume {id} cannot be demoted by force while it is being published to node {}, or {WHILE_ASKING} s after \
+         that at the latest: try again then",
+        nodes(holders)
+    ))
+}
+
+impl Demotion<'_> {
+    fn carry_out(&self, pool: &Pool<'_>) -> Result<()> {
+        let &Self { info, mode, is_primary, .. } = self;
+        if is_primary {
+            shut_out_ended(pool, &info.id)?;
+            self.refuse_users(pool)?;
+        }
+        pool.memory().scheduled.forget(&info.id);
+        if !is_primary {
+            // One that was broken off begins anew: nobody else has been able to take it over.
+            pool.promote(&info.name)?;
+        }
+        if mode == MirroringMode::Journal {
+            pool.set_metadata(&info.name, DEMOTED_KEY, &info.id)?;
+        }
+        let Err(failure) = pool.demote(&info.name) else { return Ok(()) };
+        match is_demoted(pool, &existing_volume(pool, self.id)?)? {
+            true => Ok(()),
+            false => Err(failure),
+        }
     }
-    let Err(failure) = pool.demote(&info.name) else { return Ok(()) };
-    match is_demoted(&pool, &existing_volume(&pool, id)?)? {
-        true => Ok(()),
-        false => Err(failure),
+
+    /// Refuses what somebody has open. By force only what the kernel's driver has mapped.
+    fn refuse_users(&self, pool: &Pool<'_>) -> Result<()> {
+        let mut users = staying_watchers(pool, &self.info.name, MayBeMirrored::Yes)?;
+        users.retain(|user| user.is_kernel || !self.force);
+        if users.is_empty() {
+            return Ok(());
+        }
+        let mut refusal = in_use(&self.info.name, &users);
+        if self.force {
+            refusal = Error::precondition(format!(
+                "the kernel there would go on writing to what is demoted, so it must be shut out first (`ceph osd \
+                 blocklist add ADDRESS`): {refusal}"
+            ));
+        }
+        Err(refusal.context(format_args!("demote volume {}", self.id)))
     }
 }
 
@@ -58,10 +130,4 @@ fn is_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     }
     let snapshots = pool.mirror_snapshots(&info.name)?.unwrap_or_default();
     Ok(Newest::of(&snapshots) != Newest::HalfDemoted)
-}
-
-fn refuse_users(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo) -> Result<()> {
-    refuse_published(pool, id, info, "demoted")?;
-    let refused = refuse_watched(pool, &info.name, MayBeMirrored::Yes);
-    refused.map_err(|error| error.context(format_args!("demote volume {id}")))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::MapOptions;
 use crate::error::{Error, Result};
 
 /// Features by rbd's names, each at its bit (`RBD_FEATURE_…`, librbd/features.h).
@@ -20,25 +21,29 @@ const FEATURES: [&str; 12] = [
     "dirty-cache",
 ];
 
-/// Those of `features` whose bit is not in `supported`. A name that is not known here is left to the kernel
-/// to judge.
-fn unsupported(features: &BTreeSet<String>, supported: u64) -> Vec<&'static str> {
+/// Those that who only reads must know, too (RBD_FEATURES_INCOMPATIBLE, librbd/features.h). Linux before 5.5
+/// makes no difference, and refuses by itself.
+const FOR_READERS: [&str; 4] = ["layering", "striping", "data-pool", "dirty-cache"];
+
+/// Those of `features` that matter and whose bit is not in `supported`. A name that is not known here is left
+/// to the kernel to judge.
+fn unsupported(features: &BTreeSet<String>, supported: u64, read_only: bool) -> Vec<&'static str> {
     let lacks = |(bit, name): (usize, &&'static str)| {
-        (features.contains(*name) && supported & 1 << bit == 0).then_some(*name)
+        let matters = features.contains(*name) && (!read_only || FOR_READERS.contains(name));
+        (matters && supported & 1 << bit == 0).then_some(*name)
     };
     FEATURES.iter().enumerate().filter_map(lacks).collect()
 }
 
 /// Refuses an image with features that the kernel cannot do; `image` is its `POOL/NAMESPACE/NAME`.
-pub(super) fn check(image: &str, features: &BTreeSet<String>, supported: u64) -> Result<()> {
-    let lacking = unsupported(features, supported);
+pub(super) fn check(image: &str, options: &MapOptions, supported: u64) -> Result<()> {
+    let lacking = unsupported(&options.features, supported, options.read_only);
     if lacking.is_empty() {
         return Ok(());
     }
     Err(Error::precondition(format!(
         "this node's kernel cannot map {image}, which has {}: create the volume with the parameter \
-         mounter=rbd-nbd or without them \
-         in imageFeatures, or take them away with `rbd feature disable {image} {}`",
+         mounter=rbd-nbd or without them in imageFeatures, or take them away with `rbd feature disable {image} {}`",
         lacking.join(", "),
         lacking.join(" ")
     )))
@@ -48,6 +53,7 @@ pub(super) fn check(image: &str, features: &BTreeSet<String>, supported: u64) ->
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::backend::rbd::node::Mounter;
     use crate::error::Kind;
 
     /// Linux 6.1.
@@ -55,6 +61,10 @@ mod tests {
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(ToString::to_string).collect()
+    }
+
+    fn options(features: BTreeSet<String>, read_only: bool) -> MapOptions {
+        MapOptions { mounter: Mounter::Kernel, options: Vec::new(), read_only, features }
     }
 
     #[test]
@@ -68,14 +78,26 @@ mod tests {
             "operations",
             "data-pool",
         ]);
-        check("rbd/a", &usual, SUPPORTED).unwrap();
-        check("rbd/a", &BTreeSet::new(), 0).unwrap();
-        check("rbd/a", &set(&["from-the-future"]), SUPPORTED).unwrap();
+        for (features, supported) in
+            [(usual, SUPPORTED), (BTreeSet::new(), 0), (set(&["from-the-future"]), SUPPORTED)]
+        {
+            check("rbd/a", &options(features, false), supported).unwrap();
+        }
+    }
+
+    #[test]
+    fn to_read_it_need_not_know_what_matters_to_writers() {
+        let copy = set(&["layering", "exclusive-lock", "non-primary"]);
+        check("rbd/a", &options(copy.clone(), false), SUPPORTED).unwrap_err();
+        check("rbd/a", &options(copy, true), SUPPORTED).unwrap();
+        let striped = options(set(&["layering", "striping", "journaling"]), true);
+        assert!(check("rbd/a", &striped, 1).unwrap_err().message().contains("has striping:"));
     }
 
     #[test]
     fn what_it_cannot_is_named_with_both_ways_out() {
-        let error = check("rbd/n/a", &set(&["layering", "journaling", "migrating"]), SUPPORTED).unwrap_err();
+        let features = set(&["layering", "journaling", "migrating"]);
+        let error = check("rbd/n/a", &options(features, false), SUPPORTED).unwrap_err();
         assert_eq!(error.kind(), Kind::Precondition);
         for words in [
             "has journaling, migrating:",
@@ -88,6 +110,6 @@ mod tests {
 
     #[test]
     fn an_older_kernel_can_do_less() {
-        assert_eq!(unsupported(&set(&["layering", "object-map"]), 1), ["object-map"]);
+        assert_eq!(unsupported(&set(&["layering", "object-map"]), 1, false), ["object-map"]);
     }
 }

@@ -106,7 +106,7 @@ impl Mapper {
         match supported
             .map_err(|error| Error::io("ask the kernel which features of RBD it can do", &error))?
         {
-            Some(supported) => features::check(&image.to_string(), &options.features, supported),
+            Some(supported) => features::check(&image.to_string(), options, supported),
             None => Ok(()),
         }
     }

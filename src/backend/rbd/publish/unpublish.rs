@@ -5,7 +5,7 @@
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::find_volume;
 use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
-use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock};
+use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
@@ -23,7 +23,7 @@ pub(crate) fn unpublish(
     secrets: &Secrets,
 ) -> Result<Unpublished> {
     let at = context.locate_to_unpublish(id, secrets)?;
-    let is_meant = |publication: &NodePublication| node.is_none_or(|node| node == publication.node);
+    let is_meant = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
     let pool = context.pool(call, &at);
     let (image, outcome) = end_publications(&pool, id, is_meant)?;
     if let Some(image) = image {
@@ -42,8 +42,15 @@ pub(crate) fn unpublish(
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
     let node = &context.identity.node;
-    let is_meant = |it: &NodePublication| it.by == PublishedBy::Node && it.node == *node;
+    let is_meant =
+        |lock: &PublicationLock| lock.publication.by == PublishedBy::Node && lock.publication.node == *node;
     end_publications(&context.pool(call, &at), id, is_meant).map(drop)
+}
+
+/// Ends all publications that an image was given by. What is only being checked stands: the check would end
+/// well, with nobody to see that the lock it began with is gone.
+pub(crate) fn take_back(pool: &Pool<'_>, image: &str) -> Result<()> {
+    end_on(pool, image, |lock| lock.stage == Stage::Given).map(drop)
 }
 
 /// Gives the id of the image, if that exists, and what it came to. What is published exists: whether an image
@@ -51,7 +58,7 @@ pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secr
 fn end_publications(
     pool: &Pool<'_>,
     id: &VolumeId,
-    is_meant: impl Fn(&NodePublication) -> bool,
+    is_meant: impl Fn(&PublicationLock) -> bool,
 ) -> Result<(Option<String>, Unpublished)> {
     if let Some(image) = &id.incarnation
         && end_on(pool, image, &is_meant)?
@@ -74,10 +81,10 @@ fn end_publications(
 }
 
 /// Ends the publications that stand on a header; gives whether there were any.
-fn end_on(pool: &Pool<'_>, image: &str, is_meant: impl Fn(&NodePublication) -> bool) -> Result<bool> {
+fn end_on(pool: &Pool<'_>, image: &str, is_meant: impl Fn(&PublicationLock) -> bool) -> Result<bool> {
     let header = LockTarget::Header(image);
     let mut holders = pool.holders(header)?;
-    holders.retain(|holder| PublicationLock::read(holder).is_some_and(|lock| is_meant(&lock.publication)));
+    holders.retain(|holder| PublicationLock::read(holder).is_some_and(|lock| is_meant(&lock)));
     holders.iter().try_for_each(|holder| pool.unlock(header, holder))?;
     Ok(!holders.is_empty())
 }

@@ -10,11 +10,11 @@ use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
-const OURS: &str = "10.0.0.7:0/42";
+pub(super) const OURS: &str = "10.0.0.7:0/42";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A controller, or the daemon of a node.
-fn daemon(cluster: &FakeCluster, node: &str) -> Rbd {
+pub(super) fn daemon(cluster: &FakeCluster, node: &str) -> Rbd {
     started(cluster, identity(node, TWO), true)
 }
 
@@ -31,7 +31,7 @@ fn started(cluster: &FakeCluster, identity: Identity, fences: bool) -> Rbd {
 }
 
 /// The node has mapped the image as it was told to: its client watches it and is written down.
-fn maps(rbd: &Rbd, id: &VolumeId, told: &Map, address: &str) {
+pub(super) fn maps(rbd: &Rbd, id: &VolumeId, told: &Map, address: &str) {
     let (call, image) = (call(), id.incarnation.clone().unwrap());
     let at = rbd.context.locate(&id.place, &Secrets::default()).unwrap();
     let client = Client::of(&rbd.context.identity, &told["publication"], address);
@@ -43,7 +43,7 @@ fn gives_back(rbd: &Rbd, id: &VolumeId) {
     rbd.node().detach(&call(), id, crate::backend::PublishedBy::Controller, &Secrets::default()).unwrap();
 }
 
-fn is_shut_out(cluster: &FakeCluster, address: &str) -> bool {
+pub(super) fn is_shut_out(cluster: &FakeCluster, address: &str) -> bool {
     cluster.blocklist().iter().any(|entry| entry.address == address)
 }
 

@@ -30,7 +30,9 @@ fn a_demotion_that_was_broken_off_is_made_good() {
     let it = scene();
     let mut half = recorded::snapshots("snapshots-demoted");
     half.last_mut().unwrap().complete = false;
-    for (act, steps) in [("demote", ["promote", "demote"].as_slice()), ("promote", &["promote"])] {
+    for (act, steps) in
+        [("demote", ["lock", "promote", "demote", "unlock"].as_slice()), ("promote", &["promote"])]
+    {
         it.set_copy("snapshots-demoted", "both-demoted");
         it.cluster.set_mirror_snapshots(&it.cluster.at(), &it.id.object, half.clone());
         match act {

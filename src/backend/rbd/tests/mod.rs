@@ -18,6 +18,7 @@ mod lists;
 mod mapping;
 mod mirror;
 mod mirror_broken_off;
+mod mirror_in_use;
 mod mirror_roles;
 mod parents;
 mod publish;

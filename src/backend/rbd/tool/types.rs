@@ -202,6 +202,8 @@ pub struct Watcher {
     pub address: String,
     /// `client.4711`
     pub client: String,
+    /// It is the kernel's driver.
+    pub is_kernel: bool,
 }
 
 /// An image in the trash of a pool.

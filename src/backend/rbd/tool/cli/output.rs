@@ -141,12 +141,20 @@ pub(super) struct StatusOutput {
 struct WatcherOutput {
     address: String,
     client: u64,
+    cookie: u64,
 }
+
+/// From here on the kernel numbers its watches: CEPH_LINGER_ID_START of linux/ceph/osd_client.h. librbd's are
+/// addresses in a process, which are all smaller.
+const KERNEL_COOKIES: u64 = 0xffff_0000_0000_0000;
 
 impl StatusOutput {
     pub(super) fn watchers(self) -> Vec<Watcher> {
-        let watcher =
-            |it: WatcherOutput| Watcher { address: it.address, client: format!("client.{}", it.client) };
+        let watcher = |it: WatcherOutput| Watcher {
+            address: it.address,
+            client: format!("client.{}", it.client),
+            is_kernel: it.cookie >= KERNEL_COOKIES,
+        };
         self.watchers.into_iter().map(watcher).collect()
     }
 }

@@ -127,18 +127,27 @@ impl FakeCluster {
             .unwrap_or_else(|| panic!("there is no image {image:?}")))
     }
 
-    /// A client at `address` opens an image, as a map does.
+    /// A client of librbd at `address` opens an image.
     pub fn watch(&self, at: &PoolRef, image: &str, address: &str) {
         let watcher = Watcher {
             address: address.to_string(),
             client: format!("client.{}", self.0.lock().state.number()),
+            is_kernel: false,
         };
         self.disk(at, image, |disk| disk.watchers.push(watcher));
     }
 
+    /// The kernel's driver at `address` maps an image.
+    pub fn watch_by_kernel(&self, at: &PoolRef, image: &str, address: &str) {
+        self.watch(at, image, address);
+        self.disk(at, image, |disk| {
+            disk.watchers.iter_mut().for_each(|it| it.is_kernel |= it.address == address)
+        });
+    }
+
     /// A client at `address` has the image of this id open, wherever that is.
     pub fn watch_id(&self, id: &str, address: &str) {
-        let watcher = Watcher { address: address.to_string(), client: "client.1".into() };
+        let watcher = Watcher { address: address.to_string(), client: "client.1".into(), is_kernel: false };
         let mut inner = self.0.lock();
         inner.state.images.get_mut(id).expect("the image exists").watchers.push(watcher);
     }

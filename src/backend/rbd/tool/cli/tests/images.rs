@@ -347,10 +347,16 @@ fn clients_are_told_by_address() {
     let go = || it.watchers(&it.call, &it.at, "web");
     it.prints(
         status,
-        r#"{"watchers":[{"address":"127.0.0.1:0/3486094362","client":4860,"cookie":139995599877104}]}"#,
+        r#"{"watchers":[{"address":"127.0.0.1:0/3486094362","client":4860,"cookie":139995599877104},
+            {"address":"127.0.0.1:0/7","client":4861,"cookie":18446462598732840961}]}"#,
     );
-    let watcher = Watcher { address: "127.0.0.1:0/3486094362".into(), client: "client.4860".into() };
-    assert_eq!(go().unwrap(), Some(vec![watcher]));
+    let watcher = |address: &str, client: &str, is_kernel| Watcher {
+        address: address.into(),
+        client: client.into(),
+        is_kernel,
+    };
+    let librbd = watcher("127.0.0.1:0/3486094362", "client.4860", false);
+    assert_eq!(go().unwrap(), Some(vec![librbd, watcher("127.0.0.1:0/7", "client.4861", true)]));
     it.fails(status, 2, NO_IMAGE);
     assert_eq!(go().unwrap(), None);
 }

@@ -1,0 +1,121 @@
+//! Volumes that somebody uses, or is just given, when they are to be demoted.
+
+use super::fence::{OURS, daemon, is_shut_out, maps};
+use super::publish::{Scene, given, publish, refused, scene, unpublish};
+use super::*;
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::rbd::tool::*;
+use crate::error::Kind::*;
+
+const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
+/// The most steps that a demotion or a publication takes.
+const STEPS: u64 = 16;
+const MODES: [Mode; 3] = [Mode::SingleNodeWriter, Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter];
+
+fn primary() -> Scene {
+    let it = scene();
+    it.set(true);
+    it
+}
+
+/// By another controller.
+fn demote(rbd: &Rbd, id: &VolumeId, force: bool) -> Result<()> {
+    repeated(|call| rbd.replication().unwrap().demote(call, id, force, &Secrets::default()))
+}
+
+#[track_caller]
+fn assert_safe(it: &Scene, case: &str) {
+    let given = given(&it.cluster);
+    assert!(given.is_empty() || it.is_primary(), "UNSAFE: {case}: {given:?} writes to what is demoted");
+}
+
+#[test]
+fn a_volume_in_use_is_not_demoted_unless_by_force() {
+    let it = primary();
+    it.cluster.watch_by_mirror(&it.cluster.at(), &it.id.object, "10.0.0.5:0/1");
+    it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    refused(it.demote(false), Precondition, &["\"n1\"", "unpublish"]);
+    unpublish(&it.rbd, &it.id, None).unwrap();
+    it.watch("10.0.0.7:0/1");
+    refused(it.demote(false), Precondition, &["10.0.0.7:0/1"]);
+    it.cluster.unwatch("10.0.0.7:0/1");
+    it.cluster.forget_steps();
+    it.demote(false).unwrap();
+    let steps = ["info", "lock", "holders", "watchers", "demote", "holders", "unlock"];
+    assert_eq!(it.methods(), steps);
+    it.demote(false).unwrap();
+    assert_eq!(it.methods(), ["info", "mirror_snapshots"], "a repetition");
+    // Nobody writes to what is demoted by librbd.
+    it.set(true);
+    it.watch("10.0.0.7:0/1");
+    it.demote(true).unwrap();
+    assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
+}
+
+#[test]
+fn by_force_a_volume_is_taken_from_its_node() {
+    let it = primary();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    it.cluster.watch_by_kernel(&it.cluster.at(), &it.id.object, OURS);
+    maps(&daemon(&it.cluster, "n1"), &it.id, &told, OURS);
+    refused(it.demote(false), Precondition, &["\"n1\""]);
+    assert!(!is_shut_out(&it.cluster, OURS) && it.is_primary());
+    refused(it.demote(true), Unavailable, &["\"n1\"", "60 s"]);
+    it.cluster.advance(Duration::from_secs(61));
+    it.demote(true).unwrap();
+    assert!(is_shut_out(&it.cluster, OURS), "UNSAFE: it goes on writing");
+    assert_safe(&it, "by force");
+    assert!(!it.is_primary());
+}
+
+#[test]
+fn a_client_that_nobody_knows_and_librbd_does_not_stop_is_in_the_way_of_force_too() {
+    let it = primary();
+    it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    it.cluster.watch_by_kernel(&it.cluster.at(), &it.id.object, "10.0.0.7:0/1");
+    it.cluster.advance(Duration::from_secs(61));
+    refused(it.demote(true), Precondition, &["10.0.0.7:0/1", "osd blocklist add"]);
+    assert!(it.is_primary(), "UNSAFE: it goes on writing");
+    assert!(!is_shut_out(&it.cluster, "10.0.0.7:0/1"), "it may be an operator's, and have other images too");
+    it.cluster.unwatch("10.0.0.7:0/1");
+    it.demote(true).unwrap();
+}
+
+#[test]
+fn nobody_is_given_what_is_demoted_wherever_they_meet() {
+    for (mode, force) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        for k in 1..=STEPS {
+            let it = primary();
+            let (id, other) = (it.id.clone(), controller(&it.cluster, TWO));
+            it.cluster.on_step(k, move |_| drop(publish(&other, &id, "n1", mode, false)));
+            drop(it.demote(force));
+            assert_safe(&it, &format!("{mode:?}, force {force}, published at step {k}"));
+
+            let it = primary();
+            let (id, other) = (it.id.clone(), controller(&it.cluster, TWO));
+            it.cluster.on_step(k, move |_| drop(demote(&other, &id, force)));
+            drop(it.publish("n1", mode, false));
+            assert_safe(&it, &format!("{mode:?}, force {force}, demoted at step {k}"));
+        }
+    }
+}
+
+#[test]
+fn wherever_a_demotion_dies_it_is_made_good_and_nobody_writes_meanwhile() {
+    for (fault, k) in FAULTS.into_iter().flat_map(|fault| (1..=STEPS).map(move |k| (fault, k))) {
+        let case = format!("{fault:?} at step {k}");
+        let it = primary();
+        let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+        it.cluster.watch_by_kernel(&it.cluster.at(), &it.id.object, OURS);
+        maps(&daemon(&it.cluster, "n1"), &it.id, &told, OURS);
+        it.cluster.advance(Duration::from_secs(61));
+        it.cluster.fail_at(k, fault);
+        drop(it.demote(true));
+        assert!(it.is_primary() || is_shut_out(&it.cluster, OURS), "UNSAFE: {case}: it goes on writing");
+        it.cluster.advance(Duration::from_secs(3600));
+        demote(&controller(&it.cluster, TWO), &it.id, true).unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(!it.is_primary() && is_shut_out(&it.cluster, OURS), "UNSAFE: {case}");
+        it.set(true);
+        it.publish("n2", Mode::SingleNodeWriter, false).unwrap_or_else(|error| panic!("{case}: {error}"));
+    }
+}
