@@ -11,7 +11,7 @@ use crate::support::{Client, Corner, is_full};
 
 /// So many parents lose their last two clones at once.
 fn pairs() -> usize {
-    if is_full() { 200 } else { 2 }
+    if is_full() { 40 } else { 2 }
 }
 
 /// A volume with two clones, deleted; the clones.

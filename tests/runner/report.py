@@ -1,11 +1,12 @@
 """What the tests came to, printed and remembered."""
 import collections, json
 
-from . import supervise
 from .suites import PROGRAMS
 
 # By name, what each test took last.
 SECONDS = PROGRAMS / "seconds.json"
+# So many lines of a log are printed.
+TAIL = 60
 
 
 def seconds():
@@ -25,9 +26,21 @@ def list_all(tests):
 
 
 def what_it_said(test, logs):
-    """Of its log what matters most: what comes before the panic's end, or the end of it."""
+    """Of its log what matters most: where it panicked, which much may follow, and the end."""
     log = log_of(test, logs)
-    return supervise.tail(log, 60) if log.exists() else "it has no log"
+    if not log.exists():
+        return "it has no log"
+    lines = log.read_text(errors="replace").splitlines()
+    before = range(max(len(lines) - TAIL, 0))
+    panicked = [lines[at] for at in before if any(" panicked at " in line for line in lines[max(at - 2, 0):at + 1])]
+    return "\n".join(panicked + lines[-TAIL:])
+
+
+def keep_log(test, logs):
+    """Of the first try, before the second."""
+    log = log_of(test, logs)
+    if log.exists():
+        log.rename(log.with_suffix(".first"))
 
 
 def log_of(test, logs):

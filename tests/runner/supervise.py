@@ -20,12 +20,18 @@ def start(command, environment, log, limit):
         # Whoever started this may die: then it ends, too, and takes along what it started.
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))
+        signal.signal(signal.SIGTERM, told_to_end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with open(log, "wb", buffering=0) as output:
             status = supervise(command, environment, output, limit)
     finally:
         os._exit(status)
+
+
+def told_to_end(*_):
+    """Once: a second signal would break the cleaning up off."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(FAILED)
 
 
 def supervise(command, environment, log, limit):
