@@ -48,11 +48,12 @@ pub(super) fn of_secondary(status: &MirrorStatus, asked: Asked) -> ReplicationIn
     match status.peers.first() {
         _ if status.own.replay == Replay::Error => of_copy(&status.own, asked),
         None => degraded("the primary's site has said nothing yet: is its rbd-mirror running?".to_string()),
-        Some(peer) if !peer.is_up => ReplicationInfo {
-            health: ReplicationHealth::Degraded,
-            message: format!("{} gives no sign of life", name(peer)),
-            ..of_copy(&status.own, asked)
-        },
+        Some(peer) if !peer.is_up => {
+            // Who is about to take it over wants to know of when it is.
+            let copy = of_copy(&status.own, asked);
+            let message = format!("{} gives no sign of life; {}", name(peer), copy.message);
+            ReplicationInfo { health: ReplicationHealth::Degraded, message, ..copy }
+        }
         Some(peer) if !peer.is_primary() => degraded(format!("it is not primary at {} either", name(peer))),
         Some(_) => of_copy(&status.own, asked),
     }
