@@ -24,8 +24,8 @@ pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";
 
-/// What messages say of a promotion that may go well when it is tried again: the demotion of the other side
-/// is still on its way.
+/// What messages say of a promotion or demotion that may go well when it is tried again: something of the
+/// other side is still on its way.
 pub const NOT_YET: &str = "not yet";
 
 /// Opaque string pairs: parameters, contexts, topology segments.

@@ -344,10 +344,16 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         about: "give a volume up here, so that it can be promoted at the other site",
         words: &["ID"],
         options: &[
-            flag("force", "although it is in use: it is taken from its nodes, whose writes fail"),
+            flag(
+                "force",
+                "although it is in use (it is taken from its nodes, whose writes fail), or was not copied yet",
+            ),
             SECRETS,
         ],
-        notes: &[],
+        notes: &[
+            "Waits until the other site has begun to copy it, for --timeout at the most, and shows what it waits \
+             for.",
+        ],
         json: "id",
         action: Action::Ask(replication::demote),
     },

@@ -18,7 +18,7 @@ use crate::error::{Kind, Result};
 use crate::grpc::proto::{csi_v1, replication as wire};
 use crate::volume::request::{NOT_YET, ROLE_KEY};
 
-/// Between two attempts to promote a volume whose peer's demotion is on its way.
+/// Between two attempts at what waits for the other side.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// How the copying of a volume is doing.
@@ -93,10 +93,15 @@ pub fn promote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         secrets: values::secrets(given)?,
         ..Default::default()
     };
+    until_arrived(given, || session.plugin.promote_volume(&request))
+}
+
+/// Tries until what is on its way from the other side has arrived; says what is waited for.
+fn until_arrived<T>(given: &Given, attempt: impl Fn() -> Result<T>) -> CliResult<Report> {
     let patience = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
     let (since, mut shown) = (Instant::now(), String::new());
     loop {
-        match session.plugin.promote_volume(&request) {
+        match attempt() {
             Err(error)
                 if is_on_its_way(&error) && patience.is_none_or(|most| since.elapsed() + PAUSE < most) =>
             {
@@ -115,15 +120,15 @@ fn is_on_its_way(error: &crate::error::Error) -> bool {
     matches!(error.kind(), Kind::Precondition | Kind::Unavailable) && error.message().contains(NOT_YET)
 }
 
-/// Makes a primary a copy.
+/// Makes a primary a copy; waits until the other side has begun to follow it, and says so.
 pub fn demote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    session.plugin.demote_volume(&wire::DemoteVolumeRequest {
+    let request = wire::DemoteVolumeRequest {
         replication_source: source(given.word(0)),
         force: given.has("force"),
         secrets: values::secrets(given)?,
         ..Default::default()
-    })?;
-    Ok(done(given))
+    };
+    until_arrived(given, || session.plugin.demote_volume(&request))
 }
 
 /// Makes a copy anew that has to be.
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_waits_only_for_what_is_on_its_way() {
+    fn a_promotion_and_a_demotion_wait_only_for_what_is_on_its_way() {
         let fake = Fake::default();
         run(&fake, "replication promote a --force --accept-loss").unwrap();
         let asked: wire::PromoteVolumeRequest = fake.request("promote_volume");
@@ -278,9 +283,14 @@ mod tests {
         let other = Fake::default().refuses("promote_volume", Error::precondition("it is not replicated"));
         assert_eq!(run(&other, "replication promote a").unwrap_err().exit_code(), 5);
         assert_eq!(other.asked().len(), 1);
-        let late = Fake::default().refuses("promote_volume", Error::precondition(format!("{NOT_YET}: x")));
-        assert_eq!(run(&late, "replication promote a --timeout 1s").unwrap_err().exit_code(), 5);
-        assert!(late.asked().len() > 1, "it was tried again until its time was up");
+        for (method, line) in [
+            ("promote_volume", "replication promote a --timeout 1s"),
+            ("demote_volume", "replication demote a --timeout 1s"),
+        ] {
+            let late = Fake::default().refuses(method, Error::precondition(format!("{NOT_YET}: x")));
+            assert_eq!(run(&late, line).unwrap_err().exit_code(), 5);
+            assert!(late.asked().len() > 1, "it was tried again until its time was up");
+        }
     }
 
     #[test]

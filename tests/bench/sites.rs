@@ -53,9 +53,14 @@ fn fail_over([main, backup]: &[Site; 2]) {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         first.extend(timed(1, |_| ours(main, backup)));
+        // A site whose mirror has not looked while the other one was primary never hears of its demotion.
+        main.await_promotion(&id);
         second.extend(timed(1, |_| theirs(backup, main)));
+        backup.await_promotion(&id);
         second.extend(timed(1, |_| theirs(main, backup)));
+        main.await_promotion(&id);
         first.extend(timed(1, |_| ours(backup, main)));
+        backup.await_promotion(&id);
     }
     let (ours, theirs) = (percentile(&first, 50), percentile(&second, 50));
     figure("planned failover of an idle volume, median", format!("{ours:.1} s"), "");

@@ -25,9 +25,8 @@ fn accepted<T>(what: &str, call: impl Fn() -> Result<T, Failure>) -> T {
 fn fail_over(from: &Site, to: &Site, id: &str, byte: u8) {
     from.fill(id, 1, byte);
     let before = from.checksum(id);
-    for _ in 0..2 {
-        from.demote(id, false).expect("demote");
-    }
+    accepted("the other site follows", || from.demote(id, false));
+    from.demote(id, false).expect("once more");
     accepted("the demotion arrives", || to.promote(id, false, &[]));
     to.promote(id, false, &[]).expect("once more");
     assert_eq!((from.is_primary(id), to.is_primary(id)), (Some(false), Some(true)));
@@ -121,7 +120,9 @@ fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arri
     backup.promote(&id, false, &[]).expect("promote");
     backup.fill(&id, 1, 22);
     let written = backup.checksum(&id);
-    backup.demote(&id, false).expect("demote");
+    let message = ["not yet", "has not begun to copy"];
+    refused(backup.demote(&id, false), Code::UNAVAILABLE, &message);
+    backup.demote(&id, true).expect("demote by force");
     await_that("the other site says so", || {
         let status = main.cluster.rbd(&["mirror", "image", "status", object_of(&id), "--format", "json"]);
         let (_, peers) = status.split_once("peer_sites").expect("its peers");
@@ -129,10 +130,10 @@ fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arri
     });
     refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
     drop(paused);
-    // If the rbd-mirror here has not seen it primary, nothing comes until it is that again.
+    // The rbd-mirror here has not seen it primary, so nothing comes until it is that again.
     backup.promote(&id, true, &[]).expect("nobody else has promoted it");
     main.await_content(&id, &written);
-    backup.demote(&id, false).expect("demote");
+    accepted("the other site follows", || backup.demote(&id, false));
     accepted("the demotion arrives", || main.promote(&id, false, &[]));
     assert!(main.checksum(&id) == written, "UNSAFE: it is not what was written");
     [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
@@ -148,6 +149,7 @@ fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
     backup.await_copy(&id);
     let copied = main.checksum(&id);
     // The first site is gone, with something that was not copied.
+    backup.await_promotion(&id);
     main.fill(&id, 1, 22);
     let paused = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
     refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
@@ -249,6 +251,7 @@ fn two_sites_work_as_they_are_described() {
     assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(false), Some(true)));
     type_in(moves.lines(), &backup, &main, &id);
 
+    backup.await_promotion(&id);
     main.fill(&id, 1, 22);
     let paused = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
     type_in(lost.lines(), &main, &backup, &id);

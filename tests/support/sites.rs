@@ -150,12 +150,24 @@ impl Site {
     /// Waits until the demotion at the other site has arrived, which is the newest of what has.
     #[track_caller]
     pub fn await_demotion(&self, id: &str) {
-        await_that("the demotion arrives", || {
+        self.await_newest(id, "demoted");
+    }
+
+    /// Waits until nothing is on its way from the other site, where the volume was promoted.
+    #[track_caller]
+    pub fn await_promotion(&self, id: &str) {
+        self.await_newest(id, "non-primary");
+    }
+
+    /// Waits until the newest of the mirror's snapshots is a whole copy of one in this state.
+    #[track_caller]
+    fn await_newest(&self, id: &str, state: &str) {
+        await_that(&format!("what is {state} arrives"), || {
             let listed = self.snapshots(id);
             let all: Vec<Value> = serde_json::from_str(&listed).unwrap_or_default();
             let newest = all.last().map(|it| it["namespace"].clone()).unwrap_or_default();
             let is_copy = newest["primary_mirror_uuid"].as_str().is_some_and(|uuid| !uuid.is_empty());
-            match is_copy && newest["state"] == "demoted" && newest["complete"] == true {
+            match is_copy && newest["state"] == state && newest["complete"] == true {
                 true => Ok(()),
                 false => Err(listed),
             }

@@ -5,9 +5,13 @@
 //! not look again at what it has mapped, and goes on (Linux 6.1). So a volume that a node has is not demoted;
 //! by force it is taken from the nodes first, and their clients are shut out. And while it is demoted nobody
 //! is given it: the lock that would say so is taken.
+//!
+//! A peer whose rbd-mirror has not looked since an image became primary never copies its demotion, so that
+//! neither site could promote it (Ceph 16.2: both say "remote image is not primary" for ever). So it is
+//! waited for.
 
 use super::begin;
-use super::newest::Newest;
+use super::newest::{Newest, is_followed};
 use super::role::mirroring;
 use super::users::{nodes, published};
 use crate::backend::MirroringMode;
@@ -20,8 +24,9 @@ use crate::backend::rbd::names::DEMOTED_KEY;
 use crate::backend::rbd::publish::fence::shut_out_ended;
 use crate::backend::rbd::publish::lock::WHILE_ASKING;
 use crate::backend::rbd::publish::unpublish::take_back;
-use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring};
+use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Replay};
 use crate::call::Call;
+use crate::csi::NOT_YET;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
@@ -52,6 +57,9 @@ pub(super) fn demote(
     }
     begin(&pool, &info)?;
     let demotion = Demotion { id, info: &info, mode, is_primary, force };
+    if is_primary && mode == MirroringMode::Snapshot && !force {
+        demotion.refuse_unless_followed(&pool)?;
+    }
     // 1. Nobody has it.
     if force {
         take_back(&pool, &info.id)?;
@@ -102,6 +110,26 @@ impl Demotion<'_> {
             true => Ok(()),
             false => Err(failure),
         }
+    }
+
+    fn refuse_unless_followed(&self, pool: &Pool<'_>) -> Result<()> {
+        let name = &self.info.name;
+        let is_followed = match is_followed(&pool.mirror_snapshots(name)?.unwrap_or_default()) {
+            Some(known) => known,
+            None => {
+                let peers = pool.mirror_status(name)?.map(|status| status.peers).unwrap_or_default();
+                peers.iter().any(|peer| peer.replay != Replay::Unknown)
+            }
+        };
+        if is_followed {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "{NOT_YET}: the other site has not begun to copy volume {} since it became primary here, so it would \
+             not learn of the demotion: try again, and see to the rbd-mirror there; if that site is lost, or the \
+             volume is primary there as well, demote it with force",
+            self.id
+        )))
     }
 
     /// Refuses what somebody has open. By force only what the kernel's driver has mapped.

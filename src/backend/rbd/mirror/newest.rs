@@ -52,6 +52,19 @@ impl Newest {
     }
 }
 
+/// Whether a peer has begun to copy a primary image since it became that here; None where its snapshots do
+/// not tell. What was taken before is not linked from then on (Ceph 16.2: some tenths of a second after it
+/// was promoted, if both daemons of rbd-mirror run), and where there are no peers nothing is.
+pub(super) fn is_followed(snapshots: &[MirrorSnapshot]) -> Option<bool> {
+    let newest = snapshots.iter().map(|it| it.id).max()?;
+    let is_handover = |it: &&MirrorSnapshot| matches!(it.kind, Kind::Demoted | Kind::CopyOfDemoted);
+    if snapshots.iter().filter(is_handover).any(|it| it.linked && it.id < newest) {
+        return Some(false);
+    }
+    let is_of_primary = |it: &&MirrorSnapshot| it.kind == Kind::Primary || is_handover(it);
+    snapshots.iter().filter(is_of_primary).any(|it| !it.linked).then_some(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

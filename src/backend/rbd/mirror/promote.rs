@@ -49,6 +49,8 @@ struct Attempt<'a> {
 /// How an image is to be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
+    /// Somebody else is on it.
+    Taken,
     /// Nobody else is primary.
     Plain,
     /// Whoever is primary elsewhere is passed over; what is promoted is of then, if that is known.
@@ -108,8 +110,9 @@ impl Attempt<'_> {
         let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
         match (Newest::of(&snapshots), self.asked.force) {
             (Newest::DemotionArrived | Newest::HalfDemoted, _) => Ok(Way::Plain),
-            (Newest::DemotedHere | Newest::Primary, false) => Err(self.given_away()),
-            (Newest::DemotedHere | Newest::Primary, true) => Ok(Way::Plain),
+            (Newest::Primary, _) => Ok(Way::Taken),
+            (Newest::DemotedHere, false) => Err(self.given_away()),
+            (Newest::DemotedHere, true) => Ok(Way::Plain),
             (Newest::Copied(since), false) => Err(self.not_yet(Some(since))),
             (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
             (Newest::Copying { before, .. }, false) => Err(self.not_yet(before)),
@@ -232,6 +235,10 @@ impl Attempt<'_> {
         ))
     }
 
+    fn under_way(&self) -> Error {
+        Error::unavailable(format!("volume {} is just being promoted by somebody else: try again", self.id))
+    }
+
     /// The cluster takes it for promoted, and promotes it only after a demotion. Broken off in between it is
     /// one that was demoted here.
     fn begin_again(&self) -> Result<()> {
@@ -241,6 +248,7 @@ impl Attempt<'_> {
 
     fn promote(&self, way: Way) -> Result<()> {
         let outcome = match way {
+            Way::Taken => Err(self.under_way()),
             Way::Plain => self.pool.promote(&self.info.name),
             Way::Forced(_) => self.pool.promote_by_force(&self.info.name).map(|()| Promoted::Done),
         };

@@ -3,6 +3,7 @@
 use super::fence::{OURS, daemon, is_shut_out, maps};
 use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
+use crate::backend::rbd::tool::cli::mirror_output::recorded;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind::*;
@@ -41,7 +42,7 @@ fn a_volume_in_use_is_not_demoted_unless_by_force() {
     it.cluster.unwatch("10.0.0.7:0/1");
     it.cluster.forget_steps();
     it.demote(false).unwrap();
-    let steps = ["info", "lock", "holders", "watchers", "demote", "holders", "unlock"];
+    let steps = ["info", "mirror_snapshots", "lock", "holders", "watchers", "demote", "holders", "unlock"];
     assert_eq!(it.methods(), steps);
     it.demote(false).unwrap();
     assert_eq!(it.methods(), ["info", "mirror_snapshots"], "a repetition");
@@ -50,6 +51,56 @@ fn a_volume_in_use_is_not_demoted_unless_by_force() {
     it.watch("10.0.0.7:0/1");
     it.demote(true).unwrap();
     assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
+}
+
+/// Its peer would never copy the demotion, and neither site could promote it.
+#[test]
+fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
+    let it = scene();
+    let (at, name) = (it.cluster.at(), it.id.object.clone());
+    let linked = |kinds: &[(MirrorSnapshotKind, bool)]| {
+        it.set(true);
+        let snapshot = |(id, &(kind, linked)): (u64, &(MirrorSnapshotKind, bool))| MirrorSnapshot {
+            id,
+            kind,
+            linked,
+            complete: true,
+            objects: 0,
+            created: std::time::UNIX_EPOCH,
+        };
+        it.cluster.set_mirror_snapshots(&at, &name, (1..).zip(kinds).map(snapshot).collect());
+    };
+    use MirrorSnapshotKind::{CopyOfDemoted, Demoted, Primary};
+    let late = [crate::csi::NOT_YET, "rbd-mirror there", "force"];
+    for handover in [Demoted, CopyOfDemoted] {
+        linked(&[(handover, true), (Primary, true)]);
+        refused(it.demote(false), Unavailable, &late);
+        assert!(it.is_primary());
+        linked(&[(handover, false), (Primary, true)]);
+        it.demote(false).unwrap();
+    }
+    // Older ones are not kept for ever, and the first one has none before it: its site knows.
+    let status = |record| it.cluster.set_mirror_status(&at, &name, recorded::status(record));
+    for (record, follows) in [
+        ("no-peer-primary", false),
+        ("first-copy-primary", true),
+        ("healthy-primary", true),
+        ("two-primaries", true),
+        ("split-brain-primary", true),
+    ] {
+        linked(&[(Primary, true)]);
+        status(record);
+        match follows {
+            true => it.demote(false).unwrap(),
+            false => refused(it.demote(false), Unavailable, &late),
+        }
+    }
+    // Without peers nothing is linked.
+    linked(&[(Primary, false)]);
+    status("no-peer-primary");
+    it.demote(false).unwrap();
+    linked(&[(CopyOfDemoted, true), (Primary, true)]);
+    it.demote(true).unwrap();
 }
 
 #[test]

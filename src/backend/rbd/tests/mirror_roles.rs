@@ -165,7 +165,7 @@ fn nothing_is_done_to_what_is_being_promoted_by_force() {
 fn a_failed_command_proves_nothing() {
     let it = scene();
     it.set(true);
-    it.cluster.fail_at(5, Fault::After);
+    it.cluster.fail_at(6, Fault::After);
     it.demote(false).unwrap();
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
     it.cluster.fail_at(3, Fault::After);

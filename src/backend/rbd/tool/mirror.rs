@@ -137,6 +137,8 @@ pub struct MirrorSnapshot {
     pub complete: bool,
     /// How many objects of it were copied.
     pub objects: u64,
+    /// A peer has not begun to copy anything newer.
+    pub linked: bool,
     /// When it was taken or, of a copy, begun.
     pub created: SystemTime,
 }

@@ -181,6 +181,7 @@ struct SnapNamespace {
     primary_mirror_uuid: String,
     complete: bool,
     last_copied_object_number: u64,
+    mirror_peer_uuids: Vec<String>,
 }
 
 impl SnapOutput {
@@ -202,7 +203,8 @@ impl SnapOutput {
     pub(super) fn mirror_snap(self) -> Option<MirrorSnapshot> {
         let SnapNamespace { complete, last_copied_object_number: objects, .. } = self.namespace;
         let kind = self.namespace.mirror()?;
-        Some(MirrorSnapshot { id: self.id, kind, complete, objects, created: time(&self.timestamp) })
+        let linked = !self.namespace.mirror_peer_uuids.is_empty();
+        Some(MirrorSnapshot { id: self.id, kind, complete, objects, linked, created: time(&self.timestamp) })
     }
 }
 

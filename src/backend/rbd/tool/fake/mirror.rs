@@ -1,6 +1,7 @@
 //! Mirroring: what the image is here, what a test says that the other site does, and nothing in between.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use super::FakeCluster;
 use super::mirrored::MirroredDisk;
@@ -38,7 +39,12 @@ impl FakeCluster {
         primary: bool,
     ) {
         let mirroring = Mirroring { mode, state, primary, global_id: "84b9".into() };
-        self.disk(at, image, |disk| disk.mirror.mirroring = Some(mirroring));
+        self.disk(at, image, |disk| {
+            disk.mirror.mirroring = Some(mirroring);
+            if primary {
+                take_snapshot(&mut disk.mirror, Kind::Primary);
+            }
+        });
     }
 
     /// The mirror snapshots that an image has.
@@ -116,6 +122,7 @@ impl MirrorTool for FakeCluster {
             }
             let state = MirrorState::Enabled;
             disk.mirroring = Some(Mirroring { mode, state, primary: true, global_id: "84b9".into() });
+            take_snapshot(disk, Kind::Primary);
             Ok(())
         })
     }
@@ -237,9 +244,19 @@ fn set_primary(disk: &mut MirroredDisk, primary: bool) -> Result<()> {
     match &mut disk.mirroring {
         Some(mirroring) if mirroring.primary != primary => {
             mirroring.primary = primary;
+            take_snapshot(disk, if primary { Kind::Primary } else { Kind::Demoted });
             Ok(())
         }
         _ => Err(refused("it is that already, or not mirrored")),
+    }
+}
+
+/// As if a peer copied it at once.
+fn take_snapshot(disk: &mut MirroredDisk, kind: Kind) {
+    if disk.mirroring.as_ref().is_some_and(|it| it.mode == MirroringMode::Snapshot) {
+        let id = disk.snapshots.iter().map(|it| it.id).max().unwrap_or(3) + 1;
+        let created = SystemTime::UNIX_EPOCH;
+        disk.snapshots.push(MirrorSnapshot { id, kind, complete: true, objects: 0, linked: false, created });
     }
 }
 
