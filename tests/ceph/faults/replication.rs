@@ -20,7 +20,7 @@ const CHANGES: [&str; 7] = [
     "schedule remove",
 ];
 /// How many commands are killed in each step.
-const KILLS: usize = 10;
+const KILLS: usize = 30;
 const ROUNDS: u8 = 20;
 /// What one of them takes at most, in microseconds, on a machine that has nothing else to do.
 const LONGEST: u64 = 120_000;

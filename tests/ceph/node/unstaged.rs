@@ -83,30 +83,45 @@ fn many_targets_share_one_mapping_without_a_stage() {
 }
 
 /// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key
-/// takes the volume with it, where no controller gave it, and gives it back with it.
+/// takes the volume with it, where no controller gave it, and gives it back with it. It remembers the key
+/// until it is restarted.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_node_locks_and_unlocks_with_the_key_of_the_request() {
-    let scene = Scene::without_key();
-    let (controller, node) = (Client::of(&scene.controller), Client::of(&scene.node));
-    let id = controller.create(&v0::volume_as("one", v0::mib(16), v0::mount("ext4"))).expect("create").id;
+    let mut scene = Scene::without_key();
+    let id = Client::of(&scene.controller)
+        .create(&v0::volume_as("one", v0::mib(16), v0::mount("ext4")))
+        .expect("create")
+        .id;
     let key = requests::map(&[("userID", "cephlet-node"), ("userKey", &scene.cluster().key("cephlet-node"))]);
     let target = scene.node.text("target");
     let bare = v0::publish(&id, &target, v0::mount("ext4"));
-    refused(node.publish(&bare), Code::UNAUTHENTICATED, &["userKey"]);
-    let published = || {
+    refused(Client::of(&scene.node).publish(&bare), Code::UNAUTHENTICATED, &["userKey"]);
+    let with_key = wire::NodePublishVolumeRequest { user_credentials: key.clone(), ..bare };
+    let bare = v0::unpublish(&id, &target);
+    let published = |scene: &Scene| {
         let got = scene.controller.client().controller_get_volume(&requests::get(&id)).expect("get");
         got.status.published_node_ids.clone()
     };
-    assert!(published().is_empty());
-    node.publish(&wire::NodePublishVolumeRequest { user_credentials: key.clone(), ..bare }).expect("publish");
-    assert_eq!(published(), ["node-1"]);
-    let bare = v0::unpublish(&id, &target);
-    refused(node.node_unpublish_volume(&bare), Code::UNAUTHENTICATED, &["userKey"]);
+    assert!(published(&scene).is_empty());
+    for is_restarted in [false, true] {
+        Client::of(&scene.node).publish(&with_key).expect("publish");
+        assert_eq!(published(&scene), ["node-1"]);
+        if is_restarted {
+            scene.node.kill9();
+            scene.node.restart();
+        }
+        Client::of(&scene.node).node_unpublish_volume(&bare).expect("unpublish");
+        assert_eq!(!published(&scene).is_empty(), is_restarted, "nobody has the key");
+    }
+    assert!(scene.node.log.text().contains("it stays so until"));
+    Client::of(&scene.node).publish(&with_key).expect("publish once more");
     let with_key = wire::NodeUnpublishVolumeRequest { user_credentials: key, ..bare };
-    node.node_unpublish_volume(&with_key).expect("unpublish");
-    assert!(published().is_empty());
-    node.node_unpublish_volume(&with_key).expect("unpublish again");
+    for _ in 0..2 {
+        Client::of(&scene.node).node_unpublish_volume(&with_key).expect("unpublish");
+        assert!(published(&scene).is_empty());
+    }
+    let controller = Client::of(&scene.controller);
     controller.delete_volume(&v0::delete(&id)).expect("delete");
     scene.assert_clean();
 }

@@ -125,7 +125,10 @@ impl Node {
         let at = at.or_else(|error| known.map(|known| known.at).ok_or(error));
         let forgotten = at.and_then(|at| forget_own(&self.context.pool(call, &at), image));
         if let Err(error) = forgotten {
-            log::warn!("volume {id} is unmapped, but its client stays written down in the cluster: {error}");
+            log::warn!(
+                "volume {id} is not mapped here; if it was, its client stays written down in the \
+                 cluster: {error}"
+            );
         }
     }
 
@@ -154,8 +157,8 @@ impl Node {
             return Err(error);
         }
         log::warn!(
-            "volume {id} is detached, but stays published to this node until it is staged here again, or \
-             ControllerUnpublishVolume brings the secrets: {error}"
+            "volume {id} is detached; if this node had published it to itself, it stays so until it is \
+             staged here again, or ControllerUnpublishVolume brings the secrets: {error}"
         );
         Ok(())
     }
