@@ -100,19 +100,14 @@ impl Operations {
     }
 
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
-    /// wait for it; what cannot be unpublished stays published to this node, and the next stage takes it
-    /// over.
+    /// wait for it, and it is tried again; until then the volume stays published to this node, and the next
+    /// stage takes it over.
     fn unpublish_from_node(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
-        let outcome = with_lock(lock, call, Key::from(id.lock_key()), || match self.node_record(id)? {
+        with_lock(lock, call, Key::from(id.lock_key()), || match self.node_record(id)? {
             None => backend.node().detach(call, id, PublishedBy::Node, &Secrets::default()),
             Some(_) => Ok(()),
-        });
-        match outcome {
-            Err(error) if error.pause().is_some() => return Err(error),
-            Err(error) => log::warn!("volume {id} is still published to this node: {error}"),
-            Ok(()) => {}
-        }
+        })?;
         Ok(Requeue::Never)
     }
 

@@ -1,5 +1,5 @@
 //! Network fences of csi-addons on a real cluster, which other tests use meanwhile: each test has addresses
-//! of its own, of the networks for documentation (RFC 5737, RFC 3849).
+//! of its own, of the networks for benchmarks (RFC 2544) and for documentation (RFC 3849).
 
 use serde_json::Value;
 
@@ -10,6 +10,13 @@ use crate::support::{Code, Corner, Daemon, cluster, refused};
 /// A daemon as this user, which sees one corner of the cluster.
 fn start(corner: &Corner, user: &str, services: &str) -> Daemon {
     setup(user, &["rbd"], &[&corner.namespace]).set("CEPHLET_SERVICES", services).start()
+}
+
+/// How the addresses begin that are this test's: of IPv4 up to the last byte, of IPv6 the first 48 bits.
+fn own_addresses() -> (String, String) {
+    let process = std::process::id();
+    let third = process % 512;
+    (format!("198.{}.{}.", 18 + third / 256, third % 256), format!("2001:db8:{:x}:", process % 0xffff + 1))
 }
 
 /// The entries of the blocklist with this text in them, each with the date of its end.
@@ -27,42 +34,44 @@ fn blocklist(part: &str) -> Vec<(String, String)> {
 fn a_fence_lasts_until_it_is_lifted() {
     let corner = Corner::new();
     let mut daemon = start(&corner, "cephlet-fence", "controller");
+    let (four, six) = own_addresses();
     let listed = |daemon: &Daemon| {
         let fences = Client::of(daemon).fences().expect("list");
-        fences
-            .into_iter()
-            .filter(|it| it.contains("198.51.100.") || it.contains("2001:db8:1:"))
-            .collect::<Vec<_>>()
+        fences.into_iter().filter(|it| it.starts_with(&four) || it.starts_with(&six)).collect::<Vec<_>>()
     };
-    let asked = ["198.51.100.7", "198.51.100.70/26", "2001:DB8:1::9/64"];
+    let asked = [format!("{four}7"), format!("{four}70/26"), format!("{}:9/64", six.to_uppercase())];
+    let asked = asked.each_ref().map(String::as_str);
+    let fenced = [format!("{four}7/32"), format!("{four}64/26"), format!("{six}:/64")];
     for _ in 0..3 {
         Client::of(&daemon).fence(&asked).expect("fence");
-        assert_eq!(listed(&daemon), ["198.51.100.7/32", "198.51.100.64/26", "2001:db8:1::/64"]);
+        assert_eq!(listed(&daemon), fenced);
         daemon.restart();
     }
-    let entries = [blocklist("198.51.100."), blocklist("2001:db8:1:")].concat();
+    let entries = [blocklist(&four), blocklist(&six)].concat();
     assert_eq!(entries.len(), 3, "{entries:?}");
     assert!(entries.iter().all(|(_, until)| until.starts_with("2106-")), "{entries:?}");
     // What others have shut out, or only for a while, or written otherwise.
+    let [client_of_one, for_a_day] = [format!("{four}8:0/42"), format!("{four}9")];
     for words in [
-        &["add", "198.51.100.8:0/42"][..],
-        &["add", "198.51.100.9", "86400"],
-        &["range", "add", "198.51.100.71/26", "1e12"],
+        &["add", &client_of_one][..],
+        &["add", &for_a_day, "86400"],
+        &["range", "add", &format!("{four}71/26"), "1e12"],
     ] {
         cluster().ceph(&[&["osd", "blocklist"], words].concat());
     }
     assert_eq!(listed(&daemon).len(), 3);
     let client = Client::of(&daemon);
     for _ in 0..2 {
-        client
-            .unfence(&["198.51.100.64/26", "198.51.100.7/32", "198.51.100.8", "198.51.100.9"])
-            .expect("unfence");
-        assert_eq!(listed(&daemon), ["2001:db8:1::/64"]);
+        client.unfence(&[&fenced[1], &fenced[0], &format!("{four}8"), &for_a_day]).expect("unfence");
+        assert_eq!(listed(&daemon), fenced[2..]);
     }
-    let left: Vec<String> = blocklist("198.51.100.").into_iter().map(|(address, _)| address).collect();
-    assert_eq!(left, ["198.51.100.8:0/42", "198.51.100.9:0/0"], "they are not fences of ours");
-    client.unfence(&["2001:db8:1::/64"]).expect("unfence");
+    let left: Vec<String> = blocklist(&four).into_iter().map(|(address, _)| address).collect();
+    assert_eq!(left, [client_of_one.clone(), format!("{for_a_day}:0/0")], "they are not fences of ours");
+    client.unfence(&[&fenced[2]]).expect("unfence");
     assert!(listed(&daemon).is_empty());
+    for address in [&client_of_one, &for_a_day] {
+        cluster().ceph(&["osd", "blocklist", "rm", address]);
+    }
 }
 
 #[test]
@@ -97,13 +106,15 @@ fn a_user_who_could_not_lift_a_fence_sets_none() {
     let daemon = start(&corner, "cephlet", "controller");
     let client = Client::of(&daemon);
     let caps = ["client.cephlet", "allow command \"osd blocklist\""];
-    refused(client.fence(&["203.0.113.64/26"]), Code::FAILED_PRECONDITION, &caps);
-    assert!(blocklist("203.0.113.64").is_empty(), "UNSAFE: nobody here can lift it");
-    cluster().ceph(&["osd", "blocklist", "range", "add", "203.0.113.64/26", "1e12"]);
-    client.fence(&["203.0.113.64/26"]).expect("it is fenced");
-    assert!(client.fences().expect("list").contains(&"203.0.113.64/26".to_string()));
-    refused(client.unfence(&["203.0.113.64/26"]), Code::FAILED_PRECONDITION, &caps);
-    cluster().ceph(&["osd", "blocklist", "range", "rm", "203.0.113.64/26"]);
+    let (own, _) = own_addresses();
+    let network = format!("{own}128/26");
+    refused(client.fence(&[&network]), Code::FAILED_PRECONDITION, &caps);
+    assert!(blocklist(&format!("{own}128")).is_empty(), "UNSAFE: nobody here can lift it");
+    cluster().ceph(&["osd", "blocklist", "range", "add", &network, "1e12"]);
+    client.fence(&[&network]).expect("it is fenced");
+    assert!(client.fences().expect("list").contains(&network));
+    refused(client.unfence(&[&network]), Code::FAILED_PRECONDITION, &caps);
+    cluster().ceph(&["osd", "blocklist", "range", "rm", &network]);
 }
 
 #[test]

@@ -143,10 +143,10 @@ fn a_volume_that_is_gone_is_not_found_and_a_well_one_is_well() {
     refused(client.controller_get_volume(&get(&id)), Code::NOT_FOUND, &[&id]);
 }
 
-/// A pool of its own, and a volume in it.
+/// A volume in a pool of its own, which is named after the volume.
 fn in_own_pool(daemon: &Daemon, pool: &str) -> String {
     let cluster = cluster();
-    cluster.ceph(&["osd", "pool", "create", pool]);
+    cluster.ceph(&["osd", "pool", "create", pool, "1"]);
     cluster.rbd(&["pool", "init", pool]);
     let request = wire::CreateVolumeRequest {
         parameters: map(&[("pool", pool)]),
@@ -168,18 +168,19 @@ fn room(client: &Client, pool: &str) -> i64 {
 #[test]
 fn a_quota_counts_and_a_full_pool_shows() {
     // The user for controllers may use three pools only; one made by a test is for the admin.
-    let cluster = cluster();
-    let daemon = setup("admin", &["rbd", "small", "absent"], &[""]).start();
+    let corner = Corner::new();
+    let (cluster, pool) = (corner.cluster, corner.namespace.as_str());
+    let daemon = setup("admin", &["rbd", pool, "absent"], &[""]).start();
     let client = daemon.client();
-    let id = in_own_pool(&daemon, "small");
-    set_quota("small", "16777216");
-    await_that("the quota counts", || match room(&client, "small") {
+    let id = in_own_pool(&daemon, pool);
+    set_quota(pool, "16777216");
+    await_that("the quota counts", || match room(&client, pool) {
         room if (15 * MIB..=16 * MIB).contains(&room) => Ok(()),
         room => Err(room.to_string()),
     });
     assert!(room(&client, "rbd") > 1 << 30);
     // A full pool would stop whoever writes.
-    set_quota("small", "0");
+    set_quota(pool, "0");
     let object = id.split(':').nth(4).expect("the object");
     cluster.rbd(&[
         "bench",
@@ -189,32 +190,33 @@ fn a_quota_counts_and_a_full_pool_shows() {
         "1M",
         "--io-total",
         "20M",
-        &format!("small/{object}"),
+        &format!("{pool}/{object}"),
     ]);
-    set_quota("small", "16777216");
+    set_quota(pool, "16777216");
     let said = await_that("the full pool shows", || {
         trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into())
     });
-    assert!(said.contains("\"small\"") && said.contains("quota"), "{said}");
-    assert_eq!(room(&client, "small"), 0);
+    assert!(said.contains(&format!("{pool:?}")) && said.contains("quota"), "{said}");
+    assert_eq!(room(&client, pool), 0);
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
     refused(client.get_capacity(&absent), Code::FAILED_PRECONDITION, &["absent", "ceph osd pool create"]);
-    full_pool_refuses(&client, &id);
-    set_quota("small", "0");
-    await_that("there is room again", || match room(&client, "small") {
+    full_pool_refuses(&client, pool, &id);
+    set_quota(pool, "0");
+    await_that("there is room again", || match room(&client, pool) {
         0 => Err("none".to_string()),
         _ => Ok(()),
     });
     // The pool is no longer full a moment after it has room.
     await_that("it is deleted", || client.delete_volume(&delete(&id)).map_err(|refused| refused.message));
+    cluster.ceph(&["osd", "pool", "rm", pool, pool, "--yes-i-really-really-mean-it"]);
 }
 
 /// Changes in a full pool wait; they are ended and told as what they are, each within the client's patience.
-fn full_pool_refuses(client: &Client, id: &str) {
+fn full_pool_refuses(client: &Client, pool: &str, id: &str) {
     std::thread::scope(|scope| {
         let made = scope.spawn(|| {
             let request = wire::CreateVolumeRequest {
-                parameters: map(&[("pool", "small")]),
+                parameters: map(&[("pool", pool)]),
                 ..volume_as("more", 8 * MIB, block())
             };
             client.create(&request).map(drop)
@@ -222,7 +224,7 @@ fn full_pool_refuses(client: &Client, id: &str) {
         let deleted = scope.spawn(|| client.delete_volume(&delete(id)).map(drop));
         for answer in [made, deleted] {
             let answer = answer.join().expect("a client");
-            refused(answer, Code::RESOURCE_EXHAUSTED, &["\"small\"", "quota"]);
+            refused(answer, Code::RESOURCE_EXHAUSTED, &[&format!("{pool:?}"), "quota"]);
         }
     });
 }

@@ -65,9 +65,15 @@ struct Round<'a> {
 impl Wishes {
     /// What a requirement says in labels of ours.
     pub fn new(plugin: &str, requirement: &TopologyRequirement) -> Self {
+        // Nodes that differ only in what is no label of ours are in the same domains.
         let read = |topologies: &[BTreeMap<String, String>]| -> Vec<Domains> {
-            let domains = topologies.iter().map(|segments| Domains::of_segments(plugin, segments));
-            domains.filter(|domains| !domains.is_empty()).collect()
+            let mut all: Vec<Domains> = Vec::new();
+            for domains in topologies.iter().map(|segments| Domains::of_segments(plugin, segments)) {
+                if !domains.is_empty() && !all.contains(&domains) {
+                    all.push(domains);
+                }
+            }
+            all
         };
         Self { preferred: read(&requirement.preferred), requisite: read(&requirement.requisite) }
     }
@@ -84,8 +90,9 @@ impl Wishes {
     }
 
     /// The pools that fit, the better ones first: those of each preferred topology, then all that fit a
-    /// requisite one, or all there are where none is requisite. A pool fits what contradicts none of its
-    /// domains and has one of them; one without domains is reachable from everywhere.
+    /// requisite one, or all there are where none is requisite. One that is preferred and fits no requisite
+    /// one is out. A pool fits what contradicts none of its domains and has one of them; one without domains
+    /// is reachable from everywhere.
     fn rounds<'a>(&self, pools: &'a [DomainPool]) -> Vec<Round<'a>> {
         let fitting = |asked: &[Domains]| -> Vec<(&'a DomainPool, Domains)> {
             let fit = |pool: &'a DomainPool| match pool.domains.is_empty() {
@@ -94,13 +101,18 @@ impl Wishes {
             };
             pools.iter().filter_map(fit).collect()
         };
-        let preferred = self.preferred.iter();
-        let preferred = preferred.map(|it| Round { pools: fitting(std::slice::from_ref(it)), is_told: true });
-        let last = match self.requisite.as_slice() {
+        let last: Vec<_> = match self.requisite.as_slice() {
             [] => pools.iter().map(|pool| (pool, pool.domains.clone())).collect(),
             requisite => fitting(requisite),
         };
-        preferred.chain([Round { pools: last, is_told: self.requisite.len() == 1 }]).collect()
+        let preferred = self.preferred.iter().map(|it| {
+            let mut pools = fitting(std::slice::from_ref(it));
+            pools.retain(|(pool, _)| last.iter().any(|(allowed, _)| allowed.name == pool.name));
+            Round { pools, is_told: true }
+        });
+        let mut rounds: Vec<_> = preferred.collect();
+        rounds.push(Round { pools: last, is_told: self.requisite.len() == 1 });
+        rounds
     }
 }
 
@@ -209,7 +221,9 @@ impl DomainPools {
             |round: &Round<'_>| round.pools.iter().position(|(pool, _)| Some(&*pool.name) == source);
         let stays = rounds.iter().find_map(|round| Some((round, of_source(round)?)));
         let drawn = || {
-            let draw = |round| Some(self.draw(asked, round).transpose()?.map(|index| (round, index)));
+            let is_alone = all_pools(asked, &rounds).len() == 1;
+            let draw =
+                |round| Some(self.draw(asked, round, is_alone).transpose()?.map(|index| (round, index)));
             rounds.iter().find_map(draw).transpose()
         };
         let chosen = if stays.is_some() { stays } else { drawn()? };
@@ -266,10 +280,10 @@ impl DomainPools {
         Ok(if pools.is_empty() { Arc::new(vec![usual()]) } else { pools })
     }
 
-    /// Draws one of the pools, weighted by their free space; None if they are full, or none. Of one alone
-    /// nobody is asked for its space.
-    fn draw(&self, asked: &Asked<'_>, round: &Round<'_>) -> Result<Option<usize>> {
-        if round.pools.len() < 2 {
+    /// Draws one of the pools, weighted by their free space; None if they are full, or none. Of one that is
+    /// alone in all rounds nobody is asked for its space.
+    fn draw(&self, asked: &Asked<'_>, round: &Round<'_>, is_alone: bool) -> Result<Option<usize>> {
+        if is_alone || round.pools.is_empty() {
             return Ok((!round.pools.is_empty()).then_some(0));
         }
         let ask = || asked.tool.free_spaces(asked.call, asked.access).map(Arc::new);
@@ -326,13 +340,17 @@ fn unfit(asked: &Asked<'_>, pools: &[DomainPool]) -> Error {
     ))
 }
 
+/// The pools that would take the data.
+fn all_pools<'a>(asked: &'a Asked<'_>, rounds: &'a [Round<'_>]) -> BTreeSet<&'a str> {
+    rounds.iter().flat_map(|round| &round.pools).map(|(pool, _)| asked.data_pool(pool)).collect()
+}
+
 fn full(asked: &Asked<'_>, rounds: &[Round<'_>]) -> Error {
-    let pools: BTreeSet<&str> =
-        rounds.iter().flat_map(|round| &round.pools).map(|(pool, _)| asked.data_pool(pool)).collect();
+    let pools: Vec<&str> = all_pools(asked, rounds).into_iter().collect();
     Error::no_space(format!(
         "of the pools in {} none has room ({}): add storage, raise their quotas, or allow other domains",
         asked.wishes,
-        pools.into_iter().collect::<Vec<_>>().join(", ")
+        pools.join(", ")
     ))
 }
 

@@ -34,7 +34,9 @@ fn rounds(wishes: &Wishes, pools: &[DomainPool]) -> Vec<String> {
 fn preferred_domains_come_in_their_order_and_then_all_requisite_ones() {
     let pools = pools(&[("a", "zone=1"), ("b", "zone=2"), ("c", "region=eu,zone=3")]);
     let both = wishes(&["region=eu,zone=3,rack=r", "zone=1"], &["zone=1", "zone=2"]);
-    assert_eq!(rounds(&both, &pools), ["c:region=eu,zone=3!", "a:zone=1!", "a:zone=1 b:zone=2"]);
+    assert_eq!(rounds(&both, &pools), ["!", "a:zone=1!", "a:zone=1 b:zone=2"], "c is not requisite");
+    let any = wishes(&["region=eu,zone=3,rack=r"], &[]);
+    assert_eq!(rounds(&any, &pools)[0], "c:region=eu,zone=3!");
     assert_eq!(rounds(&wishes(&[], &["region=eu"]), &pools), ["c:region=eu!"], "one domain is told");
     assert_eq!(rounds(&wishes(&["zone=9"], &["rack=r"]), &pools), ["!", "!"]);
     assert_eq!(
@@ -43,6 +45,17 @@ fn preferred_domains_come_in_their_order_and_then_all_requisite_ones() {
         "only a preference"
     );
     assert_eq!(rounds(&Wishes::default(), &pools[..2]), ["a:zone=1 b:zone=2"], "any of them");
+}
+
+#[test]
+fn nodes_of_one_domain_ask_for_one_domain() {
+    let node = |name: &str| {
+        let pairs = [("org.x/zone", "1"), ("org.x/node", name), ("org.x/takes.zone.2", "true")];
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    };
+    let requirement = TopologyRequirement { requisite: vec![node("a"), node("b")], preferred: Vec::new() };
+    let wishes = Wishes::new("org.x", &requirement);
+    assert_eq!(rounds(&wishes, &pools(&[("a", "zone=1")])), ["a:zone=1!"]);
 }
 
 #[test]

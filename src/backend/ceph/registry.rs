@@ -19,7 +19,8 @@
 //! the end whether the claim is still there.
 //!
 //! A crash leaves a claim that nothing stands behind. It is harmless: the next of that name goes to its
-//! place, and its removal takes the claim along. A removal that is repeated finds the claim again.
+//! place, and its removal takes the claim along; where that place does not suit the next one, or refuses it,
+//! the claim is given up, after the time for others. A removal that is repeated finds the claim again.
 
 use std::time::Duration;
 
@@ -78,6 +79,11 @@ impl Registration {
     /// Whether this claim is there, with a share of the controller with this tag.
     pub fn has_share(&self, claim: &Claim, tag: &str) -> bool {
         self.claim.as_ref() == Some(claim) && self.shares.iter().any(|share| share.cookie == tag)
+    }
+
+    /// Whether more than one has a share.
+    pub fn is_of_several(&self) -> bool {
+        self.shares.len() > 1
     }
 }
 
@@ -164,10 +170,11 @@ impl Name<'_> {
 
     /// Lets others that have a share come to the end of what they make under it, if they are alive.
     pub fn await_others(&self, found: &Registration) -> Result<()> {
-        let Some(other) = found.shares.iter().find(|share| share.cookie != self.tag) else { return Ok(()) };
         let (grace, pause) = self.grace;
-        let what = format!("another controller ({}) that may be using the name", other.client);
-        self.call.wait(what, grace, pause)
+        found.shares.iter().filter(|share| share.cookie != self.tag).try_for_each(|other| {
+            let what = format!("another controller ({}) that may be using the name", other.client);
+            self.call.wait(what, grace, pause)
+        })
     }
 
     /// Gives back the shares that were found, and removes the object if there are no others by now.
@@ -176,13 +183,6 @@ impl Name<'_> {
             self.tool.unlock(self.call, self.registry, self.target(), share)?;
         }
         remove_free_name(self.tool, self.call, self.registry, self.target(), self.tag)
-    }
-
-    /// Gives back the shares of this controller.
-    pub fn give_back_own(&self) -> Result<()> {
-        let Some(mut found) = self.find()? else { return Ok(()) };
-        found.shares.retain(|share| share.cookie == self.tag);
-        self.give_back(&found)
     }
 
     /// What to do about a claim whose place will never be usable again.

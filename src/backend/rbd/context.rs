@@ -276,6 +276,18 @@ impl Pool<'_> {
     pub fn flatten(&self, image: &str) -> Result<Changed> {
         self.tool().flatten(self.call, self.at, image)
     }
+
+    pub fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.tool().disable_features(self.call, self.at, image, features)
+    }
+
+    pub fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.tool().enable_features(self.call, self.at, image, features)
+    }
+
+    pub fn rebuild_object_map(&self, image: &str) -> Result<Changed> {
+        self.tool().rebuild_object_map(self.call, self.at, image)
+    }
 }
 
 /// [`TrashTool`](crate::backend::rbd::tool::TrashTool), here.

@@ -6,7 +6,8 @@
 //! A flatten that was killed is never repeated over what it has done. `rbd flatten` passes over every object
 //! of which the object map says that it exists, and the map is changed before the object is written: after
 //! nearly every kill a second flatten loses data with the parent, without a word (Ceph 16.2). The copy is
-//! removed and begun again.
+//! removed and begun again. What a node has written to is like what was killed, as the node may have crashed:
+//! it is flattened with a map that nothing relies on.
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
@@ -14,6 +15,9 @@ use crate::backend::rbd::image::in_progress::WorkGuard;
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Parent};
 use crate::error::{Error, Result};
+
+/// The features that are an image's object map.
+const OBJECT_MAP: [&str; 2] = ["object-map", "fast-diff"];
 
 /// So many parents an image may have, one behind the other.
 pub(crate) const MAX_PARENTS: usize = 8;
@@ -63,4 +67,24 @@ pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<Ch
     // Also of one that failed: it may be killed between the parent and the rest.
     check_parent_later(pool, copy.parent.as_ref());
     flattened
+}
+
+/// Gives a volume all its data, also one that was written to, or whose flatten was killed. Killed after its
+/// first step it has lost the features, killed before its last one they are not relied on: both only make
+/// some commands slower.
+pub(crate) fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
+    let map: Vec<&str> = OBJECT_MAP.into_iter().filter(|it| volume.features.contains(*it)).collect();
+    // 1. A map that is new is not relied on. Rebuilding the one there is does not find what is wrong with it.
+    if !map.is_empty() {
+        pool.disable_features(&volume.name, &map)?;
+        pool.enable_features(&volume.name, &map)?;
+    }
+    // 2. The data.
+    pool.flatten(&volume.name)?;
+    check_parent_later(pool, volume.parent.as_ref());
+    // 3. The map, which can be right again.
+    if !map.is_empty() {
+        pool.rebuild_object_map(&volume.name)?;
+    }
+    Ok(())
 }

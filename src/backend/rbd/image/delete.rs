@@ -42,9 +42,23 @@ const ATTEMPTS: usize = 4;
 /// What came of an attempt.
 enum Outcome {
     /// There is no such volume any more.
-    Over(Deleted),
+    Over(Ended),
     /// The ID means the image of another id.
     Other(String),
+}
+
+/// How a volume ended.
+struct Ended {
+    deleted: Deleted,
+    /// Its name meant it until now, so that nobody has made another one of the name before.
+    had_its_name: bool,
+}
+
+impl Ended {
+    /// Its name did not mean it any more.
+    fn without_name(deleted: Deleted) -> Self {
+        Self { deleted, had_its_name: false }
+    }
 }
 
 /// The ID with the incarnation that is meant; None where there is no such volume.
@@ -91,9 +105,10 @@ fn delete_registered(
     write_intent: WriteIntent<'_>,
 ) -> Result<Deleted> {
     let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    let deleted = delete_in(pool, deletion, write_intent)?;
+    registered.iter().try_for_each(|it| it.await_creators(pool))?;
+    let Ended { deleted, had_its_name } = delete_in(pool, deletion, write_intent)?;
     if let Some(registered) = registered {
-        registered.give_back(pool, deletion.id, deleted == Deleted::Gone, write_intent)?;
+        registered.give_back(pool, deletion.id, had_its_name, write_intent)?;
     }
     Ok(deleted)
 }
@@ -155,22 +170,26 @@ fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {
     if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse }
 }
 
-fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
+fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Ended> {
     let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
     if pool.memory().resyncs.0.contains(&id.key()) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
-    let Some(mut image) = image_id(pool, id)? else { return Ok(Deleted::Absent) };
+    let Some(mut image) = image_id(pool, id)? else { return Ok(Ended::without_name(Deleted::Absent)) };
     write_intent()?;
     for _ in 0..ATTEMPTS {
         let _working = begin_removal(pool, &image)?;
         let lock = match deletion_lock::acquire(pool, &image)? {
             Acquired::Locked(lock) => lock,
-            Acquired::Published(nodes) => return refuse_published(pool, id, &image, &nodes),
-            Acquired::HeldElsewhere => return follow_other(pool, &image, with_snapshots),
+            Acquired::Published(nodes) => {
+                return refuse_published(pool, id, &image, &nodes).map(Ended::without_name);
+            }
+            Acquired::HeldElsewhere => {
+                return follow_other(pool, &image, with_snapshots).map(Ended::without_name);
+            }
         };
         match delete_locked(pool, id, &image, Terms { lock, with_snapshots }) {
-            Ok(Outcome::Over(deleted)) => return Ok(deleted),
+            Ok(Outcome::Over(ended)) => return Ok(ended),
             Ok(Outcome::Other(meant)) => image = meant,
             Err(error) => {
                 deletion_lock::release_after(pool, &image, &error);
@@ -195,14 +214,15 @@ fn delete_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> R
     match find_volume(pool, id)? {
         Some(info) if info.id == image => {
             refuse_secondary(id, &info, "deleted")?;
-            remove_image(pool, info, terms).map(|()| Outcome::Over(Deleted::Gone))
+            remove_image(pool, info, terms)?;
+            Ok(Outcome::Over(Ended { deleted: Deleted::Gone, had_its_name: true }))
         }
         // A mirrored image: the ID has the id it had in the other cluster.
         Some(info) => {
             pool.remove_lockable(LockTarget::Header(image))?;
             Ok(Outcome::Other(info.id))
         }
-        None => finish(pool, &id.object, image, terms).map(Outcome::Over),
+        None => finish(pool, &id.object, image, terms).map(Ended::without_name).map(Outcome::Over),
     }
 }
 

@@ -27,6 +27,11 @@ pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Image
         return Ok(None);
     }
     let Some(info) = pool.info(ImageRef::Name(&id.object))? else { return Ok(None) };
+    // By the name of the other cluster only what is mirrored is meant: all else of this name is another's.
+    let is_here = id.place.cluster == pool.at.access.cluster.name;
+    if id.incarnation.is_none() && !is_here && info.mirroring.is_none() {
+        return Ok(None);
+    }
     if id.means(&info.id) {
         return Ok(Some(info));
     }

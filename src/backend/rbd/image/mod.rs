@@ -5,7 +5,7 @@
 //! it rests on (`find`, `rename`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
-mod chain;
+pub(crate) mod chain;
 mod clone;
 mod clone_source;
 pub(crate) mod create;

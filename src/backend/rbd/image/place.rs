@@ -3,10 +3,14 @@
 //!
 //! 1. what this daemon knows of the name: is the volume there? then that is the answer
 //! 2. choose a pool
-//! 3. claim the name for it, or find where it is claimed for: is the volume there? then that is the answer
+//! 3. claim the name for it, or find where it is claimed for: is the volume there? then that is the answer,
+//!    if it can be reachable from where this request asks for; is nothing there, and should not be by this
+//!    request? then the claim is given up, and the name claimed anew
 //! 4. make the volume there, under a share of the claim
-//! 5. if that is refused, the claim is given back: the next request may choose another pool; if it took long,
+//! 5. if that is refused, the claim is given up: the next request may choose another pool; if it took long,
 //!    a look whether the claim is still there
+
+use std::collections::BTreeMap;
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
@@ -20,6 +24,7 @@ use crate::call::Call;
 use crate::csi::TopologyRequirement;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
+use crate::topology::Domains;
 
 /// How often a claim is asked for that is another each time.
 const ATTEMPTS: usize = 4;
@@ -45,6 +50,8 @@ struct Registered<'a> {
     context: &'a Context,
     call: &'a Call,
     new: &'a NewVolume,
+    requirement: &'a TopologyRequirement,
+    registry: &'a PoolRef,
     name: Name<'a>,
 }
 
@@ -57,7 +64,8 @@ fn create_registered(
     let registry = context.locate(&new.place, &new.secrets)?;
     let (digits, _) = ids::registration(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
-    let this = Registered { context, call, new, name: context.name(call, &registry, digits) };
+    let name = context.name(call, &registry, digits);
+    let this = Registered { context, call, new, requirement, registry: &registry, name };
     let claim = match this.known() {
         // The call has a share since before it had to wait.
         Some((claimed_by, claim)) if claimed_by == call.id() => claim,
@@ -65,7 +73,7 @@ fn create_registered(
             if let Some(volume) = this.find_known(known)? {
                 return Ok(volume);
             }
-            let choice = this.choose(&registry, requirement);
+            let choice = this.choose(this.source_pool());
             write_intent()?;
             match this.claim(choice)? {
                 Found::Made(volume) => return Ok(*volume),
@@ -74,7 +82,7 @@ fn create_registered(
         }
     };
     let created = this.create_at(&claim, write_intent);
-    let created = created.inspect_err(|error| this.give_back_after(&claim, error))?;
+    let created = created.map_err(|error| this.give_up_after(&claim, error))?;
     this.ensure_claimed(&claim)?;
     Ok(created)
 }
@@ -98,22 +106,25 @@ impl Registered<'_> {
 
     /// The volume where it was a while ago. A claim whose pool is gone may have been freed since.
     fn find_known(&self, known: Option<(u64, Claim)>) -> Result<Option<Volume>> {
-        let found = known.map_or(Ok(None), |(_, claim)| self.find_at(&claim));
+        let found = known.map_or(Ok(None), |(_, claim)| self.find_suitable(&claim));
         found.or_else(|error| if is_unusable(&error) { Ok(None) } else { Err(error) })
     }
 
-    /// Chooses a pool: that of its source, if that fits.
-    fn choose(&self, registry: &PoolRef, requirement: &TopologyRequirement) -> Result<Choice> {
-        let Self { context, call, new, .. } = self;
-        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
-        let wishes = Wishes::new(&context.identity.plugin, requirement);
-        let source = new.source.as_ref().map(|(_, origin)| match origin {
+    fn source_pool(&self) -> Option<&str> {
+        self.new.source.as_ref().map(|(_, origin)| match origin {
             Origin::Snapshot(id) => id.place.pool.as_str(),
             Origin::Volume(id) => id.place.pool.as_str(),
-        });
-        let registry = context.pool(call, registry);
+        })
+    }
+
+    /// Chooses a pool: this one, if it fits.
+    fn choose(&self, pool: Option<&str>) -> Result<Choice> {
+        let Self { context, call, new, .. } = self;
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        let wishes = Wishes::new(&context.identity.plugin, self.requirement);
+        let registry = context.pool(call, self.registry);
         let asked = asked(&registry, &settings, &wishes);
-        let choice = context.memory.domains.choose(&asked, settings.access, source)?;
+        let choice = context.memory.domains.choose(&asked, settings.access, pool)?;
         refuse_long_ids(&self.place(&choice.pool), &new.object)?;
         Ok(choice)
     }
@@ -122,7 +133,19 @@ impl Registered<'_> {
         Place { pool: pool.to_string(), ..self.new.place.clone() }
     }
 
-    /// Claims the name for what was chosen, or joins the claim that is there, whatever it is for.
+    /// Whether the volume may be made where its name is claimed for, and say from where it is reachable.
+    fn suits(&self, claim: &Claim) -> Result<bool> {
+        match self.choose(Some(&claim.pool)) {
+            Ok(choice) => {
+                let says_enough = !claim.placed.domains.is_empty() || choice.placed.domains.is_empty();
+                Ok(choice.pool == claim.pool && says_enough)
+            }
+            Err(error) if error.kind() == Kind::NoSpace => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Claims the name for what was chosen, or joins the claim that is there.
     fn claim(&self, choice: Result<Choice>) -> Result<Found> {
         let wanted = choice.and_then(|choice| Claim::new(&self.new.name, choice));
         for _ in 0..ATTEMPTS {
@@ -137,9 +160,14 @@ impl Registered<'_> {
                     (found.claim.clone().ok_or_else(|| refusal.clone())?, found)
                 }
             };
-            if let Some(volume) = self.find_at(&claim)? {
+            if let Some(volume) = self.find_suitable(&claim)? {
                 self.remember(&claim);
                 return Ok(Found::Made(Box::new(volume)));
+            }
+            if !self.suits(&claim)? {
+                self.name.await_others(&found)?;
+                self.name.give_back(&found)?;
+                continue;
             }
             if self.name.join(&claim, &found)? {
                 return Ok(self.claimed(&claim));
@@ -164,6 +192,23 @@ impl Registered<'_> {
     }
 
     /// The volume where it was claimed for.
+    ///
+    /// # Errors
+    /// Already exists: it cannot be reached from where this request asks for.
+    fn find_suitable(&self, claim: &Claim) -> Result<Option<Volume>> {
+        let found = self.find_at(claim)?;
+        let (plugin, domains) = (&self.context.identity.plugin, &claim.placed.domains);
+        if found.is_some() && !is_reachable(plugin, domains, &self.requirement.requisite) {
+            return Err(Error::already_exists(format!(
+                "it exists in pool {:?}, reachable from {domains} only, which is none of the domains that are asked \
+                 for: take another name, or delete it first",
+                claim.pool
+            )));
+        }
+        Ok(found)
+    }
+
+    /// The volume where it was claimed for, from wherever that can be reached.
     fn find_at(&self, claim: &Claim) -> Result<Option<Volume>> {
         let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
         let at = self.context.locate(&new.place, &new.secrets);
@@ -201,6 +246,7 @@ impl Registered<'_> {
         if found.has_share(claim, self.name.tag) || self.name.join(claim, &found)? {
             return Ok(());
         }
+        self.context.memory.claims.forget(&self.key());
         Err(Error::unavailable(format!(
             "it took so long that its name was claimed for another place than pool {:?}, where it is now: delete \
              image {} there",
@@ -208,23 +254,48 @@ impl Registered<'_> {
         )))
     }
 
-    /// Gives back a claim under which nothing can be made and nothing is.
-    fn give_back_after(&self, claim: &Claim, error: &Error) {
-        if matches!(error.kind(), Kind::Timeout | Kind::Unavailable | Kind::Waiting | Kind::Internal) {
-            return;
+    /// Gives up a claim under which nothing can be made and nothing is. The error is what to answer: also
+    /// that others may still be making it, and are waited for.
+    fn give_up_after(&self, claim: &Claim, refusal: Error) -> Error {
+        if matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Waiting | Kind::Internal) {
+            return refusal;
         }
+        match self.give_up(claim) {
+            Err(waiting) if waiting.kind() == Kind::Waiting => waiting,
+            Err(error) => {
+                log::warn!("the name of volume {:?} stays claimed for now: {error}", self.new.name);
+                refusal
+            }
+            Ok(()) => refusal,
+        }
+    }
+
+    fn give_up(&self, claim: &Claim) -> Result<()> {
+        let found = self.name.find()?.unwrap_or_default();
         let is_absent = match self.find_at(claim) {
             Ok(found) => found.is_none(),
             Err(error) => is_unusable(&error),
         };
-        if !is_absent {
-            return;
+        if !is_absent || found.claim.as_ref() != Some(claim) {
+            return Ok(());
         }
+        self.name.await_others(&found)?;
         self.context.memory.claims.forget(&self.key());
-        if let Err(error) = self.name.give_back_own() {
-            log::warn!("the name of volume {:?} stays claimed for now: {error}", self.new.name);
-        }
+        self.name.give_back(&found)
     }
+}
+
+/// Whether something in these domains can be reached from one at least of the topologies that are requisite.
+/// Those that have no label of ours say nothing of it.
+fn is_reachable(plugin: &str, domains: &Domains, requisite: &[BTreeMap<String, String>]) -> bool {
+    let ways = domains.accessible(plugin);
+    let reaches = |from: &BTreeMap<String, String>| {
+        let has_all =
+            |way: &BTreeMap<String, String>| way.iter().all(|(key, value)| from.get(key) == Some(value));
+        Domains::of_segments(plugin, from).in_common(domains).is_some() || ways.iter().any(has_all)
+    };
+    let says_nothing = |from: &BTreeMap<String, String>| Domains::of_segments(plugin, from).is_empty();
+    domains.is_empty() || requisite.iter().all(says_nothing) || requisite.iter().any(reaches)
 }
 
 /// Where a volume is wanted whose name would be registered in a pool.

@@ -5,7 +5,7 @@
 
 use crate::backend::WriteIntent;
 use crate::backend::ceph::PoolRef;
-use crate::backend::ceph::registry::Registration;
+use crate::backend::ceph::registry::{Name, Registration};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::ImageRef;
 use crate::error::{Kind, Result};
@@ -38,20 +38,33 @@ impl<'a> Registered<'a> {
         }
     }
 
-    /// Gives the name back. Where it was not this call that `removed` the image, others may have made another
-    /// since, or be about to.
+    /// Before the volume is removed: where several share the claim, one may still be making it, and would go
+    /// on under a claim that is given back.
+    pub fn await_creators(&self, pool: &Pool<'_>) -> Result<()> {
+        match self.found.is_of_several() {
+            true => self.name(pool).await_others(&self.found),
+            false => Ok(()),
+        }
+    }
+
+    fn name<'n>(&'n self, pool: &Pool<'n>) -> Name<'n> {
+        pool.context.name(pool.call, &self.registry, self.digits)
+    }
+
+    /// Gives the name back. Where the image did not have its name until it was removed, others may have made
+    /// another since, or be about to.
     pub fn give_back(
         &self,
         pool: &Pool<'_>,
         id: &VolumeId,
-        removed: bool,
+        had_its_name: bool,
         write_intent: WriteIntent<'_>,
     ) -> Result<()> {
         if self.found.claim.as_ref().is_some_and(|claim| claim.pool != id.place.pool) {
             return Ok(());
         }
-        let name = pool.context.name(pool.call, &self.registry, self.digits);
-        if !removed {
+        let name = self.name(pool);
+        if !had_its_name {
             if pool.info(ImageRef::Name(&id.object))?.is_some() {
                 return Ok(());
             }

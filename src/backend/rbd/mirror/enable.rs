@@ -10,8 +10,8 @@ use super::schedule::ensure_schedule;
 use super::terms::Terms;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::chain::flatten_volume;
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::mirror::users::refuse_published;
 use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
@@ -127,9 +127,7 @@ fn settle_parent(
     }
     refuse_published(pool, id, info, "flattened")?;
     refuse_watched(pool, &info.name, MayBeMirrored::No)?;
-    pool.flatten(&info.name)?;
-    check_parent_later(pool, Some(parent));
-    Ok(())
+    flatten_volume(pool, info)
 }
 
 /// Why a clone of this parent would not be copied, if so.

@@ -66,13 +66,95 @@ fn a_repeated_request_finds_its_volume_whatever_is_preferred_now() {
         (made.id.clone(), made.topology.clone(), 1)
     );
     for (zone, tag) in [("2", TWO), ("9", ONE)] {
-        let again = create(&controller(&cluster, tag), &wanted_in("a", &[], &[zone])).unwrap();
+        let again = create(&controller(&cluster, tag), &wanted_in("a", &[zone], &["3", "1"])).unwrap();
         assert_eq!((&again.id, &again.topology), (&made.id, &made.topology));
     }
     let claims = cluster.dump().lines().filter(|line| line.starts_with("claim ")).count();
     assert_eq!(claims, 1, "a repeated request leaves nothing: {}", cluster.dump());
     assert_eq!(delete(&controller(&cluster, TWO), &made.id).unwrap(), Deleted::Gone);
     assert_nothing_left(&cluster, &rbd);
+}
+
+#[test]
+fn a_volume_that_is_where_it_may_not_be_is_no_answer() {
+    let cluster = three_zones();
+    let rbd = controller(&cluster, ONE);
+    create(&rbd, &wanted_in("a", &["1"], &[])).unwrap();
+    let wanted = wanted_in("a", &[], &["2", "3"]);
+    for rbd in [&rbd, &controller(&cluster, TWO)] {
+        let error = create(rbd, &wanted).unwrap_err();
+        assert_eq!(error.kind(), Kind::AlreadyExists);
+        assert!(error.message().contains("zone=1") && error.message().contains("\"one\""), "{error}");
+    }
+    // Its domain was taken over by a node of zone 3, which says so.
+    let mut taken = wanted;
+    let requirement = taken.topology.as_mut().unwrap();
+    requirement.requisite[1].insert(format!("{PLUGIN}/takes.zone.1"), "true".to_string());
+    assert_eq!(create(&rbd, &taken).unwrap().id.place.pool, "one");
+}
+
+/// A controller that died after it had claimed a name never comes back.
+#[test]
+fn a_claim_that_suits_nobody_gives_way() {
+    let strict = |mut new: NewVolume| {
+        new.parameters.insert("topologyAccess".to_string(), "strict".to_string());
+        new
+    };
+    let drawn = wanted_in("a", &[], &["1", "1", "2"]);
+    for (first, later, expected) in [
+        (wanted_in("a", &["1"], &[]), wanted_in("a", &[], &["2"]), Some("two")),
+        (wanted_in("a", &["1"], &[]), wanted_in("a", &[], &["9"]), None),
+        (drawn.clone(), strict(drawn.clone()), Some("one")),
+    ] {
+        let cluster = three_zones();
+        cluster
+            .set_room("two", FreeSpace { available: u64::from(expected == Some("two")) << 40, full: false });
+        // The pools, their room, the claim.
+        cluster.crash_at(4, Fault::Before);
+        create(&controller(&cluster, ONE), &first).unwrap_err();
+        cluster.restart();
+        assert_eq!(places(&cluster, &first), (Vec::new(), Some("one".to_string())));
+        let rbd = controller(&cluster, TWO);
+        let Some(pool) = expected else {
+            assert_eq!(create(&rbd, &later).unwrap_err().kind(), Kind::NoSpace);
+            assert_nothing_left(&cluster, &rbd);
+            continue;
+        };
+        let made = create(&rbd, &later).unwrap();
+        assert_eq!((made.id.place.pool.as_str(), made.topology.len()), (pool, 2), "it says where it is");
+        assert_one_at_most(&cluster, &later);
+    }
+}
+
+#[test]
+fn a_claim_of_a_dead_controller_is_given_up_where_nothing_can_be_made() {
+    let cluster = three_zones();
+    let new = wanted_in("a", &[], &["1"]);
+    // The pools, the claim.
+    cluster.crash_at(3, Fault::Before);
+    create(&controller(&cluster, ONE), &new).unwrap_err();
+    cluster.restart();
+    cluster.set_room("one", FreeSpace { available: 0, full: true });
+    let rbd = controller(&cluster, TWO);
+    assert_eq!(create(&rbd, &new).unwrap_err().kind(), Kind::NoSpace);
+    assert_nothing_left(&cluster, &rbd);
+}
+
+/// A large image is in the trash for as long as its removal takes, and its name is free meanwhile.
+#[test]
+fn a_late_deletion_of_what_is_in_the_trash_spares_the_claim_of_its_successor() {
+    for tag in [ONE, TWO, "0000cccc"] {
+        let cluster = three_zones();
+        let new = wanted_in("a", &["1"], &[]);
+        let large = NewVolume { size: SizeRange { required: 8 * GIB, limit: 0 }, ..new.clone() };
+        let first = create(&controller(&cluster, ONE), &large).unwrap().id;
+        assert_eq!(delete(&controller(&cluster, ONE), &first).unwrap(), Deleted::Gone);
+        assert!(cluster.dump().contains("trash"), "{}", cluster.dump());
+        let second = create(&controller(&cluster, TWO), &new).unwrap().id;
+        delete(&controller(&cluster, tag), &first).unwrap();
+        assert_one_at_most(&cluster, &new);
+        assert_eq!(places(&cluster, &new).0, [second.place.pool], "{tag}");
+    }
 }
 
 #[test]
@@ -106,7 +188,8 @@ fn a_creation_that_dies_at_any_step_is_gone_on_with_at_its_place() {
             let again = wanted_in("a", &["2"], &[]);
             let made = insist(&cluster, || create(&controller(&cluster, tag), &again));
             assert_one_at_most(&cluster, &new);
-            let was_claimed = step > 2 || (step == 2 && fault != Fault::Before && fault != Fault::HalfMade);
+            // The pools, their room, the claim.
+            let was_claimed = step > 3 || (step == 3 && fault != Fault::Before && fault != Fault::HalfMade);
             let expected = if was_claimed { "one" } else { "two" };
             assert_eq!(made.id.place.pool, expected, "{tag} {fault:?} at step {step}");
             let rbd = controller(&cluster, tag);
@@ -201,7 +284,7 @@ fn a_claim_under_which_nothing_can_be_made_is_given_back() {
     let cluster = three_zones();
     let rbd = controller(&cluster, ONE);
     cluster.set_room("one", FreeSpace { available: 0, full: true });
-    let error = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap_err();
+    let error = create(&rbd, &wanted_in("a", &[], &["1"])).unwrap_err();
     assert_eq!((error.kind(), cluster.dump().as_str()), (Kind::NoSpace, ""));
     assert_eq!(create(&rbd, &wanted_in("a", &["2"], &[])).unwrap().id.place.pool, "two");
     // A pool that is known by its label, and gone.

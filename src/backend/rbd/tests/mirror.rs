@@ -300,6 +300,31 @@ fn a_clone_of_a_deleted_snapshot_is_flattened_while_nobody_has_it() {
 }
 
 #[test]
+fn a_volume_whose_flatten_was_killed_has_all_its_data_when_it_is_enabled_again() {
+    for step in 1.. {
+        let it = mirrored_scene();
+        it.cluster.write(&it.cluster.at(), &it.id.object, "data");
+        let mut new = wanted("c", GIB, Some(Origin::Volume(it.id.clone())));
+        new.parameters = Map::from([(
+            "imageFeatures".to_string(),
+            "layering,exclusive-lock,object-map,fast-diff".to_string(),
+        )]);
+        let copy = Scene { id: create(&it.rbd, &new).unwrap().id, ..it };
+        let force = ReplicationTerms { flatten: true, ..terms() };
+        copy.cluster.crash_at(step, Fault::HalfMade);
+        drop(copy.enable(&force));
+        if copy.cluster.fault_pending() {
+            return assert!(step > 8);
+        }
+        copy.cluster.restart();
+        let rbd = controller(&copy.cluster, ONE);
+        let again = Scene { rbd, ..copy };
+        again.enable(&force).unwrap();
+        assert_eq!(again.cluster.content(&again.cluster.at(), &again.id.object), "data", "UNSAFE: {step}");
+    }
+}
+
+#[test]
 fn disabling_removes_the_schedule_first_and_is_finished_when_it_was_killed() {
     let it = mirrored_scene();
     it.enable(&ReplicationTerms { schedule: every(5), ..terms() }).unwrap();

@@ -46,10 +46,10 @@ fn the_first_preferred_domain_that_has_a_pool_is_taken_and_named() {
     let made = create(&rbd, &wanted_in("a", &["9", "2", "1"], &all)).unwrap();
     assert_eq!((made.id.place.pool.as_str(), made.topology.as_slice()), ("two", &told("2")[..]));
     let steps: Vec<_> = cluster.steps().iter().map(|it| it.split(' ').next().unwrap().to_string()).collect();
-    assert_eq!(steps, ["pools", "lock", "create", "info"], "the name is claimed first");
+    assert_eq!(steps, ["pools", "rooms", "lock", "create", "info"], "the name is claimed first");
     cluster.forget_steps();
     create(&rbd, &wanted_in("b", &["1"], &all)).unwrap();
-    assert_eq!(cluster.steps().len(), 3, "the labels are remembered: {:?}", cluster.steps());
+    assert_eq!(cluster.steps().len(), 3, "labels and room are remembered: {:?}", cluster.steps());
     assert_eq!(delete(&rbd, &made.id).unwrap(), Deleted::Gone);
 }
 
@@ -125,9 +125,14 @@ fn the_volumes_own_parameter_comes_before_labels() {
     assert_eq!(create(&controller(&cluster, TWO), &anywhere).unwrap().id, made.id);
 }
 
-/// Another controller with another preference comes in after every step of the first.
-/// Another controller makes a volume of the same name, elsewhere, after every step of a deletion.
-/// A late deletion of a former volume of the name gives no time, where a creation takes long.
+#[test]
+fn a_preferred_pool_that_is_full_is_passed_over() {
+    let cluster = three_zones();
+    cluster.set_room("two", FreeSpace { available: 0, full: true });
+    let made = create(&controller(&cluster, ONE), &wanted_in("a", &["2", "1"], &["1", "2"])).unwrap();
+    assert_eq!((made.id.place.pool.as_str(), made.topology.as_slice()), ("one", &told("1")[..]));
+}
+
 #[test]
 fn a_copy_stays_with_its_source_or_has_all_its_data() {
     let cluster = three_zones();

@@ -115,8 +115,18 @@ pub trait SnapshotTool: Send + Sync {
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
     /// Copies into a clone all that it reads from its parent, and parts it from that. Takes as long as it
-    /// takes. Never to be repeated where it failed or was killed: a second one may lose data.
+    /// takes. Never to be repeated where it failed or was killed, while its object map is relied on: a second
+    /// one may lose data.
     fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
+
+    /// Takes features from an image that has all of them.
+    fn disable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
+
+    /// Gives features to an image that has none of them. An object map begins as one that is not relied on.
+    fn enable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
+
+    /// Writes down in the object map of an image which of its objects there are, so that it is relied on.
+    fn rebuild_object_map(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
 }
 
 /// The trash of a pool.

@@ -146,4 +146,23 @@ impl SnapshotTool for CommandTool {
         let cmd = rbd_image(at, Class::Lasting, &["flatten", "--no-progress"], ImageRef::Name(image))?;
         change(self, call, at, image, cmd, "copy all data of the parent")
     }
+
+    /// `rbd feature disable`
+    fn disable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
+        let cmd = rbd_image(at, Class::Change, &["feature", "disable"], ImageRef::Name(image))?;
+        change(self, call, at, image, cmd.args(features), "disable features")
+    }
+
+    /// `rbd feature enable`
+    fn enable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
+        let cmd = rbd_image(at, Class::Change, &["feature", "enable"], ImageRef::Name(image))?;
+        change(self, call, at, image, cmd.args(features), "enable features")
+    }
+
+    /// `rbd object-map rebuild`
+    fn rebuild_object_map(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        let words = ["object-map", "rebuild", "--no-progress"];
+        let cmd = rbd_image(at, Class::Lasting, &words, ImageRef::Name(image))?;
+        change(self, call, at, image, cmd, "rebuild the object map")
+    }
 }

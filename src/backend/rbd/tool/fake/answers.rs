@@ -201,6 +201,28 @@ impl SnapshotTool for FakeCluster {
         let act = |state: &mut State| state.check_room(at).and_then(|()| state.flatten(at, image));
         self.half_step(format!("flatten {image}"), act, |state| state.flatten_half(at, image))
     }
+
+    fn disable_features(&self, _: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
+        self.change(format!("disable_features {image}"), at, image, |disk| {
+            let has_all = features.iter().all(|feature| disk.features.remove(*feature));
+            if has_all { Ok(()) } else { Err(Error::invalid("features that are already disabled")) }
+        })
+    }
+
+    fn enable_features(&self, _: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
+        self.change(format!("enable_features {image}"), at, image, |disk| {
+            let has_none = features.iter().all(|feature| disk.features.insert((*feature).to_string()));
+            disk.is_map_invalid = true;
+            if has_none { Ok(()) } else { Err(Error::invalid("features that are already enabled")) }
+        })
+    }
+
+    fn rebuild_object_map(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+        self.change(format!("rebuild_object_map {image}"), at, image, |disk| {
+            disk.is_map_invalid = false;
+            Ok(())
+        })
+    }
 }
 
 impl TrashTool for FakeCluster {

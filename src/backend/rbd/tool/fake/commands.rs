@@ -222,7 +222,8 @@ impl State {
             .parent
             .take()
             .ok_or_else(|| Error::internal(format!("image {image:?} has no parent to flatten from")))?;
-        if disk.is_half_flat {
+        let relies_on_map = disk.features.contains("object-map") && !disk.is_map_invalid;
+        if disk.is_half_flat && relies_on_map {
             disk.content = format!("a part of {:?}", disk.content);
         }
         self.let_go(&link);

@@ -66,6 +66,8 @@ pub(super) struct Disk {
     pub(super) features: BTreeSet<String>,
     /// A flatten was broken off, which a second one does not make good.
     pub(super) is_half_flat: bool,
+    /// Nothing relies on its object map.
+    pub(super) is_map_invalid: bool,
     pub(super) created: SystemTime,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) parent: Option<Link>,
@@ -240,6 +242,7 @@ impl State {
             layout: layout.clone(),
             features,
             is_half_flat: false,
+            is_map_invalid: false,
             created: self.time(),
             metadata: BTreeMap::new(),
             parent: None,
