@@ -50,6 +50,8 @@ pub(crate) struct Timing {
     pub copy_stands_still: Duration,
     /// Between two looks at such a copy.
     pub copy_look: Duration,
+    /// A command that changes the role of an image has ended within this, and its watch if it was killed.
+    pub role_change: Duration,
     /// So long a count of parents is believed: it gets less when somebody flattens one of them.
     pub parent_count_valid: Duration,
     /// So long a copy that is to be flattened waits for others to be.
@@ -83,6 +85,7 @@ impl Default for Timing {
             copy_goes_on: seconds(60),
             copy_stands_still: seconds(40),
             copy_look: seconds(2),
+            role_change: seconds(40),
         }
     }
 }

@@ -141,7 +141,11 @@ fn the_first_preferred_domain_that_has_a_pool_is_taken() {
         for preferred in ["zone-1", "zone-9"] {
             assert_eq!(client.create(&zones.volume("web", &[preferred], &ZONES)).expect("again"), made);
         }
-        refused(client.create(&zones.volume("web", &[], &["zone-1"])), Code::ALREADY_EXISTS, &["zone=zone-2"]);
+        refused(
+            client.create(&zones.volume("web", &[], &["zone-1"])),
+            Code::ALREADY_EXISTS,
+            &["zone=zone-2"],
+        );
         let listed = client.list_volumes(&page(0, "")).expect("list");
         assert_eq!(listed.entries[0].volume.accessible_topology, made.accessible_topology);
         let got = client.controller_get_volume(&get(&made.volume_id)).expect("get");

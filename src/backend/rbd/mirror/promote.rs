@@ -26,8 +26,10 @@ use super::begin;
 use super::newest::Newest;
 use super::role::mirroring;
 use super::terms;
+use super::users::refuse_published;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names::DEMOTED_KEY;
 use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Promoted, SiteStatus};
 use crate::backend::{MirroringMode, Promotion};
@@ -109,7 +111,8 @@ impl Attempt<'_> {
         }
         let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
         match (Newest::of(&snapshots), self.asked.force) {
-            (Newest::DemotionArrived | Newest::HalfDemoted, _) => Ok(Way::Plain),
+            (Newest::DemotionArrived, _) => Ok(Way::Plain),
+            (Newest::HalfDemoted, _) => self.await_end_of_command().map(|()| Way::Plain),
             (Newest::Primary, _) => Ok(Way::Taken),
             (Newest::DemotedHere, false) => Err(self.given_away()),
             (Newest::DemotedHere, true) => Ok(Way::Plain),
@@ -239,9 +242,19 @@ impl Attempt<'_> {
         Error::unavailable(format!("volume {} is just being promoted by somebody else: try again", self.id))
     }
 
+    /// What looks broken off may be what another controller is just doing: that changes within a while.
+    fn await_end_of_command(&self) -> Result<()> {
+        let timing = self.pool.timing();
+        let what = format!("a command that may be changing the role of image {}", self.info.name);
+        self.pool.call.wait(what, timing.role_change, timing.copy_look)
+    }
+
     /// The cluster takes it for promoted, and promotes it only after a demotion. Broken off in between it is
     /// one that was demoted here.
     fn begin_again(&self) -> Result<()> {
+        self.await_end_of_command()?;
+        refuse_published(self.pool, self.id, self.info, "demoted and promoted once more")?;
+        refuse_watched(self.pool, &self.info.name, MayBeMirrored::Yes)?;
         self.pool.demote(&self.info.name)?;
         self.promote(Way::Plain)
     }

@@ -341,6 +341,11 @@ fn a_copy_is_found_by_the_id_of_its_primary_and_under_that_cluster_s_name() {
     let here = Place { cluster: "backup".into(), ..it.id.place.clone() };
     assert_eq!(copy.rbd.canonical(&it.id.place), here);
     assert_eq!(copy.rbd.canonical(&here), here);
+    // By the other cluster's name nothing is meant that is not mirrored.
+    let find = |id: &VolumeId| copy.rbd.volumes().find(&call(), id, &Secrets::default()).unwrap();
+    let other =
+        VolumeId { object: volume_object("default", "other"), incarnation: None, place: here.clone() };
+    assert!(find(&other).is_some() && find(&VolumeId { place: it.id.place.clone(), ..other }).is_none());
     let stranger = VolumeId { incarnation: Some("1f".into()), ..it.id.clone() };
     assert!(copy.rbd.volumes().find(&call(), &stranger, &Secrets::default()).unwrap().is_none());
 }

@@ -113,6 +113,7 @@ pub(super) fn timing() -> Timing {
         copy_goes_on: 5 * short,
         copy_stands_still: 5 * short,
         copy_look: short,
+        role_change: 5 * short,
         ..Timing::default()
     }
 }
