@@ -74,6 +74,16 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
     }
 }
 
+/// What is believed for a minute.
+#[derive(Debug)]
+pub(crate) struct Brief(pub Cache<String, ()>);
+
+impl Default for Brief {
+    fn default() -> Self {
+        Self(Cache::for_at_most(Duration::from_secs(60)))
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

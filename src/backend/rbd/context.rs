@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::cache::{Brief, Cache};
 use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::health::Health;
 use crate::backend::ceph::locations::{Locations, Question};
@@ -94,16 +93,6 @@ pub(crate) struct Memory {
     pub unmirrored: Brief,
     /// Volumes that are copied anew, by their keys.
     pub resyncs: Brief,
-}
-
-/// What is believed for a minute.
-#[derive(Debug)]
-pub(crate) struct Brief(pub Cache<String, ()>);
-
-impl Default for Brief {
-    fn default() -> Self {
-        Self(Cache::for_at_most(Duration::from_secs(60)))
-    }
 }
 
 impl Context {
