@@ -111,7 +111,7 @@ fn snapshots_and_publications_are_cheap() {
     counted.costs(2..=7, "copy", |client| client.create(&copy)).expect("copy");
     counted.costs(1..=2, "the same copy", |client| client.create(&copy)).expect("again");
     counted
-        .costs(1..=6, "publish", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))
+        .costs(1..=7, "publish", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))
         .expect("publish");
     counted
         .costs(1..=3, "the same", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))

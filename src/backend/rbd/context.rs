@@ -87,7 +87,7 @@ pub(crate) struct Memory {
     /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
     pub enabled: Cache<String, ReplicationTerms>,
     /// Images that this daemon has promoted and set the schedule of, by their ids.
-    pub scheduled: Cache<String, ()>,
+    pub scheduled: Brief,
     /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
     pub mirrored: Brief,
     pub unmirrored: Brief,

@@ -97,7 +97,7 @@ impl Demotion<'_> {
             shut_out_ended(pool, &info.id)?;
             self.refuse_users(pool)?;
         }
-        pool.memory().scheduled.forget(&info.id);
+        pool.memory().scheduled.0.forget(&info.id);
         if !is_primary {
             // One that was broken off begins anew: nobody else has been able to take it over.
             pool.promote(&info.name)?;

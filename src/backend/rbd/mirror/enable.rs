@@ -7,7 +7,7 @@
 use super::begin;
 use super::role::{mirroring, refuse_between_roles};
 use super::schedule::ensure_schedule;
-use super::terms::Terms;
+use super::terms::{self, Terms};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::chain::flatten_volume;
@@ -61,6 +61,8 @@ fn confirm(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &Replication
         return Ok(());
     }
     refuse_between_roles(id, info)?;
+    // Another controller may have kept other terms since.
+    terms::read(pool, info)?;
     keep(pool, id, info, terms)?;
     if mirroring.mode == MirroringMode::Snapshot {
         ensure_schedule(pool, &info.name, terms.schedule.as_ref())?;

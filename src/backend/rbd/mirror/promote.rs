@@ -88,7 +88,7 @@ pub(super) fn promote(
 /// A schedule belongs to the image here, and a new copy has none. The one that the request brings, else the
 /// one that was asked for at the other side.
 fn set_schedule(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
-    if pool.memory().scheduled.contains(&info.id) {
+    if pool.memory().scheduled.0.contains(&info.id) {
         return Ok(());
     }
     let schedule = match &asked.schedule {
@@ -98,7 +98,7 @@ fn set_schedule(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<
     if let Some(schedule) = schedule {
         pool.add_schedule(&info.name, &schedule)?;
     }
-    pool.memory().scheduled.remember(info.id.clone(), ());
+    pool.memory().scheduled.0.remember(info.id.clone(), ());
     Ok(())
 }
 

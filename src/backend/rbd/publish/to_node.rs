@@ -13,7 +13,7 @@ use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, staying_watchers};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::fence::shut_out_ended;
+use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
@@ -149,6 +149,9 @@ impl Attempt<'_> {
         self.refuse_second_writer(Stage::Asking)?;
         shut_out_ended(self.pool, self.image).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+        // Its watch may have stood when its publication ended.
+        let owner = shut_out_dead_owner(self.pool, self.image);
+        owner.or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         Ok(info)
     }
 

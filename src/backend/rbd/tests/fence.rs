@@ -264,6 +264,10 @@ fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
         }
         unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
         assert_eq!(is_shut_out(&it.cluster, &address), is_out, "watches: {watches}, mirrored: {mirrored}");
+        // Cut off, it is forgotten by the cluster a while later: the next writer is let in only then.
+        it.cluster.unwatch(&address);
+        it.publish("n2", Mode::SingleNodeWriter, false).unwrap();
+        assert_eq!(is_shut_out(&it.cluster, &address), !mirrored, "UNSAFE: it may come back and write");
     }
 }
 

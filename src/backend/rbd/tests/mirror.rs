@@ -202,6 +202,19 @@ fn enabling_is_three_commands_and_repeated_one_question() {
 }
 
 #[test]
+fn what_another_controller_kept_is_kept_no_longer() {
+    let it = mirrored_scene();
+    it.enable(&ReplicationTerms { schedule: every(5), ..terms() }).unwrap();
+    let other = Scene { rbd: controller(&it.cluster, TWO), ..it };
+    other.enable(&terms()).unwrap();
+    let (at, image) = (other.cluster.at(), &other.id.object);
+    assert_eq!(other.cluster.schedules_of(&at, image), []);
+    let kept = other.cluster.all_metadata(&at, image);
+    let terms = kept.iter().find(|(key, _)| *key == "cephlet.replication").map(|(_, text)| text.as_str());
+    assert_eq!(terms, Some("{\"version\":1}"), "else its copies would be late for ever");
+}
+
+#[test]
 fn another_schedule_comes_before_the_old_one_goes_and_another_mode_is_refused() {
     let it = mirrored_scene();
     it.enable(&ReplicationTerms { schedule: every(5), ..terms() }).unwrap();
