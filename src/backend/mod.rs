@@ -24,9 +24,9 @@ pub use self::replication::{
     ReplicationTerms, Schedule,
 };
 pub use self::types::{
-    Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted, NewSnapshot,
-    NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication, PublishedBy, Served,
-    Service, Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteIntent,
+    AttachedImage, Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted,
+    NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication, PublishedBy,
+    Served, Service, Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteDown, WriteIntent,
 };
 
 use ipnet::IpNet;
@@ -220,8 +220,15 @@ pub trait Fencing: Send + Sync {
 
 /// Attaches volumes to this node.
 pub trait NodeDriver {
-    /// Attaches the volume to this node, or finds what it is attached as.
-    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment>;
+    /// Attaches the volume to this node, or finds what it is attached as. `write_down` is called first where
+    /// the image may be another one than the ID says; all other calls are made with an ID that has it.
+    fn attach(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+        write_down: WriteDown<'_>,
+    ) -> Result<Attachment>;
 
     /// What the volume is attached as, asked of the kernel: also when its place is no longer
     /// configured here.
@@ -236,9 +243,16 @@ pub trait NodeDriver {
     /// `least` bytes.
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()>;
 
-    /// Why what the volume is attached as can only fail from now on, as the storage says; None also where
-    /// nobody can say.
-    fn lost(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<Condition> {
+    /// Why what the volume is attached as, for this publication, cannot be used as it is wanted now: it can
+    /// only fail from now on, as the storage says, or it is not what is meant any more. None also where nobody
+    /// can say.
+    fn lost(
+        &self,
+        _call: &Call,
+        _id: &VolumeId,
+        _attached_for: &str,
+        _wanted: &NodeContext<'_>,
+    ) -> Result<Condition> {
         Ok(None)
     }
 

@@ -236,6 +236,19 @@ pub enum Unpublished {
     NoNode,
 }
 
+/// What a node writes down before it attaches a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachedImage {
+    /// The image, as [`BlockDevice::image`] says it. The volume's ID may have an earlier one: a volume that
+    /// another cluster has taken over keeps its ID. Empty if it is not known.
+    pub image: String,
+    /// By which publication it was given to this node; empty if there is none, or it is not known.
+    pub publication: String,
+}
+
+/// Writes down what is about to be attached; without it nothing may be.
+pub type WriteDown<'a> = &'a dyn Fn(&AttachedImage) -> Result<()>;
+
 /// Who published a volume to this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishedBy {

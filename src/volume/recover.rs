@@ -66,34 +66,37 @@ impl Operations {
         Ok(())
     }
 
-    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left.
+    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. What
+    /// the node had published to itself it has to give back: until then the record stays, of a volume that
+    /// nobody uses.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &AcquireLock) -> Result<()> {
-        log::warn!(
-            "volume {}: was in use before this boot; its {} paths are gone",
-            record.volume_id,
-            record.paths().count()
-        );
+        let NodeRecord { volume_id, published, .. } = record;
+        let paths = record.paths().count();
+        log::warn!("volume {volume_id}: was in use before this boot; its {paths} paths are gone");
         for target in &record.targets {
             if let Err(error) = remove_made(target, &record.access) {
-                log::warn!("volume {}: {error}", record.volume_id);
+                log::warn!("volume {volume_id}: {error}");
             }
         }
-        let mut changes = vec![Change::remove(Table::Node, key)];
-        let place = VolumeId::parse(&record.volume_id).map(|id| id.place);
-        if place
-            .and_then(|place| self.backends.by_kind(&place))
-            .is_some_and(|backend| backend.traits().is_remote)
-        {
+        let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
+        let id = VolumeId::parse(volume_id);
+        let to_give_back = id.clone().filter(|_| *published == PublishedBy::Node);
+        let mut changes = vec![match to_give_back {
+            Some(_) => unused.to_change(key)?,
+            None => Change::remove(Table::Node, key),
+        }];
+        let backend = id.and_then(|id| self.backends.by_kind(&id.place));
+        if backend.is_some_and(|backend| backend.traits().is_remote) {
             // Others may have written to it since. What was begun on it is looked for again, but a formatting
             // that was broken off.
             changes.push(Change::remove(Table::Formats, key));
         }
-        self.journal.write(&changes)?;
-        if let (PublishedBy::Node, Some(id)) = (record.published, VolumeId::parse(&record.volume_id)) {
+        self.journal.write_for_removal(&changes)?;
+        if let Some(id) = to_give_back {
             let (lock, cluster) = (Arc::clone(lock), id.place.cluster.clone());
             let name = format!("unpublish volume {id} from this node");
             self.do_later(&cluster, name, move |operations, call| {
-                operations.unpublish_from_node(call, &id, &lock)
+                operations.give_back_after_boot(call, &id, &lock)
             });
         }
         Ok(())
@@ -102,11 +105,12 @@ impl Operations {
     /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
     /// wait for it, and it is tried again; until then the volume stays published to this node, and the next
     /// stage takes it over.
-    fn unpublish_from_node(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
-        let Some(backend) = self.backends.for_place(&id.place) else { return Ok(Requeue::Never) };
+    fn give_back_after_boot(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         with_lock(lock, call, Key::from(id.lock_key()), || match self.node_record(id)? {
-            None => backend.node().detach(call, id, PublishedBy::Node, &Secrets::default()),
-            Some(_) => Ok(()),
+            Some(record) if record.is_unused() => {
+                self.release(&self.look_on_node(call, id)?, record, &Secrets::default())
+            }
+            _ => Ok(()),
         })?;
         Ok(Requeue::Never)
     }

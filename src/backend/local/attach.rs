@@ -8,7 +8,7 @@ use super::Local;
 use super::files::is_name;
 use super::find::Found;
 use super::publish::READ_ONLY;
-use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, PublishedBy};
+use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, PublishedBy, WriteDown};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -17,7 +17,13 @@ use crate::secrets::Secrets;
 use crate::sys::loopdev::{Detached, LoopDevice};
 
 impl NodeDriver for Local {
-    fn attach(&self, call: &Call, id: &VolumeId, context: &NodeContext<'_>) -> Result<Attachment> {
+    fn attach(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+        _write_down: WriteDown<'_>,
+    ) -> Result<Attachment> {
         let found = self.existing(id)?;
         if found.image.is_none() {
             return Err(Error::precondition(format!("volume {id} cannot be attached: its image is missing")));

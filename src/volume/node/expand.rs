@@ -19,7 +19,7 @@ impl Operations {
             Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"))
         })?;
         let required = request.size.required;
-        backend.node().grow(call, &id, attachment, required)?;
+        backend.node().grow(call, &self.id_here(&id)?, attachment, required)?;
         let Attachment::Block(device) = attachment;
         let size = self.kernel.device_size(call, &device.path)?;
         if size < required {

@@ -225,7 +225,7 @@ impl Operations {
             return Ok(());
         };
         let _lock = self.lock_formatting(id)?;
-        let undone = match backend.node().attached(id)? {
+        let undone = match backend.node().attached(&self.id_here(id)?)? {
             None => Err(Error::internal("its device is gone")),
             Some(Attachment::Block(device)) if mark.may_format(&device.image, self.stay(id, record)) => {
                 self.kernel.remove_half_made(call, &device.backing, device.sparse_file.as_deref())

@@ -1,12 +1,11 @@
-//! Volumes whose device can only fail from now on, as their storage has shut this node out: they are made
-//! ready anew when they are asked for again. What consumers have open would fail for ever beside it, so they
+//! Volumes whose device can only fail from now on, as their storage has shut this node out, or is another
+//! image than the one that is asked for: they are made ready anew when they are asked for again. What consumers have open would fail for ever beside it, so they
 //! let go of it first.
 
-use crate::backend::{Backend, PublishedBy};
+use crate::backend::{Backend, NodeContext, PublishedBy};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted};
 
@@ -17,11 +16,12 @@ impl Operations {
         call: &Call,
         backend: &dyn Backend,
         id: &VolumeId,
-        secrets: &Secrets,
+        wanted: &NodeContext<'_>,
     ) -> Result<bool> {
-        let Some(why) = backend.node().lost(call, id, secrets)? else { return Ok(false) };
+        let (here, record) = (self.id_here(id)?, self.node_record(id)?);
+        let attached_for = record.as_ref().map_or("", |record| record.attached.publication.as_str());
+        let Some(why) = backend.node().lost(call, &here, attached_for, wanted)? else { return Ok(false) };
         let volume = self.look_on_node(call, id)?;
-        let record = self.node_record(id)?;
         for target in record.iter().flat_map(|record| &record.targets) {
             if !matches!(self.mounted_at(&volume, &mounts::resolved(&target.path)?)?, Mounted::Nothing) {
                 return Err(Error::precondition(format!(
@@ -37,7 +37,7 @@ impl Operations {
         }
         self.ensure_unbound(&volume, &self.real_mount(id)?)?;
         // It stays published to this node.
-        backend.node().detach(call, id, PublishedBy::Controller, secrets)?;
+        backend.node().detach(call, &here, PublishedBy::Controller, wanted.secrets)?;
         Ok(true)
     }
 }

@@ -104,7 +104,8 @@ impl Operations {
     /// The volume as it is on this node now.
     pub(crate) fn look_on_node<'a>(&self, call: &'a Call, id: &'a VolumeId) -> Result<OnNode<'a>> {
         let backend = self.backends.by_kind(&id.place);
-        let attachment = backend.map_or(Ok(None), |backend| backend.node().attached(id))?;
+        let here = self.id_here(id)?;
+        let attachment = backend.map_or(Ok(None), |backend| backend.node().attached(&here))?;
         Ok(OnNode { call, id, attachment })
     }
 

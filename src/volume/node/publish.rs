@@ -17,10 +17,12 @@ impl Operations {
     pub fn publish(&self, call: &Call, request: &NodePublish) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        let Some(mut record) = self.node_record(&id)? else {
+        let Some(record) = self.node_record(&id)? else {
             return Err(self.not_staged(call, backend.as_ref(), &id, request));
         };
         self.ensure_usable(call, backend.as_ref(), &id, &record, &context_of(request, &record))?;
+        // It may say another image now.
+        let mut record = self.node_record(&id)?.unwrap_or(record);
         let volume = self.look_on_node(call, &id)?;
         self.check_staging(&volume, &record, request)?;
         let path = Path::new(&request.target_path);
@@ -50,11 +52,11 @@ impl Operations {
         record: &NodeRecord,
         context: &NodeContext<'_>,
     ) -> Result<()> {
-        if context.publish.is_empty() || backend.node().attached(id)?.is_none() {
+        if context.publish.is_empty() || self.look_on_node(call, id)?.attachment.is_none() {
             return Ok(());
         }
-        let was_lost = self.remove_lost(call, backend, id, context.secrets)?;
-        match backend.node().attach(call, id, context) {
+        let was_lost = self.remove_lost(call, backend, id, context)?;
+        match self.attach(call, backend, id, context) {
             Ok(attachment) if was_lost => {
                 let volume = OnNode { call, id, attachment: Some(attachment) };
                 self.mount_attached(&volume, record)?;

@@ -147,7 +147,7 @@ fn context_of(request: &NodePublishUnstaged) -> NodeContext<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::PublishedBy;
+    use crate::backend::{AttachedImage, PublishedBy};
     use crate::volume::request::{Capability, Map, Mode};
 
     fn capability(mode: Mode, flags: &[&str]) -> Capability {
@@ -183,6 +183,7 @@ mod tests {
             stagings,
             targets,
             published: PublishedBy::Node,
+            attached: AttachedImage::default(),
         };
         let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
         enter(first).expect("the first one");

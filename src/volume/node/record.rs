@@ -5,7 +5,7 @@
 
 use protobuf::Message;
 
-use crate::backend::PublishedBy;
+use crate::backend::{AttachedImage, PublishedBy};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table, records};
@@ -31,6 +31,8 @@ pub struct NodeRecord {
     pub targets: Vec<Target>,
     /// Who published it to this node, and has to unpublish it.
     pub published: PublishedBy,
+    /// What was attached, or was to be.
+    pub attached: AttachedImage,
 }
 
 /// A path a volume is staged at.
@@ -77,6 +79,11 @@ impl NodeRecord {
         self.stagings.is_empty() && self.targets.is_empty()
     }
 
+    /// That it is written down under this key.
+    pub(crate) fn to_change(&self, key: impl Into<String>) -> Result<Change> {
+        Ok(Change::put(Table::Node, key, self.encode()?))
+    }
+
     fn encode(&self) -> Result<Vec<u8>> {
         let (block, fs_type, flags) = match &self.access {
             Access::Block => (true, String::new(), Vec::new()),
@@ -93,6 +100,8 @@ impl NodeRecord {
             stagings: self.stagings.iter().map(encode_staging).collect(),
             targets: self.targets.iter().map(encode_target).collect(),
             alone: self.published == PublishedBy::Node,
+            attached_image: self.attached.image.clone(),
+            attached_publication: self.attached.publication.clone(),
             ..Default::default()
         };
         record
@@ -117,6 +126,10 @@ impl NodeRecord {
             published: match record.alone {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
+            },
+            attached: AttachedImage {
+                image: record.attached_image,
+                publication: record.attached_publication,
             },
         })
     }
@@ -189,7 +202,15 @@ impl Operations {
             stagings: Vec::new(),
             targets: Vec::new(),
             published: PublishedBy::Controller,
+            attached: AttachedImage::default(),
         }
+    }
+
+    /// The volume as it is attached here: its ID, with the image that was attached.
+    pub(crate) fn id_here(&self, id: &VolumeId) -> Result<VolumeId> {
+        let image = self.node_record(id)?.map(|record| record.attached.image).unwrap_or_default();
+        let incarnation = if image.is_empty() { id.incarnation.clone() } else { Some(image) };
+        Ok(VolumeId { incarnation, ..id.clone() })
     }
 
     /// What is remembered of a volume that is staged or published at `path`.
@@ -222,7 +243,7 @@ impl Operations {
 
     /// Writes a record down; durable when Ok.
     pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
-        self.journal.write(&[Change::put(Table::Node, id.key(), record.encode()?)])
+        self.journal.write(&[record.to_change(id.key())?])
     }
 
     /// Writes a record down that says less than before, or removes it when nobody uses the volume; durable
@@ -230,7 +251,7 @@ impl Operations {
     pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         let change = match record.is_unused() {
             true => Change::remove(Table::Node, id.key()),
-            false => Change::put(Table::Node, id.key(), record.encode()?),
+            false => record.to_change(id.key())?,
         };
         self.journal.write_for_removal(&[change])
     }
@@ -261,6 +282,7 @@ mod tests {
                 stagings: vec![staging.clone()],
                 targets: vec![target.clone()],
                 published: PublishedBy::Node,
+                attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
             };
             let bytes = record.encode().expect("encodes");
             assert_eq!(NodeRecord::decode(&bytes), Some(record));

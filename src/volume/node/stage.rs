@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::backend::{Attachment, Backend, NodeContext, PublishedBy};
+use crate::backend::{AttachedImage, Attachment, Backend, NodeContext, PublishedBy};
 use crate::call::Call;
 use crate::csi::CONTEXT_KEY;
 use crate::error::{Error, Kind, Result};
@@ -37,7 +37,7 @@ impl Operations {
     ) -> Result<()> {
         backend.supports(&request.capability)?;
         self.release_predecessor(call, id, &request.secrets)?;
-        let before = self.node_record(id)?;
+        let before = self.node_record(id)?.filter(|record| !record.is_unused());
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend, id, &context)?;
         let record = self.staged_record(id, request, &fs_type, before.clone())?;
@@ -82,9 +82,25 @@ impl Operations {
         id: &'a VolumeId,
         context: &NodeContext<'_>,
     ) -> Result<OnNode<'a>> {
-        self.remove_lost(call, backend, id, context.secrets)?;
-        let attachment = backend.node().attach(call, id, context)?;
+        self.remove_lost(call, backend, id, context)?;
+        let attachment = self.attach(call, backend, id, context)?;
         Ok(OnNode { call, id, attachment: Some(attachment) })
+    }
+
+    /// Attaches the volume, or finds what it is attached as.
+    pub(crate) fn attach(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        context: &NodeContext<'_>,
+    ) -> Result<Attachment> {
+        backend.node().attach(call, id, context, &|attached| match self.node_record(id)? {
+            Some(record) if record.attached != *attached => {
+                self.remember(id, &NodeRecord { attached: attached.clone(), ..record })
+            }
+            _ => Ok(()),
+        })
     }
 
     /// The file system to use: as the request says, else as the volume was made for. An orchestrator that
@@ -160,6 +176,7 @@ impl Operations {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
             },
+            attached: AttachedImage::default(),
         })
     }
 

@@ -37,25 +37,26 @@ impl Operations {
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = self.volume(&request.volume_id)?;
         let path = &request.volume_path;
-        let record = self.record_at(&id, path)?;
+        let (record, here) = (self.record_at(&id, path)?, self.id_here(&id)?);
         match &record.access {
             Access::Block => {
-                let attached = backend.node().attached(&id)?;
+                let attached = backend.node().attached(&here)?;
                 let Some(Attachment::Block(device)) = attached else {
                     return Ok(Usage::lost(
                         "its device is gone from this node: unpublish and stage it again",
                     ));
                 };
                 let total = self.kernel.device_size(call, &device.path)?;
-                let condition = backend.node().condition(&id)?;
+                let condition = backend.node().condition(&here)?;
                 Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition })
             }
             Access::Mount { .. } => {
-                let attached = backend.node().attached(&id)?;
+                let attached = backend.node().attached(&here)?;
                 let read_only = record.read_only || attached.is_some_and(|it| it.is_read_only());
                 let usage = self.file_system_usage(call, &id, read_only, &mounts::resolved(path)?)?;
-                let condition =
-                    usage.condition.map_or_else(|| backend.node().condition(&id), |found| Ok(Some(found)))?;
+                let condition = usage
+                    .condition
+                    .map_or_else(|| backend.node().condition(&here), |found| Ok(Some(found)))?;
                 Ok(Usage { condition, ..usage })
             }
         }

@@ -124,6 +124,7 @@ impl Operations {
     fn end_own_publication(&self, volume: &OnNode<'_>, secrets: &Secrets) {
         let OnNode { call, id, .. } = *volume;
         let Some(backend) = self.backends.by_kind(&id.place) else { return };
+        // It has no record, so its image is the one of its ID.
         if let Err(error) = backend.node().detach(call, id, PublishedBy::Node, secrets) {
             let rest = "ControllerUnpublishVolume ends that";
             log::warn!(
@@ -148,7 +149,7 @@ impl Operations {
                 .map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.by_kind(&id.place) {
                 self.undo_formatting(call, id, &record, backend.as_ref())?;
-                backend.node().detach(call, id, record.published, secrets)?;
+                backend.node().detach(call, &self.id_here(id)?, record.published, secrets)?;
             }
         }
         self.remember_less(id, &record)

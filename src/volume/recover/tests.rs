@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::backend::AttachedImage;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{
@@ -94,7 +95,7 @@ impl Scene {
     }
 
     fn give_back(&self, id: &VolumeId, lock: &AcquireLock) {
-        let next = self.operations.unpublish_from_node(&call(), id, lock);
+        let next = self.operations.give_back_after_boot(&call(), id, lock);
         assert_eq!(next.unwrap(), Requeue::Never);
     }
 
@@ -288,6 +289,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
             stagings: vec![staging],
             targets: Vec::new(),
             published: PublishedBy::Node,
+            attached: AttachedImage::default(),
         };
         operations.remember(&staged, &record)
     });
@@ -295,15 +297,11 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     scene.give_back(&id, &lock);
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
     assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
-    scene
-        .operations
-        .remember_less(
-            &id,
-            &NodeRecord { stagings: Vec::new(), ..scene.operations.node_record(&id).unwrap().unwrap() },
-        )
-        .unwrap();
+    let record = scene.operations.node_record(&id).unwrap().unwrap();
+    scene.operations.remember(&id, &NodeRecord { stagings: Vec::new(), ..record }).unwrap();
     scene.give_back(&id, &scene.lock());
     assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
+    assert_eq!(scene.operations.node_record(&id).unwrap(), None, "it would be given back for ever");
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<BlockDevice> {
             capability: &block(),
             read_only: false,
         },
+        &|_| Ok(()),
     );
     attached.map(|Attachment::Block(device)| device)
 }

@@ -29,6 +29,7 @@ fn attach(it: &Fixture, volume: &Volume) {
                 capability: &block(),
                 read_only: false,
             },
+            &|_| Ok(()),
         )
         .unwrap();
 }
@@ -181,6 +182,7 @@ fn while_data_is_copied_nobody_attaches_or_deletes_the_source() {
             capability: &block(),
             read_only: false,
         },
+        &|_| Ok(()),
     );
     refused(attached, Kind::Unavailable, &[&volume.id.to_string(), "try again"]);
     refused(it.delete(&volume.id), Kind::Precondition, &["being copied"]);

@@ -43,6 +43,7 @@ fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<BlockDevice> {
             capability: &block(),
             read_only: false,
         },
+        &|_| Ok(()),
     );
     attached.map(|Attachment::Block(device)| device)
 }

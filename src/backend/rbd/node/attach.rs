@@ -15,7 +15,10 @@ use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::to_node::{EXCLUSIVE_LOCK, publish_here, without_lock};
 use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::tool::ImageRef;
-use crate::backend::{Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served};
+use crate::backend::{
+    AttachedImage, Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served,
+    WriteDown,
+};
 use crate::call::Call;
 use crate::clusters::Cluster;
 use crate::error::{Error, Kind, Result};
@@ -25,6 +28,9 @@ use crate::secrets::Secrets;
 /// What is wrong with a volume in use that has no device.
 const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: \
                     unpublish and unstage it here, and stage it again";
+
+const EARLIER: &str = "it was attached for an earlier publication, and whether it was shut out since cannot be \
+                       asked without rbd and rados of ceph-common";
 
 /// The node's half of the backend.
 pub(crate) struct Node {
@@ -100,7 +106,9 @@ impl Node {
         published: Option<&PublishContext>,
         wanted: &NodeContext<'_>,
     ) -> Result<Option<BlockDevice>> {
-        let Some(mapping) = self.mapping_of(id)? else { return Ok(None) };
+        let image = published.map(|published| published.image_id.clone()).or_else(|| id.incarnation.clone());
+        let known = VolumeId { incarnation: image, ..id.clone() };
+        let Some(mapping) = self.mapping_of(&known)? else { return Ok(None) };
         let reads = wanted.read_only || published.is_some_and(|published| published.read_only);
         let confirmed = self.confirmed.lock();
         let is_usable = match confirmed.get(&mapping.device.image) {
@@ -180,7 +188,13 @@ impl Node {
 impl NodeDriver for Node {
     /// Maps the image as the controller said. Without a word from it the node does the controller's part
     /// first: two nodes that skip it must not write the same volume either.
-    fn attach(&self, call: &Call, id: &VolumeId, wanted: &NodeContext<'_>) -> Result<Attachment> {
+    fn attach(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        wanted: &NodeContext<'_>,
+        write_down: WriteDown<'_>,
+    ) -> Result<Attachment> {
         names::refuse_internal(id)?;
         let published = PublishContext::from_map(wanted.publish)?;
         if let Some(device) = self.usable_device(id, published.as_ref(), wanted)? {
@@ -194,7 +208,9 @@ impl NodeDriver for Node {
                 publish_here(&self.context, call, id, using, wanted.secrets)?
             }
         };
-        let mapped = self.map(call, id, &published, wanted).map(Attachment::Block);
+        let PublishContext { image_id: image, publication, .. } = &published;
+        let written = write_down(&AttachedImage { image: image.clone(), publication: publication.clone() });
+        let mapped = written.and_then(|()| self.map(call, id, &published, wanted)).map(Attachment::Block);
         if let Err(error) = &mapped
             && is_alone
             && error.kind() != Kind::Waiting
@@ -244,12 +260,26 @@ impl NodeDriver for Node {
     }
 
     /// Storage that does not answer says nothing.
-    fn lost(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Condition> {
+    fn lost(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        attached_for: &str,
+        wanted: &NodeContext<'_>,
+    ) -> Result<Condition> {
         let Some(mapping) = self.mapping_of(id)? else { return Ok(None) };
-        if mapping.device.read_only || self.context.tool.usable().is_err() {
+        let told = PublishContext::from_map(wanted.publish)?;
+        if told.as_ref().is_some_and(|told| told.image_id != mapping.device.image) {
+            return Ok(Some("its image was replaced by another one".to_string()));
+        }
+        if mapping.device.read_only {
             return Ok(None);
         }
-        let at = self.context.locate(&id.place, secrets);
+        if self.context.tool.usable().is_err() {
+            let is_another = told.is_some_and(|told| told.publication != attached_for);
+            return Ok(is_another.then(|| EARLIER.to_string()));
+        }
+        let at = self.context.locate(&id.place, wanted.secrets);
         let seen = at.and_then(|at| lost::look(&self.context.pool(call, &at), id, &mapping));
         let seen = seen.unwrap_or_else(|error| {
             log::warn!("volume {id}: whether its device still works is not known: {error}");

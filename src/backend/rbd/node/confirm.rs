@@ -5,7 +5,8 @@
 //!    is looked at before it maps is who watches the image, as nothing else tells its own client.
 //! 2. It maps the image.
 //! 3. It writes its client down.
-//! 4. It looks at the publication again. Only then may anybody read or write the device.
+//! 4. It looks at the publication again, and shuts out another machine of its name that had it mapped by the
+//!    same publication. Only then may anybody read or write the device.
 //!
 //! A call may stand still at any point, with its machine, until the volume has long been given to another
 //! node.
@@ -16,7 +17,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::watchers::{addresses, staying_of};
 use crate::backend::rbd::node::{MapRequest, MappedBy, Mapper, Mapping, Mounter};
 use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
-use crate::backend::rbd::publish::fence::forget;
+use crate::backend::rbd::publish::fence::{forget, shut_out_namesakes};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
 use crate::error::{Error, Kind, Result};
@@ -74,6 +75,9 @@ impl Writer<'_> {
             write_down(self.pool, image, &client, Fate::Mapped)?;
         }
         let publication = self.publication()?;
+        // Of two machines of this name, the one that is written down later sees the other.
+        let known = Clients::read(self.pool, image)?.all;
+        shut_out_namesakes(self.pool, image, &publication, &known)?;
         self.refuse_others(&publication, &address, watchers)?;
         // It was mapped for an earlier publication.
         let former = |known: &&KnownClient| known.client.address == address && known.client != client;

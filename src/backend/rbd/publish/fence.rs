@@ -46,6 +46,24 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
     Ok(clients)
 }
 
+/// Shuts out the clients of other machines that have mapped the image by this publication, of this node: a
+/// machine that was replaced under its node ID while it was cut off has not given it back, and nobody ends a
+/// publication that goes on.
+pub(crate) fn shut_out_namesakes(
+    pool: &Pool<'_>,
+    image: &str,
+    publication: &NodePublication,
+    clients: &[KnownClient],
+) -> Result<()> {
+    if !pool.context.fences {
+        return Ok(());
+    }
+    let identity = &pool.context.identity;
+    let mapped = clients.iter().filter(|known| known.fate == Fate::Mapped).map(|known| &known.client);
+    let mut others = mapped.filter(|client| client.is_of(publication) && !client.is_from(identity));
+    others.try_for_each(|client| shut_out(pool, image, client))
+}
+
 /// The publications that stand.
 fn given(pool: &Pool<'_>, image: &str) -> Result<Vec<NodePublication>> {
     let holders = pool.holders(LockTarget::Header(image))?;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
+use super::mapping_lost::lost;
 use super::publish::{block, given, publish, refused, scene, unpublish};
 use super::*;
 use crate::backend::NodeContext;
@@ -21,13 +22,15 @@ const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
 struct FakeKernel {
     sysfs: PathBuf,
     cluster: FakeCluster,
+    /// The last number of its address.
+    machine: u32,
     mapped: AtomicU32,
 }
 
 impl FakeKernel {
     fn map(&self, image: &Value) -> Value {
         let number = 400 + self.mapped.fetch_add(1, Ordering::Relaxed);
-        let address = format!("10.0.0.7:0/{number}");
+        let address = format!("10.0.0.{}:0/{number}", self.machine);
         let text = |field: &str| image[field].as_str().unwrap().to_string();
         let options: Vec<&str> =
             image["options"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -81,41 +84,48 @@ impl Helper for FakeKernel {
 }
 
 /// A machine on which a node's daemon is started, again and again.
-struct Host {
+pub(super) struct Host {
     dir: tempfile::TempDir,
     cluster: FakeCluster,
     kernel: Arc<FakeKernel>,
 }
 
 impl Host {
-    fn new(cluster: &FakeCluster) -> Self {
+    pub(super) fn new(cluster: &FakeCluster) -> Self {
+        Self::of(cluster, 7)
+    }
+
+    /// Another machine, which has this number.
+    pub(super) fn of(cluster: &FakeCluster, machine: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["sys/bus/rbd/devices", "sys/block", "proc"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
         let (sysfs, cluster) = (dir.path().join("sys"), cluster.clone());
-        let kernel = FakeKernel { sysfs, cluster: cluster.clone(), mapped: AtomicU32::new(0) };
+        let kernel = FakeKernel { sysfs, cluster: cluster.clone(), machine, mapped: AtomicU32::new(0) };
         Self { dir, cluster, kernel: Arc::new(kernel) }
     }
 
-    fn daemon(&self) -> Rbd {
+    pub(super) fn daemon(&self) -> Rbd {
         self.daemon_with(timing())
     }
 
-    fn daemon_with(&self, timing: Timing) -> Rbd {
+    pub(super) fn daemon_with(&self, timing: Timing) -> Rbd {
         let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
         let monitors = crate::clusters::parse_monitors("10.0.0.1").unwrap();
         let named = Cluster { credentials: Some(credentials), monitors, ..Cluster::named("ceph") };
         let kernel = Kernel::new(Arc::clone(&self.kernel) as Arc<dyn Helper>);
         let mapper = Mapper::below(self.dir.path(), kernel, Arc::new(FakeRunner::default()));
-        let who = (identity("n1", TWO), true, timing);
+        let number = self.kernel.machine;
+        let machine = Machine { id: format!("machine {number}"), boot: format!("boot of {number}") };
+        let who = (Identity { machine, ..identity("n1", TWO) }, true, timing);
         let (clusters, tool) = (Arc::new(Clusters::of([named])), Arc::new(self.cluster.clone()));
         Rbd::with_timing(clusters, tool, mapper, who, Arc::default())
     }
 
     /// The addresses of the clients that are mapped for writing.
-    fn clients(&self) -> Vec<String> {
+    pub(super) fn clients(&self) -> Vec<String> {
         let devices = fs::read_dir(self.dir.path().join("sys/bus/rbd/devices")).unwrap().flatten();
         devices.map(|device| fs::read_to_string(device.path().join("client_addr")).unwrap()).collect()
     }
@@ -125,24 +135,24 @@ fn attach_in(call: &Call, rbd: &Rbd, id: &VolumeId, told: &Map, capability: &Cap
     let (volume, secrets) = (Map::new(), Secrets::default());
     let context =
         NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };
-    let crate::backend::Attachment::Block(device) = rbd.node().attach(call, id, &context)?;
+    let crate::backend::Attachment::Block(device) = rbd.node().attach(call, id, &context, &|_| Ok(()))?;
     Ok(device.path)
 }
 
-fn attach(rbd: &Rbd, id: &VolumeId, told: &Map, mode: Mode) -> Result<PathBuf> {
+pub(super) fn attach(rbd: &Rbd, id: &VolumeId, told: &Map, mode: Mode) -> Result<PathBuf> {
     repeated(|call| attach_in(call, rbd, id, told, &block(mode)))
 }
 
-fn detach(rbd: &Rbd, id: &VolumeId) {
+pub(super) fn detach(rbd: &Rbd, id: &VolumeId) {
     rbd.node().detach(&call(), id, crate::backend::PublishedBy::Controller, &Secrets::default()).unwrap();
 }
 
-fn is_shut_out(cluster: &FakeCluster, address: &str) -> bool {
+pub(super) fn is_shut_out(cluster: &FakeCluster, address: &str) -> bool {
     cluster.blocklist().iter().any(|entry| entry.address == address)
 }
 
 #[test]
-fn a_life_takes_four_processes_more_at_its_begin_and_two_at_its_end() {
+fn a_life_takes_five_processes_more_at_its_begin_and_two_at_its_end() {
     let it = scene();
     let (host, before) = (Host::new(&it.cluster), it.cluster.dump());
     let node = host.daemon();
@@ -150,12 +160,12 @@ fn a_life_takes_four_processes_more_at_its_begin_and_two_at_its_end() {
     it.cluster.advance(Duration::from_secs(61));
     it.methods();
     let path = attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
-    assert_eq!(it.methods(), ["holders", "watchers", "lock", "holders"]);
+    assert_eq!(it.methods(), ["holders", "watchers", "lock", "holders", "holders"]);
     assert_eq!(attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
     assert!(it.methods().is_empty(), "what is known is not asked");
     // After a restart nothing is known.
     assert_eq!(attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
-    assert_eq!(it.methods(), ["holders", "watchers", "holders"]);
+    assert_eq!(it.methods(), ["holders", "watchers", "holders", "holders"]);
     detach(&node, &it.id);
     assert_eq!(it.methods(), ["holders", "unlock"]);
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
@@ -275,7 +285,7 @@ fn without_tools_no_map_is_begun_for_an_old_call() {
             attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
         }
         assert!(it.methods().is_empty(), "nobody is asked");
-        assert_eq!(lost(&node, &it.id).unwrap(), None);
+        assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
     }
 }
 
@@ -322,62 +332,6 @@ fn what_is_mapped_goes_on_for_the_next_publication() {
     assert_eq!(attach(&node, &it.id, &again, Mode::MultiNodeMultiWriter).unwrap(), path);
     assert_eq!(it.cluster.dump().matches("client of").count(), 1, "{}", it.cluster.dump());
     assert!(it.cluster.dump().contains(&again["publication"]));
-}
-
-/// What the cluster says of the mapping.
-fn lost(node: &Rbd, id: &VolumeId) -> Result<crate::backend::Condition> {
-    node.node().lost(&call(), id, &Secrets::default())
-}
-
-#[test]
-fn a_mapping_is_lost_when_its_client_is_shut_out() {
-    let it = scene();
-    let host = Host::new(&it.cluster);
-    let node = host.daemon();
-    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-    assert_eq!(lost(&node, &it.id).unwrap(), None, "nothing is mapped");
-    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
-    assert_eq!(lost(&node, &it.id).unwrap(), None);
-    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
-    let why = lost(&node, &it.id).unwrap().expect("it is lost");
-    assert!(why.contains("shut out") && why.contains(&host.clients()[0]), "{why}");
-    let again = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-    detach(&node, &it.id);
-    attach(&node, &it.id, &again, Mode::SingleNodeWriter).unwrap();
-    assert_eq!(lost(&node, &it.id).unwrap(), None);
-}
-
-/// Its entry has expired: it could write, but nobody sees it.
-#[test]
-fn a_mapping_is_lost_when_its_client_does_not_watch_for_long() {
-    for (lost_watch, is_lost) in [(Duration::from_secs(300), false), (Duration::ZERO, true)] {
-        let it = scene();
-        let host = Host::new(&it.cluster);
-        let node = host.daemon_with(Timing { lost_watch, ..timing() });
-        let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-        attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
-        let client = &host.clients()[0];
-        it.cluster.unwatch(client);
-        let seen = lost(&node, &it.id);
-        match is_lost {
-            true => assert!(seen.unwrap().expect("it is lost").contains(client)),
-            false => refused(seen, Kind::Unavailable, &[client, "does not watch", "try again"]),
-        }
-        it.cluster.watch(&it.cluster.at(), &it.id.object, client);
-        assert_eq!(lost(&node, &it.id).unwrap(), None, "it is back by itself");
-    }
-}
-
-#[test]
-fn storage_that_does_not_answer_says_nothing() {
-    let it = scene();
-    let host = Host::new(&it.cluster);
-    let node = host.daemon();
-    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
-    it.cluster.crash_at(1, Fault::Before);
-    assert_eq!(lost(&node, &it.id).unwrap(), None);
-    assert!(!it.cluster.fault_pending(), "it was asked");
 }
 
 #[test]

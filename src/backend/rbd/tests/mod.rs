@@ -16,6 +16,7 @@ mod inspect;
 mod internal;
 mod lists;
 mod mapping;
+mod mapping_lost;
 mod mirror;
 mod mirror_broken_off;
 mod mirror_in_use;
