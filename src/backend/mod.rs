@@ -244,8 +244,8 @@ pub trait NodeDriver {
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()>;
 
     /// Why what the volume is attached as, for this publication, cannot be used as it is wanted now: it can
-    /// only fail from now on, as the storage says, or it is not what is meant any more. None also where nobody
-    /// can say.
+    /// only fail from now on, as the storage says, or it is not what is meant any more. None also where
+    /// nobody can say.
     fn lost(
         &self,
         _call: &Call,

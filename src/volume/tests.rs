@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::backend::rbd::tests::{ONE, controller_of, wanted};
+use crate::backend::rbd::Rbd;
+use crate::backend::rbd::tests::mapping::Host;
+use crate::backend::rbd::tests::{ONE, TWO, controller_of, wanted};
 use crate::backend::rbd::tool::fake::FakeCluster;
+use crate::backend::rbd::tool::{ImageTool, Layout as ImageLayout, NewImage};
 use crate::backend::{Backends, Publication};
 use crate::call::Call;
 use crate::config::{Config, Role};
@@ -25,7 +28,7 @@ use crate::locks::Key;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::intent::{Operation, WriteIntentFor};
-use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage};
+use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
 
 const MIB: u64 = 1 << 20;
 
@@ -44,12 +47,17 @@ impl Scene {
 
     /// One on this cluster, which is set up under these names; `tag` is its controller's.
     pub(crate) fn with(cluster: FakeCluster, tag: &str, names: &[&str]) -> Self {
+        let rbd = controller_of(&cluster, tag, names);
+        Self::of(cluster, rbd)
+    }
+
+    fn of(cluster: FakeCluster, rbd: Rbd) -> Self {
         let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
         let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
         let runner = Arc::new(FakeRunner::default());
         let operations = Operations {
             fencing: None,
-            backends: Backends::new(vec![Arc::new(controller_of(&cluster, tag, names))]),
+            backends: Backends::new(vec![Arc::new(rbd)]),
             journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
             kernel: Kernel::new(Arc::new(FakeHelper::default())),
             runner,
@@ -81,10 +89,14 @@ impl Scene {
     }
 
     pub(crate) fn publish(&self, id: &VolumeId) {
+        self.publish_to(id, "node1");
+    }
+
+    fn publish_to(&self, id: &VolumeId, node: &str) -> Map {
         let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
-        let publication = Publication { node: "node1".into(), capability, read_only: false };
+        let publication = Publication { node: node.into(), capability, read_only: false };
         let backend = self.operations.backends.for_place(&id.place).unwrap();
-        backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap();
+        backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap()
     }
 
     pub(crate) fn exists(&self, id: &VolumeId) -> bool {
@@ -173,6 +185,49 @@ fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
     assert_eq!(outcome.unwrap_err().kind(), Kind::Precondition);
     assert!(waits > 0, "the client may have been one that only looked");
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "nobody would ever unstage it");
+}
+
+/// As a mirror leaves it where another cluster has taken it over: the ID says the first image.
+#[test]
+fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
+    let cluster = FakeCluster::new();
+    let host = Host::new(&cluster);
+    let scene = Scene::of(cluster.clone(), host.daemon());
+    let id = scene.create();
+    let (call, at) = (Call::internal("test"), cluster.at());
+    let record = cluster.all_metadata(&at, &id.object)["cephlet.request"].clone();
+    let first = format!("{{\"first_id\":{:?},", id.incarnation.as_ref().unwrap());
+    let metadata = [("cephlet.request", record.replacen('{', &first, 1))];
+    let metadata = metadata.each_ref().map(|(key, value)| (*key, value.as_str()));
+    cluster.remove(&call, &at, &id.object).unwrap();
+    let image =
+        NewImage { name: &id.object, size: MIB, layout: &ImageLayout::default(), metadata: &metadata };
+    cluster.create(&call, &at, &image).unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let staging_path = dir.path().join("staging").to_string_lossy().into_owned();
+    let told = Scene::with(cluster.clone(), TWO, &["ceph"]).publish_to(&id, "n1");
+    assert_ne!(Some(&told["imageId"]), id.incarnation.as_ref());
+    let request = NodeStage {
+        volume_id: id.to_string(),
+        staging_path: staging_path.clone(),
+        capability: Capability { access: Access::Block, mode: Mode::SingleNodeWriter },
+        volume_context: Map::new(),
+        publish_context: told,
+        secrets: Secrets::default(),
+    };
+    repeated(|call| scene.operations.stage(call, &request)).0.unwrap();
+    let device = |scene: &Scene| scene.operations.look_on_node(&call, &id).unwrap().attachment;
+    assert!(device(&scene).is_some() && host.clients().len() == 1);
+    // After a restart, too.
+    let restarted = Scene::of(cluster.clone(), host.daemon());
+    let record = scene.operations.node_record(&id).unwrap().unwrap();
+    restarted.operations.remember(&id, &record).unwrap();
+    assert!(device(&restarted).is_some());
+    let unstage = NodeUnstage { volume_id: id.to_string(), staging_path };
+    restarted.operations.unstage(&call, &unstage).unwrap();
+    assert!(host.clients().is_empty(), "it stays mapped, and nobody unmaps it");
+    assert!(!cluster.dump().contains("client of"), "{}", cluster.dump());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Volumes whose device can only fail from now on, as their storage has shut this node out, or is another
-//! image than the one that is asked for: they are made ready anew when they are asked for again. What consumers have open would fail for ever beside it, so they
-//! let go of it first.
+//! image than the one that is asked for: they are made ready anew when they are asked for again. What
+//! consumers have open would fail for ever beside it, so they let go of it first.
 
 use crate::backend::{Backend, NodeContext, PublishedBy};
 use crate::call::Call;

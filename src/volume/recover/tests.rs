@@ -304,6 +304,28 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "it would be given back for ever");
 }
 
+/// The daemon may die before its cluster has answered.
+#[test]
+fn what_was_in_use_before_a_boot_is_remembered_until_it_is_given_back() {
+    let scene = Scene::new();
+    let id = scene.create();
+    let staging = Staging { path: "/staging".into(), mode: Mode::SingleNodeWriter, read_only: false };
+    let unrecorded = scene.operations.unrecorded(&id);
+    let record = NodeRecord { boot_id: "earlier".into(), stagings: vec![staging], ..unrecorded };
+    for (published, is_kept) in [(PublishedBy::Controller, false), (PublishedBy::Node, true)] {
+        scene.operations.remember(&id, &NodeRecord { published, ..record.clone() }).unwrap();
+        for _ in 0..2 {
+            scene.operations.recover_node(&scene.lock()).unwrap();
+            let left = scene.operations.node_record(&id).unwrap();
+            assert_eq!(left.is_some_and(|left| left.is_unused()), is_kept, "{published:?}");
+        }
+        scene.cluster.forget_steps();
+        scene.work_off(RETRY);
+        assert_eq!(!scene.cluster.steps().is_empty(), is_kept, "whether it was given back");
+        assert_eq!(scene.operations.node_record(&id).unwrap(), None);
+    }
+}
+
 #[test]
 fn what_the_first_version_left_is_finished() {
     let scene = Scene::new();

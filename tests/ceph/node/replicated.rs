@@ -88,3 +88,53 @@ fn a_node_writes_no_more_to_what_is_demoted_by_force() {
     scene.retire(&other, &[], &["stage2"]);
     scene.assert_clean();
 }
+
+/// As a mirror leaves the volume where another cluster takes it over: its ID says the first image.
+#[track_caller]
+fn replace_image(volume: &Volume) {
+    let (spec, old) = (volume.spec(), format!("{}-old", volume.spec()));
+    let record = cluster().rbd(&["image-meta", "get", &spec, "cephlet.request"]);
+    let mut record: serde_json::Value = serde_json::from_str(&record).expect("a record");
+    record["first_id"] = volume.id.rsplit(':').next().into();
+    cluster().rbd(&["mv", &spec, &old]);
+    cluster().rbd(&["deep", "cp", &old, &spec]);
+    cluster().rbd(&["image-meta", "set", &spec, "cephlet.request", &record.to_string()]);
+    cluster().rbd(&["rm", &old]);
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_volume_that_another_cluster_has_taken_over_is_used_and_leaves_the_node() {
+    let mut scene = Scene::alone();
+    for (name, capability) in [("one", mount("ext4")), ("two", block())] {
+        let volume = scene.use_volume(name, 32, capability, &[]);
+        scene.unpublish(&volume, "target").expect("unpublish");
+        scene.unstage(&volume, "stage").expect("unstage");
+        let take_back = unpublish_from(&volume.id, "node-1");
+        scene.controller.client().controller_unpublish_volume(&take_back).expect("take it from the node");
+        replace_image(&volume);
+        // That of the other cluster has not known the first image.
+        scene.controller.restart();
+        for round in 0..2 {
+            let volume = scene.publish_to_node(volume.clone(), false);
+            scene.stage(&volume, "stage").expect("stage");
+            scene.publish(&volume, "stage", "target").expect("publish");
+            let stats = scene.stats(&volume, "target").expect("stats");
+            assert!(!stats.volume_condition.abnormal, "{stats:?}");
+            scene.expand(&volume, "target", stats.usage[0].total + (32 << 20));
+            scene.node.restart();
+            if round == 0 {
+                scene.unpublish(&volume, "target").expect("unpublish");
+                scene.unstage(&volume, "stage").expect("unstage");
+                scene
+                    .controller
+                    .client()
+                    .controller_unpublish_volume(&take_back)
+                    .expect("take it from the node");
+            } else {
+                scene.retire(&volume, &["target"], &["stage"]);
+            }
+        }
+    }
+    scene.assert_clean();
+}

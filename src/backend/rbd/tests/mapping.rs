@@ -84,14 +84,14 @@ impl Helper for FakeKernel {
 }
 
 /// A machine on which a node's daemon is started, again and again.
-pub(super) struct Host {
+pub(crate) struct Host {
     dir: tempfile::TempDir,
     cluster: FakeCluster,
     kernel: Arc<FakeKernel>,
 }
 
 impl Host {
-    pub(super) fn new(cluster: &FakeCluster) -> Self {
+    pub(crate) fn new(cluster: &FakeCluster) -> Self {
         Self::of(cluster, 7)
     }
 
@@ -107,7 +107,7 @@ impl Host {
         Self { dir, cluster, kernel: Arc::new(kernel) }
     }
 
-    pub(super) fn daemon(&self) -> Rbd {
+    pub(crate) fn daemon(&self) -> Rbd {
         self.daemon_with(timing())
     }
 
@@ -125,7 +125,7 @@ impl Host {
     }
 
     /// The addresses of the clients that are mapped for writing.
-    pub(super) fn clients(&self) -> Vec<String> {
+    pub(crate) fn clients(&self) -> Vec<String> {
         let devices = fs::read_dir(self.dir.path().join("sys/bus/rbd/devices")).unwrap().flatten();
         devices.map(|device| fs::read_to_string(device.path().join("client_addr")).unwrap()).collect()
     }

@@ -15,7 +15,7 @@ mod graces;
 mod inspect;
 mod internal;
 mod lists;
-mod mapping;
+pub(crate) mod mapping;
 mod mapping_lost;
 mod mirror;
 mod mirror_broken_off;

@@ -1,0 +1,126 @@
+//! Mappings that cannot be used any more: their client was shut out, or their image was replaced.
+
+use super::mapping::{Host, attach, detach, is_shut_out};
+use super::publish::{block, refused, scene, unpublish};
+use super::*;
+use crate::backend::rbd::tool::fake::Fault;
+use crate::backend::{Condition, NodeContext};
+use crate::error::Kind;
+
+/// What the cluster says of the mapping.
+pub(super) fn lost(node: &Rbd, id: &VolumeId, told: &Map) -> Result<Condition> {
+    lost_for(node, id, &told["publication"], told)
+}
+
+/// The same of a mapping for another publication than the one it was told of now.
+fn lost_for(node: &Rbd, id: &VolumeId, publication: &str, told: &Map) -> Result<Condition> {
+    let (volume, secrets, capability) = (Map::new(), Secrets::default(), block(Mode::SingleNodeWriter));
+    let capability = &capability;
+    let wanted =
+        NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };
+    node.node().lost(&call(), id, publication, &wanted)
+}
+
+#[test]
+fn a_mapping_is_lost_when_its_client_is_shut_out() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    assert_eq!(lost(&node, &it.id, &told).unwrap(), None, "nothing is mapped");
+    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
+    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+    let why = lost(&node, &it.id, &told).unwrap().expect("it is lost");
+    assert!(why.contains("shut out") && why.contains(&host.clients()[0]), "{why}");
+    let again = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    detach(&node, &it.id);
+    attach(&node, &it.id, &again, Mode::SingleNodeWriter).unwrap();
+    assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
+}
+
+/// Its entry has expired: it could write, but nobody sees it.
+#[test]
+fn a_mapping_is_lost_when_its_client_does_not_watch_for_long() {
+    for (lost_watch, is_lost) in [(Duration::from_secs(300), false), (Duration::ZERO, true)] {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let node = host.daemon_with(Timing { lost_watch, ..timing() });
+        let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+        attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+        let client = &host.clients()[0];
+        it.cluster.unwatch(client);
+        let seen = lost(&node, &it.id, &told);
+        match is_lost {
+            true => assert!(seen.unwrap().expect("it is lost").contains(client)),
+            false => refused(seen, Kind::Unavailable, &[client, "does not watch", "try again"]),
+        }
+        it.cluster.watch(&it.cluster.at(), &it.id.object, client);
+        assert_eq!(lost(&node, &it.id, &told).unwrap(), None, "it is back by itself");
+    }
+}
+
+#[test]
+fn storage_that_does_not_answer_says_nothing() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    it.cluster.crash_at(1, Fault::Before);
+    assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
+    assert!(!it.cluster.fault_pending(), "it was asked");
+}
+
+#[test]
+fn a_mapping_of_an_image_that_was_replaced_is_lost() {
+    for (mode, read_only) in [(Mode::SingleNodeWriter, false), (Mode::MultiNodeReaderOnly, true)] {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let node = host.daemon();
+        let told = it.publish("n1", mode, read_only).unwrap();
+        attach(&node, &it.id, &told, mode).unwrap();
+        let replaced = Map::from([("imageId".to_string(), "beef".to_string())]);
+        let replaced = told.clone().into_iter().chain(replaced).collect();
+        assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
+        let why = lost(&node, &it.id, &replaced).unwrap().expect("it is another image");
+        assert!(why.contains("replaced"), "{why}");
+    }
+}
+
+/// Nothing tells whether it was shut out since.
+#[test]
+fn without_tools_a_mapping_is_for_one_publication() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    for (has_tools, is_lost) in [(true, false), (false, true)] {
+        if !has_tools {
+            it.cluster.take_tools_away();
+        }
+        assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
+        for earlier in ["0123456789abcdef", ""] {
+            let seen = lost_for(&node, &it.id, earlier, &told).unwrap();
+            assert_eq!(seen.is_some(), is_lost, "UNSAFE: mapped for {earlier:?}: {seen:?}");
+        }
+    }
+}
+
+/// A machine was replaced while it was cut off, and nobody has taken the volume back: the publication is one
+/// of the node, whichever machine that is.
+#[test]
+fn another_machine_of_the_same_name_is_shut_out_before_data_is_touched() {
+    for mode in [Mode::SingleNodeWriter, Mode::MultiNodeMultiWriter] {
+        let it = scene();
+        let (cut_off, new) = (Host::of(&it.cluster, 8), Host::of(&it.cluster, 9));
+        let told = it.publish("n1", mode, false).unwrap();
+        attach(&cut_off.daemon(), &it.id, &told, mode).unwrap();
+        let client = cut_off.clients().remove(0);
+        it.cluster.unwatch(&client);
+        attach(&new.daemon(), &it.id, &told, mode).unwrap();
+        assert!(is_shut_out(&it.cluster, &client), "UNSAFE: {mode:?}: two machines write");
+        assert!(!is_shut_out(&it.cluster, &new.clients()[0]));
+    }
+}
