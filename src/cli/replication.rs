@@ -93,6 +93,9 @@ pub fn promote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         secrets: values::secrets(given)?,
         ..Default::default()
     };
+    if request.force {
+        tell_of_copy(session, given.word(0));
+    }
     until_arrived(given, || session.plugin.promote_volume(&request))
 }
 
@@ -233,6 +236,15 @@ fn copy_of(session: &Session<'_>, id: &str) -> Result<Status> {
     let condition = status.volume_condition.unwrap_or_default();
     let status = if condition.abnormal { "error" } else { "" }.to_string();
     Ok(Status { status, message: condition.message, ..Default::default() })
+}
+
+/// Whoever promotes by force is told of when that is which he gets.
+fn tell_of_copy(session: &Session<'_>, id: &str) {
+    if let Ok(Status { message, .. }) = copy_of(session, id)
+        && !message.is_empty()
+    {
+        complain(&format!("by force: {message}"));
+    }
 }
 
 #[cfg(test)]

@@ -104,10 +104,20 @@ impl Context {
     /// The place of a volume that is to be taken back from a node: reached as [`Context::locate`] does, else
     /// with the secrets that it was published with. Nothing in CSI makes an orchestrator send them again.
     pub fn locate_to_unpublish(&self, id: &VolumeId, secrets: &Secrets) -> Result<PoolRef> {
-        self.locate(&id.place, secrets).or_else(|error| match self.memory.published_with.get(&id.key()) {
+        self.locate(&id.place, secrets).or_else(|error| match self.memory.published_with.get(&self.key_of(id)) {
             Some(known) if error.kind() == Kind::Unauthenticated => self.locate(&id.place, &known),
             _ => Err(error),
         })
+    }
+
+    /// The place by the cluster's own name, whatever name of it is used.
+    pub fn canonical(&self, place: &Place) -> Place {
+        Place { cluster: self.clusters.canonical(&place.cluster), ..place.clone() }
+    }
+
+    /// What a volume is remembered by, under whatever name of its cluster it is asked for.
+    pub fn key_of(&self, id: &VolumeId) -> String {
+        self.canonical(&id.place).key(&id.object)
     }
 
     /// Whether there may be volumes of ours at a place; a configuration that cannot be read says nothing
@@ -154,6 +164,11 @@ impl<'a> Pool<'a> {
     /// The place it is.
     pub fn place(&self) -> Place {
         self.at.place(NAME)
+    }
+
+    /// [`Context::key_of`]
+    pub fn key_of(&self, id: &VolumeId) -> String {
+        self.context.key_of(id)
     }
 
     /// The tag of this controller.

@@ -152,8 +152,7 @@ impl Backend for Rbd {
     }
 
     fn canonical(&self, place: &Place) -> Place {
-        let cluster = self.context.clusters.canonical(&place.cluster);
-        Place { cluster, ..place.clone() }
+        self.context.canonical(place)
     }
 
     fn serves(&self, place: &Place) -> Served {

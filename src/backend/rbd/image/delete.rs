@@ -92,7 +92,7 @@ pub(crate) fn delete(
     let pool = context.pool(call, &at);
     let outcome = delete_registered(&pool, deletion, write_intent);
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
-    context.memory.records.forget(&id.key());
+    context.memory.records.forget(&pool.key_of(id));
     context.memory.claims.forget(&id.lock_key());
     context.memory.deleted.remember(id.to_string(), ());
     Ok(outcome)
@@ -172,7 +172,7 @@ fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {
 
 fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Ended> {
     let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
-    if pool.memory().resyncs.0.contains(&id.key()) && find_volume(pool, id)?.is_none() {
+    if pool.memory().resyncs.0.contains(&pool.key_of(id)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
     let Some(mut image) = image_id(pool, id)? else { return Ok(Ended::without_name(Deleted::Absent)) };

@@ -36,7 +36,7 @@ pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Image
         return Ok(Some(info));
     }
     // A mirrored image has an id of its own, and the first one in its record.
-    let found = with_record(pool, &id.key(), info)?;
+    let found = with_record(pool, &pool.key_of(id), info)?;
     let first = found.record.and_then(|record| record.first_id);
     Ok(first.is_some_and(|first| id.means(&first)).then_some(found.info))
 }
@@ -53,7 +53,7 @@ pub(crate) fn existing_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInf
 
 /// Refuses to take a volume for gone that is just being copied anew, as far as this daemon knows.
 pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<()> {
-    match pool.memory().resyncs.0.contains(&id.key()) {
+    match pool.memory().resyncs.0.contains(&pool.key_of(id)) {
         true => Err(Error::unavailable(format!(
             "volume {id} is being copied anew from its primary, and is not there for some seconds: try again"
         ))),
@@ -103,7 +103,7 @@ pub(crate) fn find_taken(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo
 
 /// What was known of a volume a while ago: the id of its image, and its record.
 pub(crate) fn last_known(context: &Context, id: &VolumeId) -> Option<(String, Record)> {
-    let (image, record) = context.memory.records.last(&id.key())?;
+    let (image, record) = context.memory.records.last(&context.key_of(id))?;
     let is_meant = id.means(&image) || record.first_id.as_ref().is_some_and(|first| id.means(first));
     is_meant.then_some((image, record))
 }

@@ -26,7 +26,7 @@ pub(crate) fn find(
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let Some(info) = find_volume(&pool, id)? else { return Ok(None) };
-    Ok(Some(with_record(&pool, &id.key(), info)?.volume(id, pool.plugin())))
+    Ok(Some(with_record(&pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
 }
 
 /// The volume with its nodes and its condition. One whose cluster cannot be reached is in a bad condition, if
@@ -53,7 +53,7 @@ pub(crate) fn inspect(
 
 fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
     let Some(info) = find_volume(pool, id)? else { return Ok(None) };
-    let found = with_record(pool, &id.key(), info)?;
+    let found = with_record(pool, &pool.key_of(id), info)?;
     let holders = pool.holders(LockTarget::Header(&found.info.id))?;
     let published = holders.iter().filter_map(PublicationLock::read);
     let nodes: BTreeSet<String> =

@@ -32,7 +32,7 @@ pub(super) fn destination(
         return Err(not_copied(id, &format!("to {:?} yet", peer.site)));
     }
     let cluster = at.access.cluster.peers.get(&peer.site).unwrap_or(&peer.site).clone();
-    let record = with_record(&pool, &id.key(), info)?.record;
+    let record = with_record(&pool, &pool.key_of(id), info)?.record;
     let incarnation = id.incarnation.as_ref().and(record).and_then(|record| record.first_id);
     Ok(VolumeId { place: Place { cluster, ..id.place.clone() }, object: id.object.clone(), incarnation })
 }

@@ -2,6 +2,7 @@
 
 use super::begin;
 use super::role::refuse_between_roles;
+use super::schedule::remove_schedule;
 use super::terms::{self, Terms};
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
@@ -27,7 +28,7 @@ pub(super) fn disable(
     let Some(mirroring) = &info.mirroring else { return Ok(()) };
     begin(&pool, &info)?;
     if mirroring.is_secondary() {
-        return disable_copy(&pool, id, &info, force);
+        return disable_copy(&pool, id, &info, (mirroring, force));
     }
     refuse_between_roles(id, &info)?;
     forget_schedule(&pool, &info, mirroring)?;
@@ -36,12 +37,19 @@ pub(super) fn disable(
 
 /// A copy that follows its primary goes when the primary's replication ends, so there is nothing to do for
 /// it. One that is cut off becomes a volume of its own.
-fn disable_copy(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, force: bool) -> Result<()> {
+fn disable_copy(
+    pool: &Pool<'_>,
+    id: &VolumeId,
+    info: &ImageInfo,
+    (mirroring, force): (&Mirroring, bool),
+) -> Result<()> {
     let status = pool.mirror_status(&info.name)?;
     if status.is_some_and(|status| follows(&status)) {
         return Ok(());
     }
     if force {
+        // Nothing can be written to what is kept with a copy.
+        remove_schedule(pool, info, mirroring)?;
         return end(pool, id, info, true);
     }
     Err(Error::precondition(format!(
@@ -55,12 +63,12 @@ fn follows(status: &MirrorStatus) -> bool {
     status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
 }
 
-/// A schedule would stay, and cannot be removed once the image is not mirrored.
+/// The schedule goes, and what is kept of it.
 fn forget_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
     if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
         return Ok(());
     }
-    pool.remove_schedule(&info.name, None)?;
+    remove_schedule(pool, info, mirroring)?;
     if terms::period(pool, info)?.is_some() {
         pool.set_metadata(&info.name, REPLICATION_KEY, &Terms::new(None).text()?)?;
     }

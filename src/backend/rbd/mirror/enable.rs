@@ -150,11 +150,11 @@ fn trouble_with_parent(pool: &Pool<'_>, parent: &Parent) -> Result<Option<String
 
 /// Writes down what must be known of the volume on the other side.
 fn keep(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &ReplicationTerms) -> Result<()> {
-    let found = with_record(pool, &id.key(), info.clone())?;
+    let found = with_record(pool, &pool.key_of(id), info.clone())?;
     if let Some(mut record) = found.record.filter(|record| record.first_id.is_none()) {
         record.first_id = Some(info.id.clone());
         pool.set_metadata(&info.name, RECORD_KEY, &record.text()?)?;
-        pool.memory().records.remember(&id.key(), &info.id, &record);
+        pool.memory().records.remember(&pool.key_of(id), &info.id, &record);
     }
     let known = pool.memory().schedules.get(&info.id).flatten();
     if known != terms.schedule {

@@ -17,7 +17,7 @@ mod newest;
 mod promote;
 mod resync;
 pub(crate) mod role;
-mod schedule;
+pub(crate) mod schedule;
 pub(crate) mod terms;
 mod users;
 

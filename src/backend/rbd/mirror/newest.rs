@@ -15,7 +15,7 @@ pub(super) enum Newest {
     DemotedHere,
     /// A demotion here was broken off: the cluster takes it for demoted, and no peer ever copies that.
     HalfDemoted,
-    /// The peer was demoted, and all that it had is here.
+    /// The peer was demoted, and all that it had then is here.
     DemotionArrived,
     /// A copy of the primary, whole; since then.
     Copied(SystemTime),

@@ -1,8 +1,8 @@
 //! Making a copy the primary.
 //!
 //! Without force that is done only when the demotion of the peer has arrived, with all that was written
-//! before it. So the right to be primary goes from site to site with the snapshots, and there are never two
-//! of them. What was demoted here is not promoted again until something comes back, though the cluster would
+//! before it, and the peer has not said since that it is primary again. So the right to be primary goes from
+//! site to site with the snapshots, and there are never two of them. What was demoted here is not promoted again until something comes back, though the cluster would
 //! do it at any time: whether the peer was promoted since, written to and demoted, nobody can tell here (Ceph
 //! 16.2: in either case the status says "remote image is not primary" of both, half a minute late).
 //!
@@ -24,13 +24,14 @@ use std::time::SystemTime;
 
 use super::begin;
 use super::newest::Newest;
+use super::resync::withdraw_wishes;
 use super::role::mirroring;
 use super::terms;
 use super::users::refuse_published;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::names::DEMOTED_KEY;
+use crate::backend::rbd::names::{DEMOTED_KEY, REPLICATION_KEY};
 use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Promoted, SiteStatus};
 use crate::backend::{MirroringMode, Promotion};
 use crate::call::Call;
@@ -80,20 +81,22 @@ pub(super) fn promote(
         attempt.promote(way)?;
     }
     match mirroring.mode {
-        MirroringMode::Snapshot => set_schedule(&pool, &info, asked),
+        MirroringMode::Snapshot => settle(&pool, &info, asked),
         MirroringMode::Journal => Ok(()),
     }
 }
 
-/// A schedule belongs to the image here, and a new copy has none. The one that the request brings, else the
-/// one that was asked for at the other side.
-fn set_schedule(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
+/// A wish to be copied anew has lost its reason. A schedule belongs to the image here, and a new copy has
+/// none: it is given the one that the request brings, else the one that was asked for at the other side.
+fn settle(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
     if pool.memory().scheduled.0.contains(&info.id) {
         return Ok(());
     }
+    let metadata = pool.all_metadata(&info.name)?.unwrap_or_default();
+    withdraw_wishes(pool, info, &metadata)?;
     let schedule = match &asked.schedule {
         Some(schedule) => Some(schedule.clone()),
-        None => terms::read(pool, info)?,
+        None => terms::in_metadata(pool, info, metadata.get(REPLICATION_KEY))?,
     };
     if let Some(schedule) = schedule {
         pool.add_schedule(&info.name, &schedule)?;
@@ -111,7 +114,8 @@ impl Attempt<'_> {
         }
         let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
         match (Newest::of(&snapshots), self.asked.force) {
-            (Newest::DemotionArrived, _) => Ok(Way::Plain),
+            (Newest::DemotionArrived, true) => Ok(Way::Plain),
+            (Newest::DemotionArrived, false) => self.unless_promoted_again(),
             (Newest::HalfDemoted, _) => self.await_end_of_command().map(|()| Way::Plain),
             (Newest::Primary, _) => Ok(Way::Taken),
             (Newest::DemotedHere, false) => Err(self.given_away()),
@@ -156,6 +160,23 @@ impl Attempt<'_> {
                 "{NOT_YET}: nobody says whether volume {} is primary elsewhere, as the other site gives no sign of \
                  life: promote it with force if it is not",
                 self.id
+            ))),
+        }
+    }
+
+    /// Where its demotion has arrived the peer may have been promoted again since, by force, and nothing of
+    /// that has: it says so within some tenths of a second.
+    fn unless_promoted_again(&self) -> Result<Way> {
+        let status = self.status()?;
+        match status.iter().flat_map(|status| &status.peers).find(|peer| peer.was_primary()) {
+            None => Ok(Way::Plain),
+            Some(peer) => Err(Error::precondition(format!(
+                "{NOT_YET}: the demotion of volume {} has arrived, but {:?} said last that it is primary there (at \
+                 {}): if it was promoted there again, demote it; if that site is gone, promote it here with force, \
+                 which loses nothing that was written before the demotion",
+                self.id,
+                peer.site,
+                peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string())
             ))),
         }
     }

@@ -5,12 +5,15 @@
 //! cannot be met waits, and strikes when nobody thinks of it any more. It is asked for once: the wish stands
 //! on the image until it is met, and then the image has no error.
 
+use std::collections::BTreeMap;
+
 use super::begin;
 use super::newest::Newest;
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::mirroring;
+use crate::backend::rbd::mirror::users::refuse_published;
 use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Replay, SiteStatus};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -40,8 +43,8 @@ pub(super) fn resync(
     begin(&pool, &info)?;
     let Some(status) = pool.mirror_status(&info.name)? else { return Ok(false) };
     if is_wished(&pool, &info)? {
-        context.memory.resyncs.0.remember(id.key(), ());
-        return Ok(false);
+        context.memory.resyncs.0.remember(pool.key_of(id), ());
+        return ensure_source(id, &status).map(|()| false);
     }
     if status.own.replay == Replay::Error {
         return ask(&pool, id, &info, &status, force);
@@ -51,9 +54,38 @@ pub(super) fn resync(
 
 /// Whether the wish stands on the image, or is just being met: then the image is gone.
 fn is_wished(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
-    let is_wish =
-        |(key, value): (&String, &String)| key.starts_with(WISH) && value.contains("resync_requested");
-    Ok(pool.all_metadata(&info.name)?.is_none_or(|metadata| metadata.iter().any(is_wish)))
+    Ok(pool.all_metadata(&info.name)?.is_none_or(|metadata| wishes(&metadata).next().is_some()))
+}
+
+/// The keys of wishes: `{"resync_requested": true}` is their value.
+fn wishes(metadata: &BTreeMap<String, String>) -> impl Iterator<Item = &String> {
+    let is_wish = |value: &str| {
+        let value: Option<serde_json::Value> = serde_json::from_str(value).ok();
+        value.is_some_and(|value| value["resync_requested"] == true)
+    };
+    metadata.iter().filter(move |(key, value)| key.starts_with(WISH) && is_wish(value)).map(|(key, _)| key)
+}
+
+/// Takes back the wishes that stand on an image, as rbd-mirror does when it has met one: on what was promoted
+/// they would wait, and have it deleted and copied anew whenever it is demoted.
+pub(super) fn withdraw_wishes(
+    pool: &Pool<'_>,
+    info: &ImageInfo,
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    let withdraw = |key| pool.set_metadata(&info.name, key, "{\"resync_requested\": false}").map(drop);
+    wishes(metadata).try_for_each(withdraw)
+}
+
+/// Refuses what could only wait for somebody to become primary.
+fn ensure_source(id: &VolumeId, status: &MirrorStatus) -> Result<()> {
+    match status.peers.iter().any(SiteStatus::is_primary) {
+        true => Ok(()),
+        false => Err(Error::precondition(format!(
+            "volume {id} is to be copied anew, but is not primary at the other site, or that gives no sign of life: \
+             promote it there first, or there is nothing that it could be copied from"
+        ))),
+    }
 }
 
 /// The copy cannot follow: it is given up for a new one.
@@ -65,14 +97,11 @@ fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, 
              written here"
         )));
     }
-    if !status.peers.iter().any(SiteStatus::is_primary) {
-        return Err(Error::precondition(format!(
-            "volume {id} cannot follow its primary ({said:?}), and is not primary at the other site, or that gives \
-             no sign of life: promote it there first, or there is nothing that it could be copied from"
-        )));
-    }
+    ensure_source(id, status)?;
+    // Readers would go on with an image that is not there any more.
+    refuse_published(pool, id, info, "copied anew")?;
     // What was looked at may have been the image that another call's wish has replaced meanwhile.
-    pool.memory().resyncs.0.remember(id.key(), ());
+    pool.memory().resyncs.0.remember(pool.key_of(id), ());
     if existing_volume(pool, id)?.id != info.id {
         return Ok(false);
     }

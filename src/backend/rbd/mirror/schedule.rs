@@ -1,6 +1,8 @@
 //! When snapshots are taken by which an image is mirrored.
 
+use crate::backend::MirroringMode;
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
 use crate::backend::replication::Schedule;
 use crate::error::Result;
 
@@ -12,4 +14,14 @@ pub(super) fn ensure_schedule(pool: &Pool<'_>, image: &str, wanted: Option<&Sche
     }
     let others = present.iter().filter(|schedule| Some(*schedule) != wanted);
     others.into_iter().try_for_each(|schedule| pool.remove_schedule(image, Some(schedule)))
+}
+
+/// Removes the schedule of an image that will not be mirrored any more, or not be there: it would stay, and
+/// cannot be removed then.
+pub(crate) fn remove_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
+    if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
+        return Ok(());
+    }
+    pool.memory().schedules.forget(&info.id);
+    pool.remove_schedule(&info.name, None)
 }

@@ -60,7 +60,16 @@ impl Terms {
 /// The schedule that is kept with an image, if there is one.
 pub(crate) fn read(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<Schedule>> {
     let text = pool.metadata(&info.name, REPLICATION_KEY)?;
-    let terms = text.map(|text| Terms::parse(&text)).transpose();
+    in_metadata(pool, info, text.as_ref())
+}
+
+/// The same where what is kept was read already.
+pub(super) fn in_metadata(
+    pool: &Pool<'_>,
+    info: &ImageInfo,
+    text: Option<&String>,
+) -> Result<Option<Schedule>> {
+    let terms = text.map(|text| Terms::parse(text)).transpose();
     let terms = terms.map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?;
     let schedule = terms.and_then(|terms| terms.schedule());
     pool.memory().schedules.remember(info.id.clone(), schedule.clone());

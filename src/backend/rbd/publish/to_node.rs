@@ -80,19 +80,19 @@ fn publish_as(
     let is_refused = outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
     if !at.access.is_own() && !is_refused {
         // Also of an attempt that failed: it may have left a lock.
-        context.memory.published_with.remember(id.key(), secrets.clone());
+        context.memory.published_with.remember(pool.key_of(id), secrets.clone());
     }
-    PublishContext::new(with_record(&pool, &id.key(), outcome?)?, &attempt.wanted)
+    PublishContext::new(with_record(&pool, &pool.key_of(id), outcome?)?, &attempt.wanted)
 }
 
 /// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is
 /// held.
 fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
     match &id.incarnation {
-        Some(image) if pool.memory().records.get(&id.key(), image).is_some() => Ok(image.clone()),
+        Some(image) if pool.memory().records.get(&pool.key_of(id), image).is_some() => Ok(image.clone()),
         _ => {
             let info = existing_volume(pool, id)?;
-            Ok(with_record(pool, &id.key(), info)?.info.id)
+            Ok(with_record(pool, &pool.key_of(id), info)?.info.id)
         }
     }
 }
@@ -214,7 +214,7 @@ impl Attempt<'_> {
                 if remove_stray(pool, image)? == Stray::ImageExists {
                     self.release(stage)?;
                 }
-                pool.memory().records.forget(&id.key());
+                pool.memory().records.forget(&pool.key_of(id));
                 existing_volume(pool, id)?;
                 Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")))
             }

@@ -1,4 +1,4 @@
-//! Who is primary: promotion, demotion, resync, and the names that a copy goes by.
+//! Who is primary: promotion, demotion, and the names that a copy goes by.
 
 use super::mirror::{changes, every, mirrored_scene, promotion, terms};
 use super::publish::{Scene, refused, scene};
@@ -24,7 +24,8 @@ fn a_volume_is_promoted_when_the_demotion_of_its_peer_has_arrived() {
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
     it.cluster.forget_steps();
     it.promote(&Promotion { schedule: every(5), ..promotion(false) }).unwrap();
-    assert_eq!(it.methods(), ["info", "mirror_snapshots", "promote", "add_schedule"]);
+    let questions = ["info", "mirror_snapshots", "mirror_status"];
+    assert_eq!(it.methods(), [&questions[..], &["promote", "all_metadata", "add_schedule"]].concat());
     assert!(it.is_primary());
     it.promote(&promotion(false)).unwrap();
     assert_eq!(it.methods(), ["info"], "a repetition");
@@ -64,6 +65,23 @@ fn what_was_demoted_here_is_promoted_again_only_by_force_until_something_arrives
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
     it.promote(&promotion(false)).unwrap();
     assert!(it.is_primary());
+}
+
+/// It may have been promoted again by force before its site was cut off.
+#[test]
+fn what_says_that_it_is_primary_again_is_passed_over_only_by_force() {
+    let it = scene();
+    for is_up in [true, false] {
+        it.set_copy("snapshots-demotion-arrived", "healthy-secondary");
+        let mut status = recorded::status("healthy-secondary");
+        status.peers[0].is_up = is_up;
+        it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, status);
+        let refusal = it.promote(&promotion(false));
+        refused(refusal, Precondition, &[crate::csi::NOT_YET, "primary there", "force"]);
+        assert_eq!(changes(&it), [""; 0], "UNSAFE: two are primary");
+        it.promote(&promotion(true)).unwrap();
+        assert_eq!(changes(&it), ["promote"]);
+    }
 }
 
 /// Journals have no snapshots to tell it by.
@@ -168,37 +186,12 @@ fn a_failed_command_proves_nothing() {
     it.cluster.fail_at(6, Fault::After);
     it.demote(false).unwrap();
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
-    it.cluster.fail_at(3, Fault::After);
+    it.cluster.fail_at(4, Fault::After);
     it.promote(&promotion(false)).unwrap();
     it.set_copy("snapshots-copy", "primary-dead-secondary");
     it.cluster.fail_at(3, Fault::Before);
     refused(it.promote(&promotion(true)), Timeout, &[]);
     assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
-}
-
-#[test]
-fn a_copy_is_made_anew_once_and_only_from_a_primary() {
-    let it = scene();
-    it.set(true);
-    refused(it.resync(true), Precondition, &["primary", "demote"]);
-    it.set_copy("snapshots-split-brain", "split-brain-secondary");
-    refused(it.resync(false), Precondition, &["split-brain", "force"]);
-    let mut alone = recorded::status("split-brain-secondary");
-    alone.peers[0].is_up = false;
-    it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, alone);
-    refused(it.resync(true), Precondition, &["not primary at the other site"]);
-    assert_eq!(changes(&it), [""; 0], "a wish that cannot be met strikes later");
-    it.set_copy("snapshots-split-brain", "split-brain-secondary");
-    for _ in 0..3 {
-        assert!(!it.resync(true).unwrap());
-    }
-    assert_eq!(changes(&it), ["request_resync"], "it would be copied for ever");
-    // It is gone for some seconds: neither is it deleted, nor absent.
-    it.remove();
-    let none = Secrets::default();
-    let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
-    refused(repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(()))), Unavailable, &["anew"]);
-    refused(it.resync(true), Unavailable, &["anew"]);
 }
 
 /// An act, and the role that it ends in.
@@ -254,53 +247,6 @@ fn two_controllers_do_the_same_at_once() {
             assert_eq!(it.role(), end, "{what}, step {step}");
         }
     }
-}
-
-/// Another call's wish is met while this one looks: the image goes, and comes back under another id.
-#[test]
-fn a_copy_that_is_replaced_meanwhile_is_not_replaced_once_more() {
-    for step in 2..=4 {
-        for comes_back in [false, true] {
-            let it = scene();
-            it.set_copy("snapshots-split-brain", "split-brain-secondary");
-            let name = it.id.object.clone();
-            it.cluster.on_step(step, move |cluster| {
-                let (at, image) = (cluster.at(), name.as_str());
-                let metadata = cluster.all_metadata(&at, image);
-                cluster.remove(&call(), &at, image).unwrap();
-                if comes_back {
-                    let pairs: Vec<(&str, &str)> =
-                        metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-                    let layout = Layout::default();
-                    let image = NewImage { name: image, size: GIB, layout: &layout, metadata: &pairs };
-                    cluster.create(&call(), &at, &image).unwrap();
-                }
-            });
-            let of = it.rbd.replication().unwrap();
-            match of.resync(&call(), &it.id, true, &Secrets::default()) {
-                Ok(ready) => assert!(!ready, "after step {step}"),
-                Err(error) => refused::<()>(Err(error), Unavailable, &["anew"]),
-            }
-            let asked = changes(&it).contains(&"request_resync".to_string());
-            assert_eq!(asked, step == 4, "after step {step}: it would be copied twice");
-        }
-    }
-}
-
-#[test]
-fn a_copy_is_ready_when_all_is_here_and_is_left_alone() {
-    let it = scene();
-    for (snapshots, status, ready) in [
-        ("snapshots-copy", "healthy-secondary", true),
-        ("snapshots-demotion-arrived", "both-demoted", true),
-        ("snapshots-incomplete", "healthy-secondary", false),
-        ("snapshots-copy", "first-copy-secondary", false),
-        ("snapshots-copy", "primary-dead-secondary", false),
-    ] {
-        it.set_copy(snapshots, status);
-        assert_eq!(it.resync(true).unwrap(), ready, "{snapshots} {status}");
-    }
-    assert_eq!(changes(&it), [""; 0]);
 }
 
 /// A copy has the same name, another id, and the first id in its record.

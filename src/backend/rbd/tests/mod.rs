@@ -20,6 +20,7 @@ mod mapping_lost;
 mod mirror;
 mod mirror_broken_off;
 mod mirror_in_use;
+mod mirror_resync;
 mod mirror_roles;
 mod parents;
 mod publish;

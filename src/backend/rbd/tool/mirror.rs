@@ -100,7 +100,12 @@ pub struct SiteStatus {
 impl SiteStatus {
     /// Whether it takes its own image for the primary one.
     pub fn is_primary(&self) -> bool {
-        self.is_up && self.replay == Replay::Stopped && self.description.contains("local image is primary")
+        self.is_up && self.was_primary()
+    }
+
+    /// The same of when it gave a sign of life last.
+    pub fn was_primary(&self) -> bool {
+        self.replay == Replay::Stopped && self.description.contains("local image is primary")
     }
 }
 
