@@ -191,11 +191,6 @@ impl SnapshotId {
         let whole = fields.next().is_none() && !id.source.is_empty();
         (whole && is_digits(&id.snapshot)).then_some(id)
     }
-
-    /// The key of the snapshot's lock.
-    pub fn key(&self) -> String {
-        snapshot_key(&self.place, &self.snapshot)
-    }
 }
 
 /// The key of a snapshot's lock, known from its name alone, before its source is.

@@ -14,7 +14,6 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table, records};
-use crate::locks::Key;
 use crate::volume::Operations;
 
 /// Writes the intent down, for this subject.
@@ -97,11 +96,10 @@ impl Intent {
         record.write_to_bytes().map_err(|error| Error::internal(format!("intent of {self}: {error}")))
     }
 
-    /// Where the object is that it is about, and the object's lock; None for one that names a request only.
-    pub(crate) fn object(&self) -> Option<(Place, Key)> {
-        let volume = || VolumeId::parse(&self.subject).map(|id| (Key::from(id.lock_key()), id.place));
-        let snapshot = || SnapshotId::parse(&self.subject).map(|id| (Key::from(id.key()), id.place));
-        volume().or_else(snapshot).map(|(key, place)| (place, key))
+    /// Where the object is that it is about; None for one that names a request only.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let snapshot = || SnapshotId::parse(&self.subject).map(|id| id.place);
+        VolumeId::parse(&self.subject).map(|id| id.place).or_else(snapshot)
     }
 
     /// When it was begun, for the log.

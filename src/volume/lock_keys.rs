@@ -60,6 +60,13 @@ impl Operations {
         self.canonical(&id.place).lock_key(&id.object)
     }
 
+    /// What is locked to finish by itself what was begun on an object; None where nothing is named.
+    pub(crate) fn lock_of_object(&self, id: &str) -> Option<Key> {
+        let snapshot = |id: SnapshotId| ids::snapshot_key(&self.canonical(&id.place), &id.snapshot);
+        let volume = VolumeId::parse(id).map(|id| self.key(&id));
+        volume.or_else(|| SnapshotId::parse(id).map(snapshot)).map(Key::from)
+    }
+
     /// What a question about one volume occupies, which waits for nobody.
     pub fn occupied_by_question(&self, id: &str) -> LockSet {
         LockSet { keys: Vec::new(), ..self.locks_of_volume(id) }

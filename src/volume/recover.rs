@@ -80,13 +80,14 @@ impl Operations {
         }
         let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
         let id = VolumeId::parse(volume_id);
-        let to_give_back = id.clone().filter(|_| *published == PublishedBy::Node);
+        let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
+        let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);
+        let to_give_back = id.filter(|_| is_remote && *published == PublishedBy::Node);
         let mut changes = vec![match to_give_back {
             Some(_) => unused.to_change(key)?,
             None => Change::remove(Table::Node, key),
         }];
-        let backend = id.and_then(|id| self.backends.by_kind(&id.place));
-        if backend.is_some_and(|backend| backend.traits().is_remote) {
+        if is_remote {
             // Others may have written to it since. What was begun on it is looked for again, but a formatting
             // that was broken off.
             changes.push(Change::remove(Table::Formats, key));
@@ -106,7 +107,8 @@ impl Operations {
     /// wait for it, and it is tried again; until then the volume stays published to this node, and the next
     /// stage takes it over.
     fn give_back_after_boot(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
-        with_lock(lock, call, Key::from(id.lock_key()), || match self.node_record(id)? {
+        let Some(key) = self.lock_of_object(&id.to_string()) else { return Ok(Requeue::Never) };
+        with_lock(lock, call, key, || match self.node_record(id)? {
             Some(record) if record.is_unused() => {
                 self.release(&self.look_on_node(call, id)?, record, &Secrets::default())
             }
@@ -121,7 +123,7 @@ impl Operations {
         self.backends.all().try_for_each(|backend| backend.recover())?;
         let call = Call::internal("recovery");
         for intent in self.intents() {
-            let place = intent.object().map(|(place, _)| place);
+            let place = intent.place();
             if place.as_ref().is_some_and(|place| self.backends.for_place(place).is_none()) {
                 log::warn!("{intent} was interrupted: it is looked at once its place is set up here again");
             }
@@ -145,7 +147,9 @@ impl Operations {
 
     /// Has the intent finished in the background, however often that has to be tried.
     fn finish_later(self: &Arc<Self>, intent: Intent, lock: &AcquireLock) {
-        let Some((place, object)) = intent.object() else { return };
+        let (Some(place), Some(object)) = (intent.place(), self.lock_of_object(&intent.subject)) else {
+            return;
+        };
         let lock = Arc::clone(lock);
         self.do_later(&place.cluster, format!("finish {intent}"), move |operations, call| {
             with_lock(&lock, call, object.clone(), || operations.finish(call, &intent))
@@ -186,7 +190,7 @@ impl Operations {
         if self.journal.get(Table::Intents, &intent.key()).is_none() {
             return Ok(Requeue::Never);
         }
-        let outcome = match intent.object().map(|(place, _)| self.backends.for_place(&place)) {
+        let outcome = match intent.place().map(|place| self.backends.for_place(&place)) {
             Some(None) => return Ok(Requeue::After(RETRY)),
             Some(Some(backend)) => self.finish_with(call, intent, &**backend)?,
             None => Interrupted::Whole,

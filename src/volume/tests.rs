@@ -173,50 +173,51 @@ fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
     let scene = Scene::new();
     let id = scene.create();
     scene.cluster.watch(&scene.cluster.at(), &id.object, "10.0.0.5:0/5");
-    let request = NodeStage {
-        volume_id: id.to_string(),
-        staging_path: "/nonexistent/staging".into(),
-        capability: Capability { access: Access::Block, mode: Mode::SingleNodeWriter },
-        volume_context: Map::new(),
-        publish_context: Map::new(),
-        secrets: Secrets::default(),
-    };
+    let request = stage_block(&id, "/nonexistent/staging", Mode::SingleNodeWriter, Map::new());
     let (outcome, waits) = repeated(|call| scene.operations.stage(call, &request));
     assert_eq!(outcome.unwrap_err().kind(), Kind::Precondition);
     assert!(waits > 0, "the client may have been one that only looked");
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "nobody would ever unstage it");
 }
 
-/// As a mirror leaves it where another cluster has taken it over: the ID says the first image.
+/// Puts another image under the volume's name, as a mirror leaves it: its record has the first one's id.
+fn replace_image(cluster: &FakeCluster, id: &VolumeId) {
+    let (call, at) = (Call::internal("test"), cluster.at());
+    let record = cluster.all_metadata(&at, &id.object)["cephlet.request"].clone();
+    let first = format!("{{\"first_id\":{:?},", id.incarnation.as_ref().unwrap());
+    let record = if record.contains("first_id") { record } else { record.replacen('{', &first, 1) };
+    cluster.remove(&call, &at, &id.object).unwrap();
+    let (layout, metadata) = (ImageLayout::default(), [("cephlet.request", record.as_str())]);
+    let image = NewImage { name: &id.object, size: MIB, layout: &layout, metadata: &metadata };
+    cluster.create(&call, &at, &image).unwrap();
+}
+
+fn stage_block(id: &VolumeId, staging_path: &str, mode: Mode, told: Map) -> NodeStage {
+    NodeStage {
+        volume_id: id.to_string(),
+        staging_path: staging_path.to_string(),
+        capability: Capability { access: Access::Block, mode },
+        volume_context: Map::new(),
+        publish_context: told,
+        secrets: Secrets::default(),
+    }
+}
+
+/// Where another cluster has taken it over the ID says the first image.
 #[test]
 fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     let cluster = FakeCluster::new();
     let host = Host::new(&cluster);
     let scene = Scene::of(cluster.clone(), host.daemon());
     let id = scene.create();
-    let (call, at) = (Call::internal("test"), cluster.at());
-    let record = cluster.all_metadata(&at, &id.object)["cephlet.request"].clone();
-    let first = format!("{{\"first_id\":{:?},", id.incarnation.as_ref().unwrap());
-    let metadata = [("cephlet.request", record.replacen('{', &first, 1))];
-    let metadata = metadata.each_ref().map(|(key, value)| (*key, value.as_str()));
-    cluster.remove(&call, &at, &id.object).unwrap();
-    let image =
-        NewImage { name: &id.object, size: MIB, layout: &ImageLayout::default(), metadata: &metadata };
-    cluster.create(&call, &at, &image).unwrap();
-
-    let dir = tempfile::tempdir().unwrap();
-    let staging_path = dir.path().join("staging").to_string_lossy().into_owned();
+    replace_image(&cluster, &id);
     let told = Scene::with(cluster.clone(), TWO, &["ceph"]).publish_to(&id, "n1");
     assert_ne!(Some(&told["imageId"]), id.incarnation.as_ref());
-    let request = NodeStage {
-        volume_id: id.to_string(),
-        staging_path: staging_path.clone(),
-        capability: Capability { access: Access::Block, mode: Mode::SingleNodeWriter },
-        volume_context: Map::new(),
-        publish_context: told,
-        secrets: Secrets::default(),
-    };
+    let dir = tempfile::tempdir().unwrap();
+    let staging_path = dir.path().join("staging").to_string_lossy().into_owned();
+    let request = stage_block(&id, &staging_path, Mode::SingleNodeWriter, told);
     repeated(|call| scene.operations.stage(call, &request)).0.unwrap();
+    let call = Call::internal("test");
     let device = |scene: &Scene| scene.operations.look_on_node(&call, &id).unwrap().attachment;
     assert!(device(&scene).is_some() && host.clients().len() == 1);
     // After a restart, too.
@@ -228,6 +229,27 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     restarted.operations.unstage(&call, &unstage).unwrap();
     assert!(host.clients().is_empty(), "it stays mapped, and nobody unmaps it");
     assert!(!cluster.dump().contains("client of"), "{}", cluster.dump());
+}
+
+/// Nobody would find the mapping of the earlier image any more.
+#[test]
+fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
+    let cluster = FakeCluster::new();
+    let host = Host::new(&cluster);
+    let id = Scene::of(cluster.clone(), host.daemon()).create();
+    let scene = Scene::of(cluster.clone(), host.daemon());
+    let dir = tempfile::tempdir().unwrap();
+    let request = stage_block(&id, &dir.path().to_string_lossy(), Mode::MultiNodeReaderOnly, Map::new());
+    let mapped = || {
+        repeated(|call| scene.operations.stage(call, &request)).0.unwrap();
+        assert_eq!(host.clients().len(), 1);
+        scene.operations.node_record(&id).unwrap().unwrap().attached.image
+    };
+    replace_image(&cluster, &id);
+    let first = mapped();
+    replace_image(&cluster, &id);
+    let second = mapped();
+    assert!(first != second && Some(&first) != id.incarnation.as_ref());
 }
 
 #[test]

@@ -123,11 +123,7 @@ fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arri
     let message = ["not yet", "has not begun to copy"];
     refused(backup.demote(&id, false), Code::UNAVAILABLE, &message);
     backup.demote(&id, true).expect("demote by force");
-    await_that("the other site says so", || {
-        let status = main.cluster.rbd(&["mirror", "image", "status", object_of(&id), "--format", "json"]);
-        let (_, peers) = status.split_once("peer_sites").expect("its peers");
-        if peers.contains("local image is primary") { Err(status) } else { Ok(()) }
-    });
+    main.await_word_of_demotion(&id);
     refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
     drop(paused);
     // The rbd-mirror here has not seen it primary, so nothing comes until it is that again.

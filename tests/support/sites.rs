@@ -151,6 +151,17 @@ impl Site {
     #[track_caller]
     pub fn await_demotion(&self, id: &str) {
         self.await_newest(id, "demoted");
+        self.await_word_of_demotion(id);
+    }
+
+    /// Waits until the other site has said that it is not primary any more.
+    #[track_caller]
+    pub fn await_word_of_demotion(&self, id: &str) {
+        await_that("the other site says so", || {
+            let status = self.cluster.rbd(&["mirror", "image", "status", object_of(id), "--format", "json"]);
+            let (_, peers) = status.split_once("peer_sites").expect("its peers");
+            if peers.contains("local image is primary") { Err(status) } else { Ok(()) }
+        });
     }
 
     /// Waits until nothing is on its way from the other site, where the volume was promoted.

@@ -104,9 +104,11 @@ impl Context {
     /// The place of a volume that is to be taken back from a node: reached as [`Context::locate`] does, else
     /// with the secrets that it was published with. Nothing in CSI makes an orchestrator send them again.
     pub fn locate_to_unpublish(&self, id: &VolumeId, secrets: &Secrets) -> Result<PoolRef> {
-        self.locate(&id.place, secrets).or_else(|error| match self.memory.published_with.get(&self.key_of(id)) {
-            Some(known) if error.kind() == Kind::Unauthenticated => self.locate(&id.place, &known),
-            _ => Err(error),
+        self.locate(&id.place, secrets).or_else(|error| {
+            match self.memory.published_with.get(&self.key_of(id)) {
+                Some(known) if error.kind() == Kind::Unauthenticated => self.locate(&id.place, &known),
+                _ => Err(error),
+            }
         })
     }
 

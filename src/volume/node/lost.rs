@@ -6,6 +6,7 @@ use crate::backend::{Backend, NodeContext, PublishedBy};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted};
 
@@ -21,6 +22,18 @@ impl Operations {
         let (here, record) = (self.id_here(id)?, self.node_record(id)?);
         let attached_for = record.as_ref().map_or("", |record| record.attached.publication.as_str());
         let Some(why) = backend.node().lost(call, &here, attached_for, wanted)? else { return Ok(false) };
+        self.let_go(call, backend, id, (&why, wanted.secrets)).map(|()| true)
+    }
+
+    /// Takes from the node what it has attached, which cannot be used any more.
+    pub(crate) fn let_go(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        (why, secrets): (&str, &Secrets),
+    ) -> Result<()> {
+        let (here, record) = (self.id_here(id)?, self.node_record(id)?);
         let volume = self.look_on_node(call, id)?;
         for target in record.iter().flat_map(|record| &record.targets) {
             if !matches!(self.mounted_at(&volume, &mounts::resolved(&target.path)?)?, Mounted::Nothing) {
@@ -37,7 +50,6 @@ impl Operations {
         }
         self.ensure_unbound(&volume, &self.real_mount(id)?)?;
         // It stays published to this node.
-        backend.node().detach(call, &here, PublishedBy::Controller, wanted.secrets)?;
-        Ok(true)
+        backend.node().detach(call, &here, PublishedBy::Controller, secrets)
     }
 }

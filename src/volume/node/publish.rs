@@ -52,12 +52,15 @@ impl Operations {
         record: &NodeRecord,
         context: &NodeContext<'_>,
     ) -> Result<()> {
-        if context.publish.is_empty() || self.look_on_node(call, id)?.attachment.is_none() {
+        let before = self.look_on_node(call, id)?;
+        let is_mounted = !matches!(self.mounted_at(&before, &self.real_mount(id)?)?, Mounted::Nothing);
+        if context.publish.is_empty() || (before.attachment.is_none() && is_mounted) {
             return Ok(());
         }
         let was_lost = self.remove_lost(call, backend, id, context)?;
         match self.attach(call, backend, id, context) {
-            Ok(attachment) if was_lost => {
+            Ok(attachment) => {
+                // Also what an earlier call was kept from finishing.
                 let volume = OnNode { call, id, attachment: Some(attachment) };
                 self.mount_attached(&volume, record)?;
                 let mut stagings = record.stagings.iter();
@@ -67,7 +70,7 @@ impl Operations {
                 log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
                 Ok(())
             }
-            attached => attached.map(drop),
+            Err(error) => Err(error),
         }
     }
 

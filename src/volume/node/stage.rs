@@ -95,11 +95,17 @@ impl Operations {
         id: &VolumeId,
         context: &NodeContext<'_>,
     ) -> Result<Attachment> {
-        backend.node().attach(call, id, context, &|attached| match self.node_record(id)? {
-            Some(record) if record.attached != *attached => {
-                self.remember(id, &NodeRecord { attached: attached.clone(), ..record })
+        backend.node().attach(call, id, context, &|attached| {
+            let Some(record) = self.node_record(id)? else { return Ok(()) };
+            let former = &record.attached.image;
+            if !former.is_empty() && *former != attached.image {
+                // Nobody would find it any more.
+                self.let_go(call, backend, id, ("its image was replaced by another one", context.secrets))?;
             }
-            _ => Ok(()),
+            match record.attached == *attached {
+                true => Ok(()),
+                false => self.remember(id, &NodeRecord { attached: attached.clone(), ..record }),
+            }
         })
     }
 

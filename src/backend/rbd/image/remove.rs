@@ -12,7 +12,6 @@ use crate::backend::rbd::image::trash::{
     Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
 };
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::mirror::schedule::remove_schedule;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
 use crate::error::{Error, Result};
@@ -77,12 +76,7 @@ fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<A
     }
     let Some(snapshots) = pool.snapshots(ImageRef::Id(&info.id))? else { return Ok(Attempt::Done) };
     // Those by which it is mirrored go with it, and so does its copy in another cluster.
-    if snapshots.is_empty()
-        && let Some(mirroring) = &info.mirroring
-    {
-        if let Err(error) = remove_schedule(pool, info, mirroring) {
-            log::warn!("the schedule of image {} may outlive it: {error}", info.name);
-        }
+    if snapshots.is_empty() && info.mirroring.is_some() {
         return try_remove_plain(pool, info, terms);
     }
     let live = names_of_live(&snapshots);

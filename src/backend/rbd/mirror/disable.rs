@@ -48,8 +48,10 @@ fn disable_copy(
         return Ok(());
     }
     if force {
-        // Nothing can be written to what is kept with a copy.
-        remove_schedule(pool, info, mirroring)?;
+        // Nothing can be written to what is kept with a copy. Without the cluster's manager it goes on.
+        if let Err(error) = remove_schedule(pool, info, mirroring) {
+            log::warn!("the schedule of volume {id} may outlive its replication: {error}");
+        }
         return end(pool, id, info, true);
     }
     Err(Error::precondition(format!(

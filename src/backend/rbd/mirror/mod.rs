@@ -17,7 +17,7 @@ mod newest;
 mod promote;
 mod resync;
 pub(crate) mod role;
-pub(crate) mod schedule;
+mod schedule;
 pub(crate) mod terms;
 mod users;
 

@@ -77,6 +77,7 @@ pub(super) fn promote(
     if info.is_between_roles() {
         attempt.begin_again()?;
     } else if !mirroring.primary {
+        pool.memory().scheduled.0.forget(&info.id);
         let way = attempt.way(mirroring)?;
         attempt.promote(way)?;
     }
@@ -165,20 +166,27 @@ impl Attempt<'_> {
     }
 
     /// Where its demotion has arrived the peer may have been promoted again since, by force, and nothing of
-    /// that has: it says so within some tenths of a second.
+    /// that has: it says so within some tenths of a second. As long as it is up it is asked to wait and not to
+    /// use force, which clients of csi-addons do by themselves where the state is a wrong one.
     fn unless_promoted_again(&self) -> Result<Way> {
         let status = self.status()?;
-        match status.iter().flat_map(|status| &status.peers).find(|peer| peer.was_primary()) {
-            None => Ok(Way::Plain),
-            Some(peer) => Err(Error::precondition(format!(
-                "{NOT_YET}: the demotion of volume {} has arrived, but {:?} said last that it is primary there (at \
-                 {}): if it was promoted there again, demote it; if that site is gone, promote it here with force, \
-                 which loses nothing that was written before the demotion",
-                self.id,
-                peer.site,
-                peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string())
-            ))),
-        }
+        let Some(peer) = status.iter().flat_map(|it| &it.peers).find(|peer| peer.was_primary()) else {
+            return Ok(Way::Plain);
+        };
+        let (id, site) = (self.id, &peer.site);
+        let since = peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string());
+        let said = format!(
+            "the demotion of volume {id} has arrived, but {site:?} said at {since} that it is primary there"
+        );
+        Err(match peer.is_up {
+            true => Error::unavailable(format!(
+                "{NOT_YET}: {said}: if it stays so it was promoted there again by force, so demote it there"
+            )),
+            false => Error::precondition(format!(
+                "{NOT_YET}: {said}, and gives no sign of life: if it was promoted there again, demote it; if that \
+                 site is gone, promote it here with force, which loses nothing that was written before the demotion"
+            )),
+        })
     }
 
     fn status(&self) -> Result<Option<MirrorStatus>> {

@@ -73,7 +73,8 @@ pub(super) fn withdraw_wishes(
     info: &ImageInfo,
     metadata: &BTreeMap<String, String>,
 ) -> Result<()> {
-    let withdraw = |key| pool.set_metadata(&info.name, key, "{\"resync_requested\": false}").map(drop);
+    let withdraw =
+        |key: &String| pool.set_metadata(&info.name, key, "{\"resync_requested\": false}").map(drop);
     wishes(metadata).try_for_each(withdraw)
 }
 

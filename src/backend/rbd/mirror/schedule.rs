@@ -16,12 +16,11 @@ pub(super) fn ensure_schedule(pool: &Pool<'_>, image: &str, wanted: Option<&Sche
     others.into_iter().try_for_each(|schedule| pool.remove_schedule(image, Some(schedule)))
 }
 
-/// Removes the schedule of an image that will not be mirrored any more, or not be there: it would stay, and
-/// cannot be removed then.
-pub(crate) fn remove_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
+/// Removes the schedule of an image that will not be mirrored any more: it would stay, and cannot be removed
+/// then.
+pub(super) fn remove_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
     if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
         return Ok(());
     }
-    pool.memory().schedules.forget(&info.id);
     pool.remove_schedule(&info.name, None)
 }

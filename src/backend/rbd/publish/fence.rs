@@ -48,7 +48,8 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
 
 /// Shuts out the clients of other machines that have mapped the image by this publication, of this node: a
 /// machine that was replaced under its node ID while it was cut off has not given it back, and nobody ends a
-/// publication that goes on.
+/// publication that goes on. A virtual machine that was started elsewhere has the same machine ID, so those of
+/// earlier boots are shut out as well, though mostly they are dead.
 pub(crate) fn shut_out_namesakes(
     pool: &Pool<'_>,
     image: &str,
@@ -60,7 +61,7 @@ pub(crate) fn shut_out_namesakes(
     }
     let identity = &pool.context.identity;
     let mapped = clients.iter().filter(|known| known.fate == Fate::Mapped).map(|known| &known.client);
-    let mut others = mapped.filter(|client| client.is_of(publication) && !client.is_from(identity));
+    let mut others = mapped.filter(|client| client.is_of(publication) && !client.is_of_boot(identity));
     others.try_for_each(|client| shut_out(pool, image, client))
 }
 

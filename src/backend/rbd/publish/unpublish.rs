@@ -4,6 +4,7 @@
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::find_volume;
+use crate::backend::rbd::publish::client::{Clients, Fate};
 use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
@@ -38,13 +39,20 @@ pub(crate) fn unpublish(
 }
 
 /// Ends what [`publish_here`](super::to_node::publish_here) began for this node, which has unmapped the
-/// image.
+/// image. Where another machine of its name has taken the publication over, it is that one's.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
-    let node = &context.identity.node;
-    let is_meant =
-        |lock: &PublicationLock| lock.publication.by == PublishedBy::Node && lock.publication.node == *node;
-    end_publications(&context.pool(call, &at), id, is_meant).map(drop)
+    let (pool, identity) = (context.pool(call, &at), &context.identity);
+    let mut clients = match &id.incarnation {
+        Some(image) => Clients::read(&pool, image)?.all,
+        None => Vec::new(),
+    };
+    clients.retain(|known| known.fate == Fate::Mapped && !known.client.is_from(identity));
+    let is_meant = |PublicationLock { publication, .. }: &PublicationLock| {
+        let is_own = publication.by == PublishedBy::Node && publication.node == identity.node;
+        is_own && !clients.iter().any(|known| known.client.is_of(publication))
+    };
+    end_publications(&pool, id, is_meant).map(drop)
 }
 
 /// Ends all publications that an image was given by. What is only being checked stands: the check would end

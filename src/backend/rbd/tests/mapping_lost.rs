@@ -1,10 +1,10 @@
 //! Mappings that cannot be used any more: their client was shut out, or their image was replaced.
 
 use super::mapping::{Host, attach, detach, is_shut_out};
-use super::publish::{block, refused, scene, unpublish};
+use super::publish::{block, given, refused, scene, unpublish};
 use super::*;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::{Condition, NodeContext};
+use crate::backend::{Condition, NodeContext, PublishedBy};
 use crate::error::Kind;
 
 /// What the cluster says of the mapping.
@@ -123,4 +123,22 @@ fn another_machine_of_the_same_name_is_shut_out_before_data_is_touched() {
         assert!(is_shut_out(&it.cluster, &client), "UNSAFE: {mode:?}: two machines write");
         assert!(!is_shut_out(&it.cluster, &new.clients()[0]));
     }
+}
+
+/// Where nobody asks the controller, the nodes publish a volume to themselves, by their names.
+#[test]
+fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_taken_over() {
+    let it = scene();
+    let (cut_off, new) = (Host::of(&it.cluster, 8), Host::of(&it.cluster, 9));
+    let (first, second) = (cut_off.daemon(), new.daemon());
+    attach(&first, &it.id, &Map::new(), Mode::SingleNodeWriter).unwrap();
+    it.cluster.unwatch(&cut_off.clients()[0]);
+    attach(&second, &it.id, &Map::new(), Mode::SingleNodeWriter).unwrap();
+    let give_back = |node: &Rbd| {
+        node.node().detach(&call(), &it.id, PublishedBy::Node, &Secrets::default()).unwrap();
+    };
+    give_back(&first);
+    assert_eq!(given(&it.cluster), ["n1"], "UNSAFE: anybody may be let in beside it");
+    give_back(&second);
+    assert_eq!(given(&it.cluster), [""; 0]);
 }

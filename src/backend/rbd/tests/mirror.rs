@@ -143,12 +143,9 @@ fn a_primary_is_deleted_with_its_mirror_snapshots() {
     let it = scene();
     it.set(true);
     it.cluster.set_mirror_snapshots(&it.cluster.at(), &it.id.object, recorded::snapshots("snapshots-copy"));
-    it.cluster.add_schedule(&call(), &it.cluster.at(), &it.id.object, &every(5).unwrap()).unwrap();
-    it.methods();
     let none = Secrets::default();
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
     repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(()))).unwrap();
-    assert!(it.methods().contains(&"remove_schedule".to_string()), "it would stay for ever");
     assert!(!it.cluster.dump().contains("csi-"), "it was retained: {}", it.cluster.dump());
 }
 
@@ -376,6 +373,10 @@ fn a_copy_that_follows_goes_with_its_primary_and_one_that_is_cut_off_by_force() 
         it.set_copy("snapshots-copy", cut_off);
         refused(it.disable(false), Precondition, &["force=true"]);
         it.disable(true).unwrap();
-        assert_eq!((changes(&it), it.role()), (["remove_schedule", "disable_mirroring"].map(String::from).into(), None), "{cut_off}");
+        assert_eq!(
+            (changes(&it), it.role()),
+            (["remove_schedule", "disable_mirroring"].map(String::from).into(), None),
+            "{cut_off}"
+        );
     }
 }

@@ -5,7 +5,6 @@ use super::publish::{Scene, refused, scene};
 use super::*;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
 use crate::backend::rbd::tool::*;
-use crate::backend::replication::*;
 use crate::error::Kind::*;
 
 #[test]
@@ -109,17 +108,15 @@ fn a_copy_that_is_read_is_not_taken_from_its_readers() {
 fn a_copy_in_making_is_neither_absent_nor_deleted_under_any_of_its_names() {
     let it = scene();
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
-    let here = Cluster {
-        credentials: Some(credentials),
-        serves: vec!["ceph".into()],
-        ..Cluster::named("backup")
-    };
+    let here =
+        Cluster { credentials: Some(credentials), serves: vec!["ceph".into()], ..Cluster::named("backup") };
     let it = Scene { rbd: with_timing(Clusters::of([here]), &it.cluster, TWO, timing()), ..it };
     it.set_copy("snapshots-split-brain", "split-brain-secondary");
     assert!(!it.resync(true).unwrap());
     it.remove();
     for cluster in ["ceph", "backup"] {
-        let id = VolumeId { place: Place { cluster: cluster.into(), ..it.id.place.clone() }, ..it.id.clone() };
+        let id =
+            VolumeId { place: Place { cluster: cluster.into(), ..it.id.place.clone() }, ..it.id.clone() };
         let none = Secrets::default();
         let deletion = crate::backend::Deletion { id: &id, snapshots_may_outlive: true, secrets: &none };
         let deleted = repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(())));

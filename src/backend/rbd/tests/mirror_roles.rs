@@ -71,13 +71,12 @@ fn what_was_demoted_here_is_promoted_again_only_by_force_until_something_arrives
 #[test]
 fn what_says_that_it_is_primary_again_is_passed_over_only_by_force() {
     let it = scene();
-    for is_up in [true, false] {
+    for (is_up, kind) in [(true, Unavailable), (false, Precondition)] {
         it.set_copy("snapshots-demotion-arrived", "healthy-secondary");
         let mut status = recorded::status("healthy-secondary");
         status.peers[0].is_up = is_up;
         it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, status);
-        let refusal = it.promote(&promotion(false));
-        refused(refusal, Precondition, &[crate::csi::NOT_YET, "primary there", "force"]);
+        refused(it.promote(&promotion(false)), kind, &[crate::csi::NOT_YET, "primary there", "force"]);
         assert_eq!(changes(&it), [""; 0], "UNSAFE: two are primary");
         it.promote(&promotion(true)).unwrap();
         assert_eq!(changes(&it), ["promote"]);
