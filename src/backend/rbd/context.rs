@@ -4,17 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::backend::ceph::cache::{Brief, Cache};
-use crate::backend::ceph::domains::DomainPools;
-use crate::backend::ceph::health::Health;
-use crate::backend::ceph::locations::{Locations, Question};
-use crate::backend::ceph::registry::{Claim, Name};
+use crate::backend::ceph::locations::Question;
+use crate::backend::ceph::registry::Name;
 use crate::backend::ceph::{PoolRef, locks, placement};
 use crate::backend::rbd::image::in_progress::InProgress;
-use crate::backend::rbd::image::record::RecordCache;
 use crate::backend::rbd::jobs::Jobs;
+use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
-use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
@@ -22,7 +18,7 @@ use crate::backend::rbd::tool::{
     RbdTool, Removed, Renamed, SnapshotInfo, Trashed, TrashedSnapshot, Watcher,
 };
 use crate::backend::replication::Schedule;
-use crate::backend::{MirroringMode, ReplicationTerms, Served};
+use crate::backend::{MirroringMode, Served};
 use crate::call::Call;
 use crate::clusters::Clusters;
 use crate::error::{Kind, Result};
@@ -58,41 +54,6 @@ pub struct Identity {
     /// 8 hexadecimal digits that tell the temporary images of this controller from those of others: the same
     /// after a restart, whatever was lost.
     pub tag: String,
-}
-
-/// What is remembered of the clusters. Forgetting costs a few processes, never a wrong answer.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    pub records: RecordCache,
-    /// Volumes that were deleted, or found absent: a repeated deletion then looks before it writes.
-    pub deleted: Cache<String, ()>,
-    pub snapshots: SnapshotCache,
-    /// What retained images were called as volumes, by their ids: that never changes.
-    pub former_names: Cache<String, String>,
-    /// How many parents an image has at most, by its id. It is fewer where somebody has flattened one of them
-    /// since.
-    pub parent_counts: Cache<String, usize>,
-    pub locations: Locations,
-    pub domains: DomainPools,
-    /// What volumes that topology placed were claimed as, by the keys of their locks, and by which call.
-    pub claims: Cache<String, (u64, Claim)>,
-    pub health: Health,
-    /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
-    /// back and bring none.
-    pub published_with: Cache<String, Secrets>,
-    /// Clients that are daemons of rbd-mirror, by cluster and client: they stay that.
-    pub mirror_daemons: Cache<(String, String), ()>,
-    /// The schedules of mirrored images, by their ids.
-    pub schedules: Cache<String, Option<Schedule>>,
-    /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
-    pub enabled: Cache<String, ReplicationTerms>,
-    /// Images that this daemon has promoted and set the schedule of, by their ids.
-    pub scheduled: Brief,
-    /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
-    pub mirrored: Brief,
-    pub unmirrored: Brief,
-    /// Volumes that are copied anew, by their keys.
-    pub resyncs: Brief,
 }
 
 impl Context {

@@ -17,12 +17,13 @@
 //! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
 //!
 //! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices,
-//! `jobs` what is done in the background, [`tool`] what is asked of a cluster. They share a `context`, and
-//! nothing else.
+//! `jobs` what is done in the background, [`tool`] what is asked of a cluster. They share a `context`, with
+//! its `memory`, and nothing else.
 
 mod context;
 mod image;
 mod jobs;
+mod memory;
 mod mirror;
 mod names;
 pub mod node;
@@ -40,8 +41,9 @@ pub use self::parameters::{LIMITS, PARAMETERS};
 
 use std::sync::Arc;
 
-use self::context::{Context, Memory};
+use self::context::Context;
 use self::jobs::{Jobs, run, sweep};
+use self::memory::Memory;
 use self::names::NAME;
 use self::node::Mapper;
 use self::node::attach::Node;

@@ -2,9 +2,10 @@
 //!
 //! Without force that is done only when the demotion of the peer has arrived, with all that was written
 //! before it, and the peer has not said since that it is primary again. So the right to be primary goes from
-//! site to site with the snapshots, and there are never two of them. What was demoted here is not promoted again until something comes back, though the cluster would
-//! do it at any time: whether the peer was promoted since, written to and demoted, nobody can tell here (Ceph
-//! 16.2: in either case the status says "remote image is not primary" of both, half a minute late).
+//! site to site with the snapshots, and there are never two of them. What was demoted here is not promoted
+//! again until something comes back, though the cluster would do it at any time: whether the peer was
+//! promoted since, written to and demoted, nobody can tell here (Ceph 16.2: in either case the status says
+//! "remote image is not primary" of both, half a minute late).
 //!
 //! By force the copy becomes what its newest whole snapshot is. In the middle of a copying that goes wrong in
 //! ways that nobody is told of (Ceph 16.2): with the peer alive the command aborts; with the peer gone it
@@ -166,8 +167,8 @@ impl Attempt<'_> {
     }
 
     /// Where its demotion has arrived the peer may have been promoted again since, by force, and nothing of
-    /// that has: it says so within some tenths of a second. As long as it is up it is asked to wait and not to
-    /// use force, which clients of csi-addons do by themselves where the state is a wrong one.
+    /// that has: it says so within some tenths of a second. As long as it is up the answer is to wait: some
+    /// clients of csi-addons use force by themselves where a precondition has failed.
     fn unless_promoted_again(&self) -> Result<Way> {
         let status = self.status()?;
         let Some(peer) = status.iter().flat_map(|it| &it.peers).find(|peer| peer.was_primary()) else {

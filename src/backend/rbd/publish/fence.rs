@@ -48,8 +48,8 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
 
 /// Shuts out the clients of other machines that have mapped the image by this publication, of this node: a
 /// machine that was replaced under its node ID while it was cut off has not given it back, and nobody ends a
-/// publication that goes on. A virtual machine that was started elsewhere has the same machine ID, so those of
-/// earlier boots are shut out as well, though mostly they are dead.
+/// publication that goes on. A virtual machine that was started elsewhere has the same machine ID, so those
+/// of earlier boots are shut out as well, though mostly they are dead.
 pub(crate) fn shut_out_namesakes(
     pool: &Pool<'_>,
     image: &str,
