@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::backend::{Backend, Deletion, Interrupted, PublishedBy};
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::jobs::{RETRY, Requeue};
 use crate::journal::{Change, Table};
@@ -110,7 +110,16 @@ impl Operations {
         let Some(key) = self.lock_of_object(&id.to_string()) else { return Ok(Requeue::Never) };
         with_lock(lock, call, key, || match self.node_record(id)? {
             Some(record) if record.is_unused() => {
-                self.release(&self.look_on_node(call, id)?, record, &Secrets::default())
+                let released =
+                    self.release(&self.look_on_node(call, id)?, record.clone(), &Secrets::default());
+                match released {
+                    // With its pool.
+                    Err(error) if error.kind() == Kind::NotFound => {
+                        log::warn!("volume {id} is gone, with what it was published by: {error}");
+                        self.remember_less(id, &record)
+                    }
+                    released => released,
+                }
             }
             _ => Ok(()),
         })?;

@@ -335,8 +335,8 @@ fn a_promotion_by_force_outlives_its_daemon() {
     });
     backup.daemon.wait();
     backup.daemon.restart();
-    refused(backup.promote(&id, true, &[]), Code::UNAVAILABLE, &["being promoted by force"]);
-    refused(backup.disable(&id, &[("force", "true")]), Code::UNAVAILABLE, &["being promoted by force"]);
+    refused(backup.promote(&id, true, &[]), Code::ABORTED, &["being promoted by force"]);
+    refused(backup.disable(&id, &[("force", "true")]), Code::ABORTED, &["being promoted by force"]);
     assert_eq!(backup.is_primary(&id), Some(false));
     stubs[1].release();
     accepted("it is promoted", || backup.promote(&id, true, &[]));

@@ -49,6 +49,8 @@ impl Operations {
             self.ensure_unbound(&volume, &mounts::resolved(&staging.path)?)?;
         }
         self.ensure_unbound(&volume, &self.real_mount(id)?)?;
+        // Others may have written to it since.
+        self.clear_format_mark(id)?;
         // It stays published to this node.
         backend.node().detach(call, &here, PublishedBy::Controller, secrets)
     }

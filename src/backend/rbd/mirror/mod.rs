@@ -27,7 +27,7 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::tool::ImageInfo;
 use crate::backend::{Promotion, Replication, ReplicationInfo, ReplicationTerms};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
@@ -67,9 +67,10 @@ fn begin(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     if !pool.is_promoted_by_force(&info.name)? {
         return Ok(());
     }
-    Err(Error::unavailable(format!(
+    let what = format!(
         "image {:?} is being promoted by force on this host, which takes as long as it takes and must not be broken \
          off: wait for its end",
         info.name
-    )))
+    );
+    Err(Error::new(Kind::Busy, what))
 }

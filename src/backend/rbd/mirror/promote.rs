@@ -38,7 +38,7 @@ use crate::backend::{MirroringMode, Promotion};
 use crate::call::Call;
 use crate::clock::rfc3339;
 use crate::csi::NOT_YET;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
@@ -171,9 +171,8 @@ impl Attempt<'_> {
     /// clients of csi-addons use force by themselves where a precondition has failed.
     fn unless_promoted_again(&self) -> Result<Way> {
         let status = self.status()?;
-        let Some(peer) = status.iter().flat_map(|it| &it.peers).find(|peer| peer.was_primary()) else {
-            return Ok(Way::Plain);
-        };
+        let peer = status.as_ref().and_then(|status| status.peers.first());
+        let Some(peer) = peer.filter(|peer| peer.was_primary()) else { return Ok(Way::Plain) };
         let (id, site) = (self.id, &peer.site);
         let since = peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string());
         let said = format!(
@@ -181,7 +180,8 @@ impl Attempt<'_> {
         );
         Err(match peer.is_up {
             true => Error::unavailable(format!(
-                "{NOT_YET}: {said}: if it stays so it was promoted there again by force, so demote it there"
+                "{NOT_YET}: {said}: if it stays so it was promoted there again by force, so demote it there; if it is \
+                 no primary there, that site's rbd-mirror hangs, and force does no harm"
             )),
             false => Error::precondition(format!(
                 "{NOT_YET}: {said}, and gives no sign of life: if it was promoted there again, demote it; if that \
@@ -269,7 +269,8 @@ impl Attempt<'_> {
     }
 
     fn under_way(&self) -> Error {
-        Error::unavailable(format!("volume {} is just being promoted by somebody else: try again", self.id))
+        let what = format!("volume {} is just being promoted by somebody else: try again", self.id);
+        Error::new(Kind::Busy, what)
     }
 
     /// What looks broken off may be what another controller is just doing: that changes within a while.

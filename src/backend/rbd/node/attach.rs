@@ -106,8 +106,7 @@ impl Node {
         published: Option<&PublishContext>,
         wanted: &NodeContext<'_>,
     ) -> Result<Option<BlockDevice>> {
-        let image = published.map(|published| published.image_id.clone()).or_else(|| id.incarnation.clone());
-        let known = VolumeId { incarnation: image, ..id.clone() };
+        let known = published.map_or_else(|| id.clone(), |published| id_with(id, &published.image_id));
         let Some(mapping) = self.mapping_of(&known)? else { return Ok(None) };
         let reads = wanted.read_only || published.is_some_and(|published| published.read_only);
         let confirmed = self.confirmed.lock();
@@ -146,7 +145,7 @@ impl Node {
         let is_absent =
             self.with_image(id, |it| self.mapper.is_absent(&node::Image { id: Some(image), ..*it }));
         let given_up = match is_absent {
-            Ok(true) => unpublish_here(&self.context, call, id, secrets),
+            Ok(true) => unpublish_here(&self.context, call, &id_with(id, image), secrets),
             Ok(false) => Err(Error::unavailable("it is mapped here, or about to be")),
             Err(error) => Err(error),
         };
@@ -294,6 +293,11 @@ impl NodeDriver for Node {
         let mapping = self.mapping_of(id)?;
         Ok(mapping.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
     }
+}
+
+/// The ID with the image that is meant.
+fn id_with(id: &VolumeId, image: &str) -> VolumeId {
+    VolumeId { incarnation: Some(image.to_string()), ..id.clone() }
 }
 
 fn too_late(call: &Call, id: &VolumeId) -> Error {

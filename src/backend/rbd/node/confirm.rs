@@ -76,8 +76,7 @@ impl Writer<'_> {
         }
         let publication = self.publication()?;
         // Of two machines of this name, the one that is written down later sees the other.
-        let known = Clients::read(self.pool, image)?.all;
-        shut_out_namesakes(self.pool, image, &publication, &known)?;
+        shut_out_namesakes(self.pool, image, &publication, &watchers)?;
         self.refuse_others(&publication, &address, watchers)?;
         // It was mapped for an earlier publication.
         let former = |known: &&KnownClient| known.client.address == address && known.client != client;

@@ -20,7 +20,7 @@ use crate::backend::ceph::Readmitted;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
-use crate::backend::rbd::tool::{ImageRef, LockTarget};
+use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
 use crate::error::{Error, Result};
 
 /// So many years a client is shut out, if nobody knows better.
@@ -48,21 +48,31 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
 
 /// Shuts out the clients of other machines that have mapped the image by this publication, of this node: a
 /// machine that was replaced under its node ID while it was cut off has not given it back, and nobody ends a
-/// publication that goes on. A virtual machine that was started elsewhere has the same machine ID, so those
-/// of earlier boots are shut out as well, though mostly they are dead.
+/// publication that goes on. Who watches the image is not cut off.
 pub(crate) fn shut_out_namesakes(
     pool: &Pool<'_>,
     image: &str,
     publication: &NodePublication,
-    clients: &[KnownClient],
+    watchers: &[Watcher],
 ) -> Result<()> {
     if !pool.context.fences {
         return Ok(());
     }
-    let identity = &pool.context.identity;
-    let mapped = clients.iter().filter(|known| known.fate == Fate::Mapped).map(|known| &known.client);
-    let mut others = mapped.filter(|client| client.is_of(publication) && !client.is_of_boot(identity));
-    others.try_for_each(|client| shut_out(pool, image, client))
+    let clients = Clients::read(pool, image)?;
+    let is_watching = |client: &Client| watchers.iter().any(|watcher| watcher.address == client.address);
+    let mut cut_off = of_namesakes(pool, &clients, publication).filter(|client| !is_watching(client));
+    cut_off.try_for_each(|client| shut_out(pool, image, client))
+}
+
+/// The clients by which other machines of this node's name have the image mapped by a publication. An earlier
+/// boot of the same machine is over.
+pub(crate) fn of_namesakes<'a>(
+    pool: &Pool<'_>,
+    clients: &'a Clients,
+    publication: &NodePublication,
+) -> impl Iterator<Item = &'a Client> {
+    let mapped = clients.all.iter().filter(|known| known.fate == Fate::Mapped).map(|known| &known.client);
+    mapped.filter(|client| client.is_of(publication) && !client.is_from(&pool.context.identity))
 }
 
 /// The publications that stand.

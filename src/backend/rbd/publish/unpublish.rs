@@ -4,8 +4,8 @@
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::find_volume;
-use crate::backend::rbd::publish::client::{Clients, Fate};
-use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
+use crate::backend::rbd::publish::client::{Client, Clients};
+use crate::backend::rbd::publish::fence::{of_namesakes, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
@@ -24,7 +24,8 @@ pub(crate) fn unpublish(
     secrets: &Secrets,
 ) -> Result<Unpublished> {
     let at = context.locate_to_unpublish(id, secrets)?;
-    let is_meant = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
+    let is_meant =
+        |_: &str, lock: &PublicationLock| Ok(node.is_none_or(|node| node == lock.publication.node));
     let pool = context.pool(call, &at);
     let (image, outcome) = end_publications(&pool, id, is_meant)?;
     if let Some(image) = image {
@@ -42,15 +43,21 @@ pub(crate) fn unpublish(
 /// image. Where another machine of its name has taken the publication over, it is that one's.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
-    let (pool, identity) = (context.pool(call, &at), &context.identity);
-    let mut clients = match &id.incarnation {
-        Some(image) => Clients::read(&pool, image)?.all,
-        None => Vec::new(),
-    };
-    clients.retain(|known| known.fate == Fate::Mapped && !known.client.is_from(identity));
-    let is_meant = |PublicationLock { publication, .. }: &PublicationLock| {
-        let is_own = publication.by == PublishedBy::Node && publication.node == identity.node;
-        is_own && !clients.iter().any(|known| known.client.is_of(publication))
+    let pool = context.pool(call, &at);
+    let is_meant = |image: &str, PublicationLock { publication, .. }: &PublicationLock| {
+        if publication.by != PublishedBy::Node || publication.node != context.identity.node {
+            return Ok(false);
+        }
+        let clients = Clients::read(&pool, image)?;
+        // Of one without a machine ID nobody can tell.
+        let other = of_namesakes(&pool, &clients, publication).find(|client| !client.machine.is_empty());
+        if let Some(Client { node, address, machine, .. }) = other {
+            log::warn!(
+                "volume {id} stays published to node {node:?}: another machine of that name, {machine}, has it mapped \
+                 by the client at {address}"
+            );
+        }
+        Ok(other.is_none())
     };
     end_publications(&pool, id, is_meant).map(drop)
 }
@@ -58,7 +65,7 @@ pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secr
 /// Ends all publications that an image was given by. What is only being checked stands: the check would end
 /// well, with nobody to see that the lock it began with is gone.
 pub(crate) fn take_back(pool: &Pool<'_>, image: &str) -> Result<()> {
-    end_on(pool, image, |lock| lock.stage == Stage::Given).map(drop)
+    end_on(pool, image, |_, lock| Ok(lock.stage == Stage::Given)).map(drop)
 }
 
 /// Gives the id of the image, if that exists, and what it came to. What is published exists: whether an image
@@ -66,7 +73,7 @@ pub(crate) fn take_back(pool: &Pool<'_>, image: &str) -> Result<()> {
 fn end_publications(
     pool: &Pool<'_>,
     id: &VolumeId,
-    is_meant: impl Fn(&PublicationLock) -> bool,
+    is_meant: impl Fn(&str, &PublicationLock) -> Result<bool>,
 ) -> Result<(Option<String>, Unpublished)> {
     if let Some(image) = &id.incarnation
         && end_on(pool, image, &is_meant)?
@@ -89,10 +96,19 @@ fn end_publications(
 }
 
 /// Ends the publications that stand on a header; gives whether there were any.
-fn end_on(pool: &Pool<'_>, image: &str, is_meant: impl Fn(&PublicationLock) -> bool) -> Result<bool> {
-    let header = LockTarget::Header(image);
-    let mut holders = pool.holders(header)?;
-    holders.retain(|holder| PublicationLock::read(holder).is_some_and(|lock| is_meant(&lock)));
-    holders.iter().try_for_each(|holder| pool.unlock(header, holder))?;
-    Ok(!holders.is_empty())
+fn end_on(
+    pool: &Pool<'_>,
+    image: &str,
+    is_meant: impl Fn(&str, &PublicationLock) -> Result<bool>,
+) -> Result<bool> {
+    let (header, mut were_any) = (LockTarget::Header(image), false);
+    for holder in pool.holders(header)? {
+        if let Some(lock) = PublicationLock::read(&holder)
+            && is_meant(image, &lock)?
+        {
+            pool.unlock(header, &holder)?;
+            were_any = true;
+        }
+    }
+    Ok(were_any)
 }

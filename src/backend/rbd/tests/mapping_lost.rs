@@ -125,6 +125,17 @@ fn another_machine_of_the_same_name_is_shut_out_before_data_is_touched() {
     }
 }
 
+#[test]
+fn a_machine_of_the_same_name_that_is_well_is_not_shut_out() {
+    let it = scene();
+    let (first, second) = (Host::of(&it.cluster, 8), Host::of(&it.cluster, 9));
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    attach(&first.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    let client = first.clients().remove(0);
+    refused(attach(&second.daemon(), &it.id, &told, Mode::SingleNodeWriter), Kind::Precondition, &[&client]);
+    assert!(!is_shut_out(&it.cluster, &client) && second.clients().is_empty());
+}
+
 /// Where nobody asks the controller, the nodes publish a volume to themselves, by their names.
 #[test]
 fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_taken_over() {
@@ -134,11 +145,10 @@ fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_ta
     attach(&first, &it.id, &Map::new(), Mode::SingleNodeWriter).unwrap();
     it.cluster.unwatch(&cut_off.clients()[0]);
     attach(&second, &it.id, &Map::new(), Mode::SingleNodeWriter).unwrap();
-    let give_back = |node: &Rbd| {
-        node.node().detach(&call(), &it.id, PublishedBy::Node, &Secrets::default()).unwrap();
-    };
-    give_back(&first);
+    for id in [&it.id, &VolumeId { incarnation: None, ..it.id.clone() }] {
+        first.node().detach(&call(), id, PublishedBy::Node, &Secrets::default()).unwrap();
+    }
     assert_eq!(given(&it.cluster), ["n1"], "UNSAFE: anybody may be let in beside it");
-    give_back(&second);
+    second.node().detach(&call(), &it.id, PublishedBy::Node, &Secrets::default()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
 }

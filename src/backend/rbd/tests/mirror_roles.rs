@@ -170,9 +170,9 @@ fn nothing_is_done_to_what_is_being_promoted_by_force() {
     let it = scene();
     it.set_copy("snapshots-copy", "split-brain-secondary");
     it.cluster.set_promoted_by_force(&it.id.object, true);
-    refused(it.promote(&promotion(true)), Unavailable, &["by force"]);
-    refused(it.disable(true), Unavailable, &["by force"]);
-    refused(it.resync(true), Unavailable, &["by force"]);
+    refused(it.promote(&promotion(true)), Busy, &["by force"]);
+    refused(it.disable(true), Busy, &["by force"]);
+    refused(it.resync(true), Busy, &["by force"]);
     assert_eq!(changes(&it), [""; 0], "UNSAFE: it was changed");
     it.cluster.set_promoted_by_force(&it.id.object, false);
     it.promote(&promotion(true)).unwrap();
