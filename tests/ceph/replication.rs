@@ -1,5 +1,7 @@
 //! Volumes that are mirrored between two clusters, with a controller at each.
 
+mod journal;
+
 use cephlet::proto::replication as wire;
 use grpcio::RpcStatusCode as Code;
 
@@ -208,24 +210,6 @@ fn force_does_not_promote_in_the_middle_of_a_copy() {
     accepted("the copy is whole", || backup.promote(&id, true, &[]));
     assert!(backup.checksum(&id) == newest, "UNSAFE: it is not what was copied last");
     backup.daemon.assert_well();
-}
-
-#[test]
-#[ignore = "long: tests/run --full"]
-fn a_journal_is_replicated_too() {
-    let [main, backup] = sites();
-    let id = main.volume("journal", 8).expect("create").volume_id;
-    main.enable(&id, &[("mirroringMode", "journal")]).expect("enable");
-    accepted("the first copy arrives", || main.destination(&id));
-    fail_over(&main, &backup, &id, 11);
-    backup.demote(&id, false).expect("demote");
-    refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["was demoted here"]);
-    backup.promote(&id, true, &[]).expect("nobody else has promoted it");
-    backup.fill(&id, 1, 33);
-    main.await_content(&id, &backup.checksum(&id));
-    fail_over(&backup, &main, &id, 22);
-    main.disable(&id, &[]).expect("disable");
-    assert_eq!(main.is_primary(&id), None);
 }
 
 /// The commands of README's page, in its order; a node, which maps and mounts, has tests of its own.

@@ -194,7 +194,8 @@ impl Site {
         });
     }
 
-    fn snapshots(&self, id: &str) -> String {
+    /// All snapshots of the volume's image, as JSON; empty where there is no image.
+    pub fn snapshots(&self, id: &str) -> String {
         let listed = self.cluster.attempt("rbd", &["snap", "ls", "--all", object_of(id), "--format", "json"]);
         String::from_utf8_lossy(&listed.stdout).into()
     }

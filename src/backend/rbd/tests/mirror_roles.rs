@@ -100,6 +100,21 @@ fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrive
     assert_eq!(changes(&it), ["promote"]);
 }
 
+/// Its data is some of what the primary had, and the cluster says that all is well.
+#[test]
+fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
+    let it = scene();
+    let (at, name) = (it.cluster.at(), &it.id.object);
+    it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
+    it.cluster.create_snapshot(&call(), &at, name, ".rbd-mirror.0f92.6af5").unwrap();
+    it.methods();
+    refused(it.promote(&promotion(true)), Precondition, &["never copied whole"]);
+    assert!(!it.methods().contains(&"promote_by_force".to_string()), "UNSAFE: it was promoted");
+    it.cluster.remove_snapshot(&call(), &at, ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
+    it.promote(&promotion(true)).unwrap();
+    assert!(it.is_primary());
+}
+
 #[test]
 fn a_whole_copy_is_promoted_by_force() {
     let it = scene();
