@@ -29,6 +29,14 @@ mount_options {
   mount_flags = ["noatime"]
 }
 
+# Nodes with CEPHLET_TOPOLOGY: in which domain the volume is to be. It chooses the pool, so leave `pool` out below.
+#
+# topology_request {
+#   required {
+#     topology { segments { "org.cephlet.csi/zone" = "eu-1" } }
+#   }
+# }
+
 # All of them may be left out; README has the whole list.
 parameters {
   cluster = "ceph"

@@ -94,7 +94,7 @@ pub fn promote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         ..Default::default()
     };
     if request.force {
-        tell_of_copy(session, given.word(0));
+        tell_of_copy(session, given);
     }
     until_arrived(given, || session.plugin.promote_volume(&request))
 }
@@ -239,11 +239,12 @@ fn copy_of(session: &Session<'_>, id: &str) -> Result<Status> {
 }
 
 /// Whoever promotes by force is told of when that is which he gets.
-fn tell_of_copy(session: &Session<'_>, id: &str) {
-    if let Ok(Status { message, .. }) = copy_of(session, id)
-        && !message.is_empty()
-    {
-        complain(&format!("by force: {message}"));
+fn tell_of_copy(session: &Session<'_>, given: &Given) {
+    let Ok(Status { message, .. }) = copy_of(session, given.word(0)) else { return };
+    let loss =
+        if given.has("accept-loss") { "; in the middle of a copy it becomes one snapshot older" } else { "" };
+    if !message.is_empty() {
+        complain(&format!("by force: {message}{loss}"));
     }
 }
 

@@ -271,8 +271,13 @@ impl DomainPools {
         }
         let ask = || {
             let pools = asked.tool.pools(asked.call, asked.access)?;
-            let allowed = pools.iter().filter(|pool| cluster.allows_pool(&pool.name));
-            Ok(Arc::new(allowed.filter_map(labelled).collect::<Vec<_>>()))
+            let labelled = pools.iter().filter_map(labelled);
+            let (allowed, others): (Vec<_>, Vec<_>) =
+                labelled.partition(|pool| cluster.allows_pool(&pool.name));
+            match allowed.is_empty() && !others.is_empty() {
+                true => Err(not_allowed(&cluster.name, &others)),
+                false => Ok(Arc::new(allowed)),
+            }
         };
         let pools = self.labelled.get_or_ask(cluster.name.clone(), ask)?;
         let usual =
@@ -337,6 +342,14 @@ fn unfit(asked: &Asked<'_>, pools: &[DomainPool]) -> Error {
         asked.access.cluster.name,
         asked.wishes,
         there.join(", ")
+    ))
+}
+
+fn not_allowed(cluster: &str, labelled: &[DomainPool]) -> Error {
+    let names: Vec<&str> = labelled.iter().map(|pool| pool.name.as_str()).collect();
+    Error::no_space(format!(
+        "the pools of cluster {cluster:?} that have labels are not among its `pools`: add {} there",
+        names.join(", ")
     ))
 }
 

@@ -118,8 +118,9 @@ impl Operations {
         };
         let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok());
         let reachable = match (&request.topology, backend.topology()) {
-            (Some(asked), Some(ours)) => {
-                asked.iter().all(|(key, value)| ours.get(key).is_none_or(|our| our == value))
+            (Some(asked), Some(_)) => {
+                let here = self.segments();
+                asked.iter().all(|(key, value)| here.get(key) == Some(value))
             }
             _ => true,
         };

@@ -43,11 +43,17 @@ pub(super) fn enable(
     if let Some(parent) = &info.parent {
         settle_parent(&pool, id, &info, parent, terms)?;
     }
+    if terms.mode == MirroringMode::Journal {
+        // The kernel's driver looks at an image's features when it maps it: it would write past the journal.
+        refuse_published(&pool, id, &info, "given a journal")?;
+        refuse_watched(&pool, &info.name, MayBeMirrored::No)?;
+    }
     keep(&pool, id, &info, terms)?;
     mirror(&pool, id, &info.name, terms.mode)?;
     if let Some(schedule) = &terms.schedule {
         pool.add_schedule(&info.name, schedule)?;
     }
+    pool.memory().unmirrored.0.forget(&pool.place().key(""));
     pool.memory().enabled.remember(info.id, terms.clone());
     Ok(())
 }

@@ -90,7 +90,10 @@ fn of_copy(site: &SiteStatus, asked: Asked) -> ReplicationInfo {
 /// A journal that was read to its end is as new as the site's word for it.
 fn journal(site: &SiteStatus) -> (ReplicationHealth, String, Option<SystemTime>) {
     match site.progress.behind {
-        Some(0) => (ReplicationHealth::Healthy, format!("copied to {}", name(site)), site.updated),
+        Some(0) => {
+            let when = site.updated.map(|at| format!(", as of {}", rfc3339(at))).unwrap_or_default();
+            (ReplicationHealth::Healthy, format!("copied to {}{when}", name(site)), site.updated)
+        }
         Some(behind) => (
             ReplicationHealth::Degraded,
             format!("{behind} changes are not copied to {} yet", name(site)),

@@ -62,6 +62,8 @@ enum Way {
     Plain,
     /// Whoever is primary elsewhere is passed over; what is promoted is of then, if that is known.
     Forced(Option<SystemTime>),
+    /// The same in the middle of a copy: it becomes what it was one snapshot before that of then.
+    ForcedBack(SystemTime),
 }
 
 /// Promotes a volume, or finds it promoted; then sees to its schedule.
@@ -124,9 +126,9 @@ impl Attempt<'_> {
             (Newest::Primary, _) => Ok(Way::Taken),
             (Newest::DemotedHere, false) => Err(self.given_away()),
             (Newest::DemotedHere, true) => Ok(Way::Plain),
-            (Newest::Copied(since), false) => Err(self.not_yet(Some(since))),
+            (Newest::Copied(since), false) => Err(self.not_yet(&newest_copy(Some(since)))),
             (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
-            (Newest::Copying { before, .. }, false) => Err(self.not_yet(before)),
+            (Newest::Copying { before, .. }, false) => Err(self.not_yet(&newest_copy(before))),
             (Newest::Copying { objects, before }, true) => self.in_mid_copy(objects, before),
             (Newest::Orphan, false) => Err(self.broken_off("promote it with force once more")),
             (Newest::Orphan, true) => Ok(Way::Forced(None)),
@@ -233,7 +235,7 @@ impl Attempt<'_> {
                     rfc3339(before)
                 )))
             }
-            (Some(_), true) => Ok(Way::Forced(None)),
+            (Some(before), true) => Ok(Way::ForcedBack(before)),
         }
     }
 
@@ -267,11 +269,11 @@ impl Attempt<'_> {
         Error::precondition(format!("a promotion by force of volume {} was broken off: {way_out}", self.id))
     }
 
-    fn not_yet(&self, since: Option<SystemTime>) -> Error {
-        let since = since.map(rfc3339).unwrap_or_else(|| "never".to_string());
+    /// `known` is what is known of the copy.
+    fn not_yet(&self, known: &str) -> Error {
         Error::precondition(format!(
-            "{NOT_YET}: the demotion of volume {} at the other site has not arrived here, the newest copy is of \
-             {since}: demote it there and wait for that; if that site is lost, promote it with force",
+            "{NOT_YET}: the demotion of volume {} at the other site has not arrived here{known}: demote it there and \
+             wait for that; if that site is lost, promote it with force",
             self.id
         ))
     }
@@ -311,14 +313,16 @@ impl Attempt<'_> {
         let outcome = match way {
             Way::Taken => Err(self.under_way()),
             Way::Plain => self.pool.promote(&self.info.name),
-            Way::Forced(_) => self.pool.promote_by_force(&self.info.name).map(|()| Promoted::Done),
+            Way::Forced(_) | Way::ForcedBack(_) => {
+                self.pool.promote_by_force(&self.info.name).map(|()| Promoted::Done)
+            }
         };
         let failure = match outcome {
             Ok(Promoted::Done) => {
                 self.tell(way);
                 return Ok(());
             }
-            Ok(Promoted::PeerIsPrimary) => self.not_yet(None),
+            Ok(Promoted::PeerIsPrimary) => self.not_yet(""),
             Err(failure) => failure,
         };
         let now = existing_volume(self.pool, self.id)?;
@@ -331,8 +335,18 @@ impl Attempt<'_> {
 
     /// Who promotes by force is told what came of it.
     fn tell(&self, way: Way) {
-        let Way::Forced(of) = way else { return };
-        let of = of.map_or("unknown".to_string(), rfc3339);
-        log::warn!("volume {} was promoted by force; what it has was copied at {of}", self.id);
+        let of = match way {
+            Way::Taken | Way::Plain => return,
+            Way::Forced(None) => "it is of an unknown time".to_string(),
+            Way::Forced(Some(of)) => format!("what it has was copied at {}", rfc3339(of)),
+            Way::ForcedBack(before) => format!("it is one snapshot older than that of {}", rfc3339(before)),
+        };
+        log::warn!("volume {} was promoted by force; {of}", self.id);
     }
+}
+
+fn newest_copy(of: Option<SystemTime>) -> String {
+    of.map_or(", and nothing was copied whole yet".to_string(), |of| {
+        format!(", the newest copy is of {}", rfc3339(of))
+    })
 }

@@ -10,7 +10,7 @@ use crate::backend::rbd::context::Context;
 use crate::backend::rbd::names;
 use crate::backend::rbd::node::confirm::{Writer, forget_own};
 use crate::backend::rbd::node::lost::{self, Missing, Seen};
-use crate::backend::rbd::node::{self, MapOptions, MapRequest, Mapper};
+use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper};
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::to_node::{EXCLUSIVE_LOCK, publish_here, without_lock};
 use crate::backend::rbd::publish::unpublish::unpublish_here;
@@ -270,6 +270,11 @@ impl NodeDriver for Node {
         let told = PublishContext::from_map(wanted.publish)?;
         if told.as_ref().is_some_and(|told| told.image_id != mapping.device.image) {
             return Ok(Some("its image was replaced by another one".to_string()));
+        }
+        if matches!(mapping.by, MappedBy::Nbd(_))
+            && let Some(dead) = self.mapper.condition(&mapping)
+        {
+            return Ok(Some(dead));
         }
         if mapping.device.read_only {
             return Ok(None);

@@ -61,7 +61,16 @@ impl Writer<'_> {
         let image = self.request.image.id()?;
         let known = if is_found { Clients::read(self.pool, image)?.all } else { Vec::new() };
         let watchers = self.watchers()?;
-        let Some(address) = self.own_address(mapping, &known, (before, &watchers))? else { return Ok(()) };
+        let Some(address) = self.own_address(mapping, &known, (before, &watchers))? else {
+            // It is not written down, as shut out it would take other images with it.
+            let publication = self.publication()?;
+            return match &mapping.by {
+                MappedBy::Kernel(image) if !image.address.is_empty() => {
+                    self.refuse_others(&publication, &image.address, watchers)
+                }
+                _ => Ok(()),
+            };
+        };
         if !watchers.iter().any(|watcher| watcher.address == address) {
             return Err(Error::unavailable(format!(
                 "{} is mapped as {}, but its client at {address} does not watch it: it may be shut out \

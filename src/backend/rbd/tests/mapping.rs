@@ -344,5 +344,9 @@ fn without_a_mark_in_its_options_a_client_may_be_shared_and_is_not_written_down(
     let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     host.kernel.map(&image);
     attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap();
+    let mut stale = told.clone();
+    stale.insert("publication".to_string(), "0123456789abcdef".to_string());
+    let late = attach(&host.daemon(), &it.id, &stale, Mode::SingleNodeWriter);
+    refused(late, Kind::Precondition, &["not any more as it was"]);
     assert!(!it.cluster.dump().contains("10.0.0.7"), "{}", it.cluster.dump());
 }

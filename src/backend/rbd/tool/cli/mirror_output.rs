@@ -77,8 +77,10 @@ impl PoolStatusOutput {
             let name = output.name.clone();
             let status = MirrorStatus::from(output);
             let own = status.own.description.contains("local image is primary");
-            let is_secondary =
-                status.own.replay != Replay::Unknown || status.peers.iter().any(SiteStatus::is_primary);
+            // Of one that was demoted on both sides: "remote image is not primary", "remote image demoted".
+            let is_secondary = status.own.replay != Replay::Unknown
+                || status.peers.iter().any(SiteStatus::is_primary)
+                || status.own.description.contains("remote image");
             (name, own.then_some(true).or(is_secondary.then_some(false)))
         };
         self.images.into_iter().map(role).collect()

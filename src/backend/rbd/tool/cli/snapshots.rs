@@ -28,6 +28,9 @@ impl SnapshotTool for CommandTool {
             Ok(_) => Ok(Some(Made::New)),
             Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
             Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
+            Err(failure) if is(&failure, libc::EROFS) => {
+                Err(of_copy(&format!("take snapshot {}@{snapshot}", path(at, image))))
+            }
             Err(failure) => {
                 Err(self.error(call, failure, at, &format!("take snapshot {}@{snapshot}", path(at, image))))
             }
@@ -67,6 +70,7 @@ impl SnapshotTool for CommandTool {
             Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
                 Ok(Removed::Absent)
             }
+            Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
             Err(failure) if failure.says("is protected from removal") => {
                 let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd \
                             snap unprotect` it";
@@ -165,4 +169,11 @@ impl SnapshotTool for CommandTool {
         let cmd = rbd_image(at, Class::Lasting, &words, ImageRef::Name(image))?;
         change(self, call, at, image, cmd, "rebuild the object map")
     }
+}
+
+/// What nobody can do to a mirrored image that is no primary.
+fn of_copy(doing: &str) -> Error {
+    Error::precondition(format!(
+        "{doing}: the image is a copy (secondary) that follows another cluster: do it there, or promote it first"
+    ))
 }

@@ -141,12 +141,13 @@ fn schedules_are_set_and_read() {
 fn parts_are_listed_as_far_as_they_are_known() {
     let it = Fixture::new();
     let line = "rbd mirror pool status --verbose --format=json --pool=vms";
-    let images = ["healthy-primary", "healthy-secondary", "first-copy-secondary", "no-peer-primary"];
+    let images =
+        ["healthy-primary", "healthy-secondary", "first-copy-secondary", "both-demoted", "no-peer-primary"];
     let images = images.map(recorded::text).join(",");
     it.prints(line, &format!("{{\"summary\":{{}},\"images\":[{images}]}}"));
     let roles: Vec<Option<bool>> =
         it.mirrored_images(&it.call, &it.at).unwrap().into_iter().map(|(_, role)| role).collect();
-    assert_eq!(roles, [Some(true), Some(false), Some(false), None]);
+    assert_eq!(roles, [Some(true), Some(false), Some(false), Some(false), None]);
     it.fails(line, 22, "rbd: mirroring not enabled on the pool\n");
     assert_eq!(it.mirrored_images(&it.call, &it.at).unwrap(), []);
 }
