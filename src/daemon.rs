@@ -277,6 +277,7 @@ fn assemble(
         instance: config.instance.clone(),
         node_id: config.node_id.clone(),
         topology: Arc::clone(topology),
+        serves_node: config.services.node,
         boot_id,
         single_node_targets: config.single_node_targets,
     })

@@ -234,6 +234,12 @@ pub trait NodeDriver {
     /// configured here.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>>;
 
+    /// Whether nothing of the volume is attached to this node, not even a device that goes as soon as nobody
+    /// has it open.
+    fn is_absent(&self, id: &VolumeId) -> Result<bool> {
+        Ok(self.attached(id)?.is_none())
+    }
+
     /// Detaches the volume from this node; one that is not attached is detached. What [`NodeDriver::attach`]
     /// did in the controller's stead is undone, as who the request's secrets say, unless the volume's place
     /// is no longer configured here.

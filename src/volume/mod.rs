@@ -57,6 +57,8 @@ pub struct Operations {
     pub node_id: String,
     /// Where it is.
     pub topology: Arc<NodeTopology>,
+    /// This copy serves the node as well, perhaps beside the controller.
+    pub serves_node: bool,
     /// This boot.
     pub boot_id: String,
     /// What a second target means.

@@ -67,6 +67,7 @@ impl Scene {
             node_id: "node7".into(),
             boot_id: "boot".into(),
             topology: Arc::default(),
+            serves_node: true,
             single_node_targets: config.single_node_targets,
         };
         Self { cluster, operations: Arc::new(operations), locked: Arc::default() }

@@ -118,6 +118,23 @@ fn a_user_who_could_not_lift_a_fence_sets_none() {
 }
 
 #[test]
+fn a_host_that_is_gone_is_fenced_as_it_is_described() {
+    let corner = Corner::new();
+    let daemon = start(&corner, "cephlet-fence", "controller");
+    let host = format!("{}7", own_addresses().0);
+    let page = include_str!("../../README.md").split("### A host is gone").nth(1).expect("the page");
+    let block = page.split("```sh\n").nth(1).and_then(|block| block.split("```").next()).expect("a block");
+    let typed = block.replace("10.0.0.7", &host);
+    let [add, list, remove] = typed.lines().collect::<Vec<_>>().try_into().expect("three lines");
+    daemon.type_in(add, &[]).expect("fence");
+    assert!(daemon.type_in(list, &[]).expect("list").contains(&host));
+    assert_eq!(blocklist(&host).len(), 1);
+    daemon.type_in(remove, &[]).expect("lift it");
+    assert!(!daemon.type_in(list, &[]).expect("list").contains(&host));
+    assert_eq!(blocklist(&host).len(), 0);
+}
+
+#[test]
 fn each_copy_offers_what_it_serves() {
     let corner = Corner::new();
     let [controller, node] = ["controller", "node"].map(|services| start(&corner, "cephlet-fence", services));

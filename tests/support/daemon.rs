@@ -194,6 +194,19 @@ impl Daemon {
         self.setup.scratch.path(name)
     }
 
+    /// What a command prints that is typed in on the daemon's host, with these variables; or says when it
+    /// fails.
+    pub fn type_in(&self, line: &str, variables: &[(&str, &str)]) -> Result<String, String> {
+        let programs = Path::new(binary()).parent().expect("a directory");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", line]).env_clear().env("PATH", programs).envs(variables.iter().copied());
+        let output = shell.env("CSI_ENDPOINT", self.path("csi.sock")).output().expect("a shell");
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into()),
+        }
+    }
+
     /// The same as text, for requests.
     pub fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()

@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use cephlet::proto::{csi_v1, replication as wire};
@@ -12,7 +11,6 @@ use serde_json::Value;
 use super::addons::{self, options, source};
 use super::client::Answer;
 use super::corner::entry;
-use super::daemon::binary;
 use super::machine::Checksum;
 use super::requests::{block, map, volume_as};
 use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, object_of};
@@ -116,15 +114,7 @@ impl Site {
 
     /// What a command prints that is typed in on the host of the controller, or says when it fails.
     pub fn type_in(&self, line: &str, id: &str) -> Result<String, String> {
-        let programs = Path::new(binary()).parent().expect("a directory");
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", line]).env_clear().env("PATH", programs).env("id", id);
-        shell.env("CSI_ENDPOINT", self.daemon.path("csi.sock"));
-        let Output { status, stdout, stderr } = shell.output().expect("a shell");
-        match status.success() {
-            true => Ok(String::from_utf8_lossy(&stdout).into()),
-            false => Err(String::from_utf8_lossy(&stderr).into()),
-        }
+        self.daemon.type_in(line, &[("id", id)])
     }
 
     /// `rbd info` of a volume; None where there is no image.

@@ -51,6 +51,10 @@ impl NodeDriver for Local {
         stays.map(|device| self.to_attachment(&id.object, device)).transpose()
     }
 
+    fn is_absent(&self, id: &VolumeId) -> Result<bool> {
+        Ok(self.device_of(id)?.is_none())
+    }
+
     fn detach(&self, call: &Call, id: &VolumeId, _by: PublishedBy, _secrets: &Secrets) -> Result<()> {
         let Some(device) = self.device_of(id)? else { return Ok(()) };
         let detached = self

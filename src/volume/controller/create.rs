@@ -6,7 +6,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
 use crate::volume::intent::Operation;
-use crate::volume::request::{CreateVolume, Source};
+use crate::volume::request::{CreateVolume, Source, TopologyRequirement};
 
 impl Operations {
     /// The volume that a request asks for: where it will live, or its name is registered, and what it is a
@@ -25,7 +25,7 @@ impl Operations {
             Placement::At(place) => (place, ids::volume_object(instance, name), None),
             Placement::Registered(place) => {
                 let object = ids::registered_object(instance, name, &place.pool);
-                (place, object, Some(request.topology))
+                (place, object, Some(self.near_this_node(request.topology)))
             }
         };
         Ok(NewVolume {
@@ -40,6 +40,15 @@ impl Operations {
             source: request.source.map(|source| self.origin(source)).transpose()?,
             secrets: request.secrets,
         })
+    }
+
+    /// What is asked for; where that is nothing, a daemon that also serves the node prefers the node's
+    /// domain.
+    fn near_this_node(&self, asked: TopologyRequirement) -> TopologyRequirement {
+        match asked == TopologyRequirement::default() && self.serves_node {
+            true => TopologyRequirement { preferred: vec![self.topology.segments()], ..asked },
+            false => asked,
+        }
     }
 
     /// Makes the volume, or answers with the one that the same request made before.

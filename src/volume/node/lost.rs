@@ -1,6 +1,7 @@
 //! Volumes whose device can only fail from now on, as their storage has shut this node out, or is another
-//! image than the one that is asked for: they are made ready anew when they are asked for again. What
-//! consumers have open would fail for ever beside it, so they let go of it first.
+//! image than the one that is asked for, or as it was taken away under its mount: they are made ready anew
+//! when they are asked for again. What consumers have open would fail for ever beside it, so they let go of
+//! it first.
 
 use crate::backend::{Backend, NodeContext, PublishedBy};
 use crate::call::Call;
@@ -8,7 +9,10 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::node::mounts::{self, Mounted};
+use crate::volume::node::mounts::{self, Mounted, OnNode};
+
+/// Why a volume cannot be used that is mounted, but has no device.
+pub(crate) const GONE: &str = "its device is gone from this node";
 
 impl Operations {
     /// Takes a lost device from the node, with its mount and the staging paths; says whether it was lost.
@@ -21,8 +25,33 @@ impl Operations {
     ) -> Result<bool> {
         let (here, record) = (self.id_here(id)?, self.node_record(id)?);
         let attached_for = record.as_ref().map_or("", |record| record.attached.publication.as_str());
-        let Some(why) = backend.node().lost(call, &here, attached_for, wanted)? else { return Ok(false) };
+        let why = match self.is_gone(call, backend, id)? {
+            true => Some(GONE.to_string()),
+            false => backend.node().lost(call, &here, attached_for, wanted)?,
+        };
+        let Some(why) = why else { return Ok(false) };
         self.let_go(call, backend, id, (&why, wanted.secrets)).map(|()| true)
+    }
+
+    /// Whether the device was taken away under what is mounted of it: that can only fail, and beside another
+    /// device nobody would find it any more.
+    pub(crate) fn is_gone(&self, call: &Call, backend: &dyn Backend, id: &VolumeId) -> Result<bool> {
+        Ok(backend.node().is_absent(&self.id_here(id)?)? && self.is_mounted(&self.look_on_node(call, id)?)?)
+    }
+
+    /// Whether the volume, or what is left of it, is mounted for real or at a target.
+    pub(crate) fn is_mounted(&self, volume: &OnNode<'_>) -> Result<bool> {
+        let mut places = vec![self.real_mount(volume.id)?];
+        for target in self.node_record(volume.id)?.iter().flat_map(|record| &record.targets) {
+            places.push(mounts::resolved(&target.path)?);
+        }
+        for place in places {
+            let mounted = self.mounted_at(volume, &place)?;
+            if matches!(mounted, Mounted::Ours { .. } | Mounted::Foreign { covers_ours: true, .. }) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Takes from the node what it has attached, which cannot be used any more.

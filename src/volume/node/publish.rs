@@ -8,6 +8,7 @@ use crate::config::SingleNodeTargets;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
+use crate::volume::node::lost::GONE;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Target};
 use crate::volume::request::{Access, Mode, NodePublish};
@@ -52,11 +53,15 @@ impl Operations {
         record: &NodeRecord,
         context: &NodeContext<'_>,
     ) -> Result<()> {
-        let before = self.look_on_node(call, id)?;
-        let is_mounted = !matches!(self.mounted_at(&before, &self.real_mount(id)?)?, Mounted::Nothing);
-        if context.publish.is_empty() || (before.attachment.is_none() && is_mounted) {
-            return Ok(());
+        if context.publish.is_empty() {
+            return match self.is_gone(call, backend, id)? {
+                true => Err(Error::precondition(format!(
+                    "volume {id} cannot be used on this node: {GONE}; unpublish it here, and stage it again"
+                ))),
+                false => Ok(()),
+            };
         }
+        let was_mounted = self.is_mounted(&self.look_on_node(call, id)?)?;
         let was_lost = self.remove_lost(call, backend, id, context)?;
         match self.attach(call, backend, id, context) {
             Ok(attachment) => {
@@ -66,7 +71,8 @@ impl Operations {
                 let mut stagings = record.stagings.iter();
                 stagings.try_for_each(|staging| self.bind_staging(&volume, record, &staging.path))
             }
-            Err(error) if !was_lost && is_no_answer(&error) => {
+            // What is attached, but mounted nowhere, may be what an earlier call was not sure of.
+            Err(error) if was_mounted && !was_lost && is_no_answer(&error) => {
                 log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
                 Ok(())
             }

@@ -49,6 +49,7 @@ impl Operations {
             None => self.first_record(id, &context, &fs_type)?,
         };
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
+        self.remove_lost(call, backend, id, &context)?;
         if entry == TargetEntry::New {
             self.remember(id, &record)?;
             call.begin(id.key());
@@ -56,7 +57,8 @@ impl Operations {
         if record.access == Access::Block {
             self.clear_format_mark(id)?;
         }
-        let volume = self.ensure_attached(call, backend, id, &context)?;
+        let attachment = Some(self.attach(call, backend, id, &context)?);
+        let volume = OnNode { call, id, attachment };
         self.mount_attached(&volume, &record)?;
         self.bind_target(&volume, &record, &request.target_path)
     }

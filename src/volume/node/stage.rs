@@ -41,6 +41,7 @@ impl Operations {
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend, id, &context)?;
         let record = self.staged_record(id, request, &fs_type, before.clone())?;
+        self.remove_lost(call, backend, id, &context)?;
         if before.as_ref() != Some(&record) {
             self.remember(id, &record)?;
             call.begin(id.key());
@@ -48,7 +49,8 @@ impl Operations {
         if record.access == Access::Block {
             self.clear_format_mark(id)?;
         }
-        let volume = self.ensure_attached(call, backend, id, &context)?;
+        let attachment = Some(self.attach(call, backend, id, &context)?);
+        let volume = OnNode { call, id, attachment };
         self.mount_attached(&volume, &record)?;
         self.bind_staging(&volume, &record, &request.staging_path)
     }
@@ -73,21 +75,8 @@ impl Operations {
         self.release(&self.look_on_node(call, &earlier)?, unused, secrets)
     }
 
-    /// The volume, attached as the request needs it. It may be attached already; whether it may be used then
-    /// is for its backend to say.
-    pub(crate) fn ensure_attached<'a>(
-        &self,
-        call: &'a Call,
-        backend: &dyn Backend,
-        id: &'a VolumeId,
-        context: &NodeContext<'_>,
-    ) -> Result<OnNode<'a>> {
-        self.remove_lost(call, backend, id, context)?;
-        let attachment = self.attach(call, backend, id, context)?;
-        Ok(OnNode { call, id, attachment: Some(attachment) })
-    }
-
-    /// Attaches the volume, or finds what it is attached as.
+    /// Attaches the volume, or finds what it is attached as. Whether that may be used is for its backend to
+    /// say.
     pub(crate) fn attach(
         &self,
         call: &Call,

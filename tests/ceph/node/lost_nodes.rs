@@ -9,7 +9,7 @@ use std::thread::spawn;
 use super::scene::{Scene, Volume, connected, devices};
 use super::toolbox::CEPH;
 use crate::support::client::Answer;
-use crate::support::machine::run;
+use crate::support::machine::{run, text};
 use crate::support::requests::*;
 use crate::support::{Cluster, Code, MIB, await_that, cluster, refused};
 
@@ -156,6 +156,29 @@ pub(super) fn assert_written_elsewhere_stands(volume: &Volume) {
     cluster().rbd(&["snap", "rm", "--no-progress", &format!("{}@b", volume.spec())]);
 }
 
+/// Takes a snapshot, for which the kernel gives the image's lock up: frozen, the file system writes nothing
+/// for which it would take it again.
+fn take_snapshot(scene: &Scene, volume: &Volume, mounter: &str) -> String {
+    let target = scene.path("target");
+    run("fsfreeze", &["--freeze", text(&target)]);
+    let taken = scene.controller.client().create_snapshot(&snapshot("drill", &volume.id)).expect("snapshot");
+    let locks = cluster().rbd(&["lock", "ls", &volume.spec()]);
+    run("fsfreeze", &["--unfreeze", text(&target)]);
+    assert!(mounter != "rbd" || locks.is_empty(), "{locks}");
+    taken.snapshot.snapshot_id.clone()
+}
+
+/// The node gives back what it had, and uses the volume again. What the other has written is no file system.
+fn stage_anew(scene: &Scene, volume: Volume) -> Volume {
+    scene.unpublish(&volume, "target").expect("unpublish");
+    scene.unstage(&volume, "stage").expect("unstage");
+    let volume = scene.publish_to_node(Volume { capability: block(), ..volume }, false);
+    scene.stage(&volume, "stage").expect("stage");
+    scene.publish(&volume, "stage", "target").expect("publish");
+    write(scene, "target", "after").expect("the node is shut out no more");
+    volume
+}
+
 /// A node is cut off for longer than its watch lives, with a write under way, and comes back after another
 /// client has written. One with tools holds no lock then: it has given that up for a snapshot.
 fn a_node_is_cut_off(lost: &Lost) {
@@ -167,9 +190,7 @@ fn a_node_is_cut_off(lost: &Lost) {
     write(&scene, "target/file", "before").expect("write");
     let [client] = watchers(&volume).try_into().expect("one client");
     let controller = scene.controller.client();
-    let taken = (!lost.tools.is_empty())
-        .then(|| controller.create_snapshot(&snapshot("drill", &volume.id)).expect("snapshot").snapshot);
-
+    let taken = (!lost.tools.is_empty()).then(|| take_snapshot(&scene, &volume, lost.mounter));
     let cut = Cut::off();
     let pending = begin_writing(scene.path("target/pending"));
     await_that("the cluster forgets the node", || match watchers(&volume) {
@@ -195,8 +216,9 @@ fn a_node_is_cut_off(lost: &Lost) {
         scene.node.restart();
     }
     if let Some(taken) = taken {
-        controller.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete the snapshot");
+        controller.delete_snapshot(&delete_snapshot(&taken)).expect("delete the snapshot");
     }
+    let volume = stage_anew(&scene, volume);
     scene.retire(&volume, &["target"], &["stage"]);
     scene.retire(&other, &[], &["stage2"]);
     cluster().ceph(&["osd", "blocklist", "rm", &client]);

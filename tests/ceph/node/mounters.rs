@@ -1,10 +1,12 @@
 //! What maps an image when it is not the kernel through its own files: `rbd device map`, and rbd-nbd.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::scene::{Scene, connected, driver_options, fill, size_at};
+use super::lost_nodes::write;
+use super::scene::{Scene, connected, device, devices, driver_options, fill, size_at};
 use crate::support::machine::{checksum, mount_at, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, MIB, refused};
@@ -95,6 +97,56 @@ fn a_process_that_died_is_reported_and_replaced() {
     scene.retire(&volume, &["target"], &["stage"]);
     assert!(connected().is_empty());
     scene.assert_clean();
+}
+
+/// As `rbd unmap -o force` does it.
+fn take_away(device: &Path) {
+    let number = text(device).trim_start_matches("/dev/rbd");
+    fs::write("/sys/bus/rbd/remove_single_major", format!("{number} force")).expect("take it away");
+}
+
+/// One that the node has published to itself is staged anew by whoever knows its secrets.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_device_of_the_nodes_own_that_is_taken_away_is_replaced_by_a_stage() {
+    let scene = Scene::new();
+    let volume = scene.make(volume_as("own", 32 * MIB, mount("ext4")));
+    scene.stage(&volume, "stage").expect("stage");
+    scene.publish(&volume, "stage", "target").expect("publish");
+    take_away(&device(&volume));
+    let parts = ["its device is gone"];
+    refused(scene.publish(&volume, "stage", "second"), Code::FAILED_PRECONDITION, &parts);
+    scene.unpublish(&volume, "target").expect("unpublish");
+    refused(scene.publish(&volume, "stage", "target"), Code::FAILED_PRECONDITION, &parts);
+    scene.stage(&volume, "stage").expect("stage it again");
+    scene.publish(&volume, "stage", "target").expect("publish");
+    write(&scene, "target/file", "after").expect("write");
+    scene.retire(&volume, &["target"], &["stage"]);
+    scene.assert_clean();
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_device_that_is_taken_away_under_its_users_is_replaced() {
+    for capability in [mount("ext4"), block()] {
+        let scene = Scene::new();
+        let file = if capability == block() { "target" } else { "target/file" };
+        let volume = scene.use_volume("one", 32, capability, &[]);
+        write(&scene, file, "before").expect("write");
+        take_away(&device(&volume));
+        let parts = ["its device is gone", "target"];
+        refused(scene.publish(&volume, "stage", "second"), Code::FAILED_PRECONDITION, &parts);
+        refused(scene.stage(&volume, "stage"), Code::FAILED_PRECONDITION, &parts);
+        assert!(devices(&volume).is_empty(), "it is mapped beside what can only fail");
+        scene.unpublish(&volume, "target").expect("unpublish");
+        scene.publish(&volume, "stage", "target").expect("it is made ready anew by itself");
+        let mut read = [0; 6];
+        fs::File::open(scene.path(file)).and_then(|mut it| it.read_exact(&mut read)).expect("read");
+        assert_eq!(&read, b"before");
+        write(&scene, file, "after").expect("write");
+        scene.retire(&volume, &["target"], &["stage"]);
+        scene.assert_clean();
+    }
 }
 
 /// rbd-nbd unmaps also what is in use, and says that all is well.

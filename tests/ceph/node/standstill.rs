@@ -5,7 +5,7 @@ use std::env::{current_exe, var};
 use std::thread::spawn;
 
 use super::lost_nodes::{assert_written_elsewhere_stands, shut_out, write, write_elsewhere};
-use super::scene::{Scene, Volume};
+use super::scene::{Scene, Volume, connected};
 use crate::support::cluster::stand_still_while;
 use crate::support::requests::*;
 use crate::support::{Setup, await_that, cluster};
@@ -13,19 +13,31 @@ use crate::support::{Setup, await_that, cluster};
 /// Names the volume to the other machine, where this program runs meanwhile.
 const VOLUME: &str = "VOLUME";
 
+/// What the program does on the other machine, whatever maps the volume.
+const OTHER_MACHINE: &str = "node::standstill::a_node_that_stood_still_does_not_write_to_what_another_has";
+
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_node_that_stood_still_does_not_write_to_what_another_has() {
     match var(VOLUME) {
         Ok(id) => give_to_another_node(&id),
-        Err(_) => {
-            let scene = Scene::alone();
-            // Before each program that a stage starts.
-            let moments = (1..).take_while(|moment| stands_still_at(&scene, *moment)).count();
-            assert!(moments > 3, "there were only {moments} moments");
-            scene.assert_clean();
-        }
+        Err(_) => stand_still("rbd"),
     }
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_node_that_stood_still_does_not_write_by_rbd_nbd_to_what_another_has() {
+    stand_still("rbd-nbd");
+}
+
+/// Before each program that a stage starts.
+fn stand_still(mounter: &str) {
+    let scene = Scene::alone();
+    let moments = (1..).take_while(|moment| stands_still_at(&scene, mounter, *moment)).count();
+    assert!(moments > 3, "there were only {moments} moments");
+    assert!(connected().is_empty());
+    scene.assert_clean();
 }
 
 /// As another controller does it.
@@ -42,19 +54,18 @@ fn give_to_another_node(id: &str) {
 }
 
 /// Whether a stage starts so many programs.
-fn stands_still_at(scene: &Scene, moment: usize) -> bool {
+fn stands_still_at(scene: &Scene, mounter: &str, moment: usize) -> bool {
     let before = shut_out(cluster());
-    let volume = scene.give(&format!("still-{moment}"), 32, mount("ext4"), &[]);
+    let volume = scene.give(&format!("still-{moment}"), 32, mount("ext4"), &[("mounter", mounter)]);
     let held = scene.tools.hold(moment);
     let (client, request) = (scene.node.client(), scene.stage_request(&volume, "stage"));
     let staging = spawn(move || client.node_stage_volume(&request));
     let is_reached = held.is_reached_before(|| staging.is_finished());
     if is_reached {
         let program = current_exe().expect("this program").display().to_string();
-        let name = "node::standstill::a_node_that_stood_still_does_not_write_to_what_another_has";
         let binary = crate::support::daemon::binary();
         let variables = [(VOLUME, volume.id.as_str()), ("CEPHLET_BINARY", binary), ("TMPDIR", "/tmp")];
-        stand_still_while(&variables, &[&program, "--exact", name, "--include-ignored"]);
+        stand_still_while(&variables, &[&program, "--exact", OTHER_MACHINE, "--include-ignored"]);
     }
     drop(held);
     let staged = staging.join().expect("a client");

@@ -15,19 +15,21 @@ const NEVER: &str = "2106-";
 pub(super) struct ClusterMap {
     /// Its own ID.
     pub(super) fsid: String,
-    /// The hosts and networks that are shut out as a whole, for good.
+    /// The hosts and networks that are shut out as a whole.
     pub(super) entries: Vec<Entry>,
     /// It can shut out a network as one range.
     pub(super) knows_ranges: bool,
-    /// Where its OSDs are.
+    /// Where its OSDs are, for their clients and for each other.
     pub(super) osds: Vec<IpAddr>,
+    /// Where clients find them.
+    pub(super) public: Vec<IpAddr>,
     /// Where its monitors are.
     pub(super) monitors: Vec<IpAddr>,
     /// Where its manager is; empty for users who may not see it.
     pub(super) managers: Vec<IpAddr>,
 }
 
-/// A host or network that is shut out for good.
+/// A host or network that is shut out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// It, host bits masked.
@@ -36,6 +38,8 @@ pub(super) struct Entry {
     pub(super) listed: String,
     /// Whether it is a range.
     pub(super) is_range: bool,
+    /// It never ends, as those of ours.
+    pub(super) is_lasting: bool,
 }
 
 /// `osd dump`
@@ -120,27 +124,29 @@ impl ClusterMap {
         let OsdDump { fsid, osds, blocklist, range_blocklist } = dump;
         self.fsid = fsid;
         self.knows_ranges = range_blocklist.is_some();
-        let ips = |osd: &Osd| osd.public_addrs.ips().chain(osd.cluster_addrs.ips()).collect::<Vec<_>>();
-        self.osds = osds.iter().flat_map(ips).collect();
-        let lasting = |(text, until): (String, String)| until.starts_with(NEVER).then_some(text);
-        let hosts = blocklist.into_iter().filter_map(lasting).filter_map(|text| Entry::host(&text));
-        let ranges = range_blocklist.into_iter().flatten().filter_map(lasting);
-        self.entries = hosts.chain(ranges.filter_map(|text| Entry::range(&text))).collect();
+        self.public = osds.iter().flat_map(|osd| osd.public_addrs.ips()).collect();
+        let internal = osds.iter().flat_map(|osd| osd.cluster_addrs.ips());
+        self.osds = self.public.iter().copied().chain(internal).collect();
+        let until = |until: &str, entry: Entry| Entry { is_lasting: until.starts_with(NEVER), ..entry };
+        let host = |(text, end): (String, String)| Entry::host(&text).map(|entry| until(&end, entry));
+        let range = |(text, end): (String, String)| Entry::range(&text).map(|entry| until(&end, entry));
+        let hosts = blocklist.into_iter().filter_map(host);
+        self.entries = hosts.chain(range_blocklist.into_iter().flatten().filter_map(range)).collect();
     }
 
-    /// Whether this very host or network is shut out for good.
-    pub(super) fn has_fence(&self, network: &IpNet) -> bool {
-        self.entries.iter().any(|entry| entry.network == *network)
+    /// The hosts and networks that are shut out for good.
+    pub(super) fn fences(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.is_lasting)
     }
 
-    /// The entries that fence one of these networks, however they were written; where there are no ranges,
-    /// those of its addresses.
+    /// Those that fence one of these networks, however they were written; where there are no ranges, those of
+    /// its addresses.
     pub(super) fn fences_of(&self, networks: &[IpNet]) -> impl Iterator<Item = &Entry> {
         let is_of = move |entry: &Entry, network: &IpNet| match self.knows_ranges {
             true => entry.network == *network,
             false => network.contains(&entry.network),
         };
-        self.entries.iter().filter(move |entry| networks.iter().any(|network| is_of(entry, network)))
+        self.fences().filter(move |entry| networks.iter().any(|network| is_of(entry, network)))
     }
 }
 
@@ -150,7 +156,8 @@ impl Entry {
         let (address, number) = text.rsplit_once('/')?;
         let address: SocketAddr = address.parse().ok()?;
         let is_host = address.port() == 0 && number == "0";
-        is_host.then(|| Self { network: address.ip().into(), listed: text.to_string(), is_range: false })
+        let (network, listed) = (address.ip().into(), text.to_string());
+        is_host.then_some(Self { network, listed, is_range: false, is_lasting: true })
     }
 
     /// `cidr:10.1.0.5:0/24`
@@ -158,7 +165,8 @@ impl Entry {
         let (address, length) = text.strip_prefix("cidr:").unwrap_or(text).rsplit_once('/')?;
         let ip = address.parse::<SocketAddr>().ok()?.ip();
         let listed = IpNet::new(ip, length.parse().ok()?).ok()?;
-        Some(Self { network: listed.trunc(), listed: listed.to_string(), is_range: true })
+        let (network, listed) = (listed.trunc(), listed.to_string());
+        Some(Self { network, listed, is_range: true, is_lasting: true })
     }
 }
 
@@ -195,15 +203,18 @@ mod tests {
             (text(&map.managers), text(&map.osds)),
             (vec!["10.9.0.3".into()], vec!["10.9.0.1".into(), "10.8.0.1".into()])
         );
-        let entries: Vec<(String, &str)> =
-            map.entries.iter().map(|it| (it.network.to_string(), it.listed.as_str())).collect();
+        let entry = |it: &Entry| (it.network.to_string(), it.listed.clone(), it.is_lasting);
+        let entries: Vec<(String, String, bool)> = map.entries.iter().map(entry).collect();
         let expected = [
-            ("10.0.0.1/32", "10.0.0.1:0/0"),
-            ("fd00::1/128", "[fd00::1]:0/0"),
-            ("10.1.0.0/24", "10.1.0.5/24"),
-            ("fd00::/64", "fd00::/64"),
+            ("10.0.0.1/32", "10.0.0.1:0/0", true),
+            ("10.0.0.2/32", "10.0.0.2:0/0", false),
+            ("fd00::1/128", "[fd00::1]:0/0", true),
+            ("10.1.0.0/24", "10.1.0.5/24", true),
+            ("10.2.0.0/24", "10.2.0.0/24", false),
+            ("fd00::/64", "fd00::/64", true),
         ];
-        assert_eq!(entries, expected.map(|(network, listed)| (network.to_string(), listed)));
+        assert_eq!(entries, expected.map(|(network, listed, lasts)| (network.into(), listed.into(), lasts)));
+        assert_eq!(text(&map.public), ["10.9.0.1"]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::secrets::Secrets;
 use crate::sys::address;
 
 /// So many addresses one by one, at most, in a cluster that knows no ranges.
-const MOST_ADDRESSES: u32 = 256;
+const MOST_ADDRESSES: usize = 256;
 
 /// What the commands of a cluster's fences are counted as: not with those of its volumes, which may all hang.
 fn bulkhead(cluster: &str) -> Bulkhead {
@@ -87,7 +87,8 @@ impl Fencing for Fences {
         let now = self.tool.look(call, &access)?;
         let wanted = as_entries(networks, &now.map)?;
         let missing = |map: &ClusterMap| -> Vec<IpNet> {
-            wanted.iter().filter(|network| !map.has_fence(network)).copied().collect()
+            let fences: BTreeSet<&IpNet> = map.fences().map(|entry| &entry.network).collect();
+            wanted.iter().filter(|network| !fences.contains(network)).copied().collect()
         };
         let to_add = missing(&now.map);
         if to_add.is_empty() {
@@ -111,12 +112,16 @@ impl Fencing for Fences {
         let of_these = |map: &ClusterMap| -> Vec<Entry> { map.fences_of(networks).cloned().collect() };
         let changes: Vec<Change> = of_these(&now.map).into_iter().map(Change::Remove).collect();
         if changes.is_empty() {
+            tell_of_others(&now.map, networks);
             return Ok(());
         }
         let then = self.tool.change(call, &access, &changes)?;
         let left: Vec<IpNet> = of_these(&then.map).iter().map(|entry| entry.network).collect();
         match left.as_slice() {
-            [] => Ok(()),
+            [] => {
+                tell_of_others(&then.map, networks);
+                Ok(())
+            }
             _ if then.is_forbidden => Err(lacks_rights(&access, "remove a fence")),
             left => Err(not_done(&access, "freed", left, &then)),
         }
@@ -125,7 +130,7 @@ impl Fencing for Fences {
     fn fences(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<IpNet>> {
         let access = self.access(cluster, secrets)?;
         let map = self.tool.map(call, &access)?;
-        let networks: BTreeSet<IpNet> = map.entries.iter().map(|entry| entry.network).collect();
+        let networks: BTreeSet<IpNet> = map.fences().map(|entry| entry.network).collect();
         Ok(networks.into_iter().collect())
     }
 
@@ -145,8 +150,20 @@ impl Fencing for Fences {
 impl ClusterMap {
     /// The addresses that this host has for the OSDs. Behind an address translator they are others.
     fn own(&self) -> Vec<IpAddr> {
-        let own: BTreeSet<IpAddr> = self.osds.iter().filter_map(|osd| address::towards(*osd).ok()).collect();
+        let own: BTreeSet<IpAddr> =
+            self.public.iter().filter_map(|osd| address::towards(*osd).ok()).collect();
         own.into_iter().collect()
+    }
+}
+
+/// Tells of what keeps networks shut out, or part of them, though their fences are lifted: other fences, and
+/// what others have shut out for a time.
+fn tell_of_others(map: &ClusterMap, networks: &[IpNet]) {
+    for entry in &map.entries {
+        let overlaps = |it: &&IpNet| entry.network.contains(*it) || it.contains(&entry.network);
+        if let Some(network) = networks.iter().find(overlaps) {
+            log::warn!("{network} stays shut out, or part of it, by the blocklist's entry {}", entry.listed);
+        }
     }
 }
 
@@ -158,13 +175,14 @@ fn as_entries(networks: &[IpNet], map: &ClusterMap) -> Result<Vec<IpNet>> {
     for network in networks {
         if hosts(network) == 0 || map.knows_ranges {
             entries.insert(*network);
-        } else if 1_u64 << hosts(network).min(63) > u64::from(MOST_ADDRESSES) {
-            return Err(Error::invalid(format!(
-                "{network} is too large: this cluster's release knows no ranges, so {MOST_ADDRESSES} addresses \
-                 are the most at once; name smaller networks"
-            )));
         } else {
-            entries.extend(all_addresses(network).map(IpNet::from));
+            entries.extend(all_addresses(network).take(MOST_ADDRESSES + 1).map(IpNet::from));
+        }
+        if !map.knows_ranges && entries.len() > MOST_ADDRESSES {
+            return Err(Error::invalid(format!(
+                "this cluster's release knows no ranges, so {MOST_ADDRESSES} addresses are the most at once: name \
+                 fewer or smaller networks"
+            )));
         }
     }
     Ok(entries.into_iter().collect())

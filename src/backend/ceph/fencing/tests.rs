@@ -29,7 +29,10 @@ impl FenceTool for Arc<FakeCluster> {
         for change in changes.iter().take(self.fails_after.unwrap_or(usize::MAX)) {
             let entries = &mut self.map.lock().entries;
             match change {
-                Change::Add(network) => entries.push(entry(*network)),
+                Change::Add(network) => {
+                    entries.retain(|it| it.network != *network);
+                    entries.push(entry(*network));
+                }
                 Change::Remove(_) if self.adds_only => {}
                 Change::Remove(gone) => entries.retain(|it| it != gone),
             }
@@ -42,7 +45,7 @@ impl FenceTool for Arc<FakeCluster> {
 fn entry(network: IpNet) -> Entry {
     let is_range = network.prefix_len() < network.max_prefix_len();
     let listed = if is_range { network.to_string() } else { format!("{}:0/0", network.addr()) };
-    Entry { network, listed, is_range }
+    Entry { network, listed, is_range, is_lasting: true }
 }
 
 fn networks(texts: &[&str]) -> Vec<IpNet> {
@@ -58,6 +61,7 @@ fn fake(knows_ranges: bool) -> FakeCluster {
         fsid: "c0ffee".into(),
         knows_ranges,
         osds: ips(&["10.9.0.1", "127.0.0.1"]),
+        public: ips(&["10.9.0.1", "127.0.0.1"]),
         monitors: ips(&["10.9.0.2", "fd09::2"]),
         managers: ips(&["10.9.0.3"]),
         ..ClusterMap::default()
@@ -121,6 +125,19 @@ fn every_spelling_of_a_fence_is_lifted() {
     assert_eq!(scene.cluster.map.lock().entries, []);
 }
 
+/// As an administrator or another plugin sets it.
+#[test]
+fn what_is_shut_out_for_a_time_is_no_fence() {
+    let scene = Scene::of(fake(true));
+    let for_a_time = Entry { is_lasting: false, ..entry("10.0.0.7/32".parse().unwrap()) };
+    scene.cluster.map.lock().entries = vec![for_a_time.clone()];
+    assert!(scene.list().is_empty());
+    scene.unfence(&["10.0.0.7/32"]).unwrap();
+    assert_eq!(scene.cluster.map.lock().entries, [for_a_time], "it is not ours");
+    scene.fence(&["10.0.0.7/32"]).unwrap();
+    assert_eq!(scene.list(), ["10.0.0.7/32"], "UNSAFE: the fence would end");
+}
+
 #[test]
 fn without_ranges_a_network_is_fenced_address_by_address() {
     let scene = Scene::of(fake(false));
@@ -130,6 +147,8 @@ fn without_ranges_a_network_is_fenced_address_by_address() {
     let too_large = scene.fence(&["10.0.0.0/23"]).unwrap_err();
     assert_eq!((too_large.kind(), scene.list().len()), (Kind::InvalidArgument, each.len()));
     assert_eq!(scene.fence(&["fd00::/64"]).unwrap_err().kind(), Kind::InvalidArgument);
+    let together = scene.fence(&["10.0.2.0/25", "10.0.3.0/25", "10.0.4.0/32"]).unwrap_err();
+    assert_eq!((together.kind(), scene.list().len()), (Kind::InvalidArgument, each.len()));
     scene.fence(&["10.0.1.0/24"]).unwrap();
     scene.unfence(&["10.0.1.0/24", "10.0.0.4/30", "fd00::4/127"]).unwrap();
     assert!(scene.list().is_empty());
@@ -191,10 +210,10 @@ fn what_was_done_by_half_is_said_and_finished_by_a_repetition() {
 #[test]
 fn a_host_is_named_by_the_address_that_osds_see() {
     let scene = Scene::of(fake(true));
-    scene.cluster.map.lock().osds = ips(&["127.0.0.1", "127.0.0.1"]);
+    scene.cluster.map.lock().public = ips(&["127.0.0.1", "127.0.0.1"]);
     let clients = || scene.fences.clients(&Call::internal("test"), "main", &Secrets::default());
     let client = FenceClient { id: "c0ffee".into(), addresses: networks(&["127.0.0.1/32"]) };
     assert_eq!(clients().unwrap(), [client]);
-    scene.cluster.map.lock().osds = vec![];
+    scene.cluster.map.lock().public = vec![];
     assert_eq!(clients().unwrap_err().kind(), Kind::Unavailable);
 }

@@ -65,6 +65,13 @@ pub(crate) fn staying_of(pool: &Pool<'_>, name: &str, watchers: Vec<Watcher>) ->
     if staying.is_empty() { waiting.map(|()| staying) } else { Ok(staying) }
 }
 
+/// Waits, once in a call, for as long as the cluster takes to forget the watches of clients that died.
+pub(crate) fn await_dead(pool: &Pool<'_>, name: &str) -> Result<()> {
+    let timing = pool.timing();
+    let what = format!("the watches on image {name} to time out, whose clients may be dead");
+    pool.call.wait(what, timing.dead_client, timing.dead_client_poll)
+}
+
 /// Refuses an image that clients have open.
 pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<()> {
     let watchers = staying_watchers(pool, name, mirrored)?;

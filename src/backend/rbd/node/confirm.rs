@@ -14,7 +14,7 @@
 //! [`fence`]: crate::backend::rbd::publish::fence
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::watchers::{addresses, staying_of};
+use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_of};
 use crate::backend::rbd::node::{MapRequest, MappedBy, Mapper, Mapping, Mounter};
 use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
 use crate::backend::rbd::publish::fence::{forget, shut_out_namesakes};
@@ -172,13 +172,12 @@ impl Writer<'_> {
             return Ok(());
         }
         // They may be dead: the process of rbd-nbd, perhaps, by which this node had it mapped.
-        let (timing, at) = (self.pool.timing(), addresses(&staying));
-        let what = format!("the clients at {at} to close image {}, or to be forgotten", self.id.object);
-        self.pool.call.wait(what, timing.dead_client, timing.dead_client_poll)?;
+        await_dead(self.pool, &self.id.object)?;
         Err(Error::precondition(format!(
-            "volume {} is open at {at} as well, which could write to it: unmap the image there, or shut that client \
-             out (`ceph osd blocklist add ADDRESS`)",
-            self.id
+            "volume {} is open at {} as well, which could write to it: unmap the image there, or shut that client out \
+             (`ceph osd blocklist add ADDRESS`)",
+            self.id,
+            addresses(&staying)
         )))
     }
 

@@ -5,12 +5,12 @@
 //! in stage `asking` while it looks who has the image open, and in stage `given` when it found nobody: after
 //! a crash in between nothing is published, and soon nothing locked.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, staying_watchers};
+use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
@@ -19,11 +19,12 @@ use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::call::Call;
+use crate::clock;
 use crate::csi::{Capability, Map};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
-use crate::sys::random;
+use crate::sys::{address, random};
 
 /// Of RBD, by rbd's name.
 pub(crate) const EXCLUSIVE_LOCK: &str = "exclusive-lock";
@@ -128,16 +129,29 @@ impl Attempt<'_> {
             // Taken anew, it lasts for as long as the rest may take.
             self.release(Stage::Asking)?;
         }
-        let since = Instant::now();
+        let since = clock::since_boot();
         let info = self.check_alone()?;
         self.lock(Stage::Given).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
-        if since.elapsed() > Duration::from_secs(WHILE_ASKING) {
-            // The volume was not kept for us all the time: it may have been deleted.
-            self.verified(Stage::Given)?;
+        if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING) {
+            return Err(self.too_late()?);
         }
         // One who was kept waiting for longer than it could keep others away finds them here.
         self.refuse_second_writer(Stage::Given)?;
         Ok(info)
+    }
+
+    /// The volume was not kept for us all the time: it may have been deleted, or given to others and taken
+    /// back. So it is published from the start.
+    fn too_late(&self) -> Result<Error> {
+        self.verified(Stage::Given)?;
+        self.release(Stage::Given)?;
+        let long = Duration::from_secs(WHILE_ASKING);
+        let what = format!("the publishing of {} to begin again, as it took more than {long:?}", self.id);
+        self.pool.call.wait(what, 3 * long, self.pool.timing().poll)?;
+        Ok(Error::unavailable(format!(
+            "volume {}: publishing takes too long, again and again: try again",
+            self.id
+        )))
     }
 
     /// Keeps others away and looks whether the node would be the only one to write. Whoever has the image
@@ -244,7 +258,15 @@ impl Attempt<'_> {
 
     fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
         let watchers = staying_watchers(self.pool, &self.id.object, MayBeMirrored::as_said_by(info))?;
-        if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
+        if watchers.is_empty() {
+            return Ok(());
+        }
+        if self.wanted.by == PublishedBy::Node && watchers.iter().all(|it| address::is_here(&it.address)) {
+            // They may be dead: the client by which this node had it mapped. Killed while it unmaps, the
+            // kernel leaves its watch behind.
+            await_dead(self.pool, &self.id.object)?;
+        }
+        Err(in_use(self.id, &watchers))
     }
 
     /// Lets the lock go again, unless the attempt only waits: whoever is waited for sees by the lock that it

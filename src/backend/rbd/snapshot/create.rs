@@ -1,6 +1,6 @@
 //! Taking a snapshot.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
@@ -11,6 +11,7 @@ use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim, NameOwn
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot, WriteIntent};
 use crate::call::Call;
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 
@@ -61,7 +62,7 @@ fn take_claimed(
     id: &SnapshotId,
 ) -> Result<SnapshotInfo> {
     let claim = NameClaim { digits: &new.digits, name: &new.name, image: &image.id, object: &image.name };
-    let since = Instant::now();
+    let since = clock::since_boot();
     let claimed = name_lock::claim(pool, &claim)?;
     if let Claimed::Before(_) = claimed
         && let Some(info) = find_in(pool, id)?
@@ -87,7 +88,7 @@ fn take_claimed(
 }
 
 /// After a long time another controller may have thought our claim dead.
-fn check_claim(pool: &Pool<'_>, claim: &NameClaim<'_>, since: Instant, made: Made) -> Result<()> {
+fn check_claim(pool: &Pool<'_>, claim: &NameClaim<'_>, since: Duration, made: Made) -> Result<()> {
     if !name_lock::may_be_lost(pool, since) {
         return Ok(());
     }

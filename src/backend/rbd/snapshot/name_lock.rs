@@ -11,12 +11,13 @@
 //! The object of a name goes with its snapshot, and is removed under a lock of its own, so that it is never
 //! another controller's claim that goes.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use crate::backend::ceph::locks::{deleter, deleting};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, LockHolder, LockRequest, LockTarget, Locked};
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::ids::encode;
 
@@ -135,9 +136,9 @@ fn taken(claim: &NameClaim<'_>, holder: &LockHolder) -> Error {
     ))
 }
 
-/// Whether the name may have been taken from one who claimed it at `since`.
-pub(crate) fn may_be_lost(pool: &Pool<'_>, since: Instant) -> bool {
-    since.elapsed() > pool.timing().claim_grace / 3
+/// Whether the name may have been taken from one who claimed it at `since`, by [`clock::since_boot`].
+pub(crate) fn may_be_lost(pool: &Pool<'_>, since: Duration) -> bool {
+    clock::since_boot().saturating_sub(since) > pool.timing().claim_grace / 3
 }
 
 /// Who has a name for this image, or left it half released: to be asked before the snapshot is deleted, so

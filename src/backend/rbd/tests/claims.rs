@@ -30,7 +30,8 @@ fn places(cluster: &FakeCluster, new: &NewVolume) -> (Vec<String>, Option<String
         let (pool, name) = path.split_once('/')?;
         (name == new.object).then(|| pool.to_string())
     });
-    let claims: Vec<&str> = dump.lines().filter(|line| line.starts_with("claim ")).collect();
+    let is_of = |line: &&str| line.starts_with("claim ") && line.contains(&format!(" {:?} ", new.name));
+    let claims: Vec<&str> = dump.lines().filter(is_of).collect();
     let pool_of = |line: &&str| line.split("pool\\\":\\\"").nth(1)?.split('\\').next().map(str::to_string);
     let mut pools: Vec<String> = claims.iter().filter_map(pool_of).collect();
     pools.dedup();
@@ -195,6 +196,73 @@ fn a_creation_that_dies_at_any_step_is_gone_on_with_at_its_place() {
             let rbd = controller(&cluster, tag);
             assert_eq!(insist(&cluster, || delete(&rbd, &made.id)), Deleted::Gone);
             assert_nothing_left(&cluster, &rbd);
+        }
+    }
+}
+
+/// A volume in zone 3 with content.
+fn source_of(cluster: &FakeCluster) -> VolumeId {
+    let source = create(&controller(cluster, ONE), &wanted_in("source", &["3"], &[])).unwrap().id;
+    cluster.write(&cluster.at_pool("three", ""), &source.object, "data");
+    source
+}
+
+/// A copy of it that is wanted in this zone.
+fn copy_in(zone: &str, source: &VolumeId) -> NewVolume {
+    let source = wanted("x", 0, Some(Origin::Volume(source.clone()))).source;
+    NewVolume { source, ..wanted_in("copy", &[zone], &["1", "2"]) }
+}
+
+fn assert_whole(cluster: &FakeCluster, made: &VolumeId) {
+    let content = cluster.content(&cluster.at_pool(&made.place.pool, ""), &made.object);
+    assert_eq!(content, "data", "UNSAFE: {}", cluster.dump());
+}
+
+#[test]
+fn a_copy_in_another_pool_that_dies_at_any_step_is_whole_when_it_is_there() {
+    for (tag, fault) in [ONE, TWO].into_iter().flat_map(|tag| FAULTS.map(|fault| (tag, fault))) {
+        for step in 1.. {
+            let cluster = three_zones();
+            let source = source_of(&cluster);
+            cluster.crash_at(step, fault);
+            drop(create(&controller(&cluster, ONE), &copy_in("1", &source)));
+            if cluster.fault_pending() {
+                assert!(step > 10, "{step}");
+                break;
+            }
+            cluster.restart();
+            let again = copy_in("2", &source);
+            let made = insist(&cluster, || create(&controller(&cluster, tag), &again)).id;
+            assert_one_at_most(&cluster, &again);
+            assert_whole(&cluster, &made);
+            let rbd = controller(&cluster, tag);
+            for id in [made, source] {
+                assert_eq!(insist(&cluster, || delete(&rbd, &id)), Deleted::Gone);
+            }
+            // What was half made is found by its name.
+            let restarted = controller(&cluster, ONE);
+            restarted.recover().unwrap();
+            assert_nothing_left(&cluster, &restarted);
+        }
+    }
+}
+
+#[test]
+fn two_controllers_that_copy_into_different_pools_meet_at_one_place() {
+    for step in 1.. {
+        let cluster = three_zones();
+        let source = source_of(&cluster);
+        let (other, made) = (copy_in("2", &source), Arc::new(parking_lot::Mutex::new(None)));
+        let kept = Arc::clone(&made);
+        cluster.on_step(step, move |cluster| *kept.lock() = Some(create(&controller(cluster, TWO), &other)));
+        let new = copy_in("1", &source);
+        let first = insist(&cluster, || create(&controller(&cluster, ONE), &new)).id;
+        assert_one_at_most(&cluster, &new);
+        assert_whole(&cluster, &first);
+        match made.lock().take() {
+            None => return assert!(step > 10, "{step}"),
+            Some(Ok(second)) => assert_eq!(first, second.id, "step {step}"),
+            Some(Err(error)) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
         }
     }
 }

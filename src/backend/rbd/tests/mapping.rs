@@ -131,7 +131,13 @@ impl Host {
     }
 }
 
-fn attach_in(call: &Call, rbd: &Rbd, id: &VolumeId, told: &Map, capability: &Capability) -> Result<PathBuf> {
+pub(super) fn attach_in(
+    call: &Call,
+    rbd: &Rbd,
+    id: &VolumeId,
+    told: &Map,
+    capability: &Capability,
+) -> Result<PathBuf> {
     let (volume, secrets) = (Map::new(), Secrets::default());
     let context =
         NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };

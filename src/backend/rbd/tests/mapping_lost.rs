@@ -1,6 +1,6 @@
 //! Mappings that cannot be used any more: their client was shut out, or their image was replaced.
 
-use super::mapping::{Host, attach, detach, is_shut_out};
+use super::mapping::{Host, attach, attach_in, detach, is_shut_out};
 use super::publish::{block, given, refused, scene, unpublish};
 use super::*;
 use crate::backend::rbd::tool::fake::Fault;
@@ -151,4 +151,35 @@ fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_ta
     assert_eq!(given(&it.cluster), ["n1"], "UNSAFE: anybody may be let in beside it");
     second.node().detach(&call(), &it.id, PublishedBy::Node, &Secrets::default()).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
+}
+
+/// Where nobody asks the controller. The kernel's unmapping was killed: its client is gone, but watches the
+/// image until the cluster forgets it.
+#[test]
+fn a_node_waits_until_its_dead_client_is_forgotten() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    it.watch("127.0.0.1:0/1");
+    let mut has_waited = false;
+    let attached = repeated(|call| {
+        let attached = attach_in(call, &node, &it.id, &Map::new(), &block(Mode::SingleNodeWriter));
+        if attached.as_ref().is_err_and(|error| error.to_string().contains("to time out")) {
+            it.cluster.unwatch("127.0.0.1:0/1");
+            has_waited = true;
+        }
+        attached
+    });
+    attached.unwrap();
+    assert!(has_waited);
+    // Clients of other machines are for their owners to see to.
+    let other = scene();
+    other.watch("10.0.0.9:0/1");
+    let host = Host::new(&other.cluster);
+    let node = host.daemon();
+    let refusal = repeated(|call| {
+        let attached = attach_in(call, &node, &other.id, &Map::new(), &block(Mode::SingleNodeWriter));
+        attached.inspect_err(|error| assert!(!error.to_string().contains("to time out"), "{error}"))
+    });
+    refused(refusal, Kind::Precondition, &["10.0.0.9:0/1"]);
 }

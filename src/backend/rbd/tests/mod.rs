@@ -121,7 +121,7 @@ pub(super) fn timing() -> Timing {
 }
 
 /// Does something as the gRPC layer does it: while it only waits, it is repeated from its start.
-pub(super) fn repeated<T>(act: impl Fn(&Call) -> Result<T>) -> Result<T> {
+pub(super) fn repeated<T>(mut act: impl FnMut(&Call) -> Result<T>) -> Result<T> {
     let call = call();
     loop {
         match act(&call) {
