@@ -1,8 +1,11 @@
 //! Volumes that are mirrored between two clusters, with a controller at each.
 
+mod drill;
 mod journal;
+mod killed;
 
 use cephlet::proto::replication as wire;
+use drill::replicated;
 use grpcio::RpcStatusCode as Code;
 
 use crate::support::addons::{self, options};
@@ -107,19 +110,20 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     }
 }
 
-/// It was written to elsewhere meanwhile, and both sites say "remote image is not primary" as before.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arrives() {
+    written_elsewhere("snapshot");
+}
+
+/// It was written to elsewhere meanwhile, and both sites say "remote image is not primary" as before.
+fn written_elsewhere(mode: &str) {
     let [main, backup] = sites();
-    let id = main.volume("away", 8).expect("create").volume_id;
-    main.fill(&id, 1, 11);
-    main.enable(&id, &[]).expect("enable");
-    backup.await_copy(&id);
-    main.demote(&id, false).expect("demote");
-    backup.await_demotion(&id);
+    let id = replicated(&main, &backup, mode);
+    accepted("the other site follows", || main.demote(&id, false));
+    backup.await_word_of_demotion(&id);
     let paused = main.cluster.pause("rbd-mirror");
-    backup.promote(&id, false, &[]).expect("promote");
+    accepted("the demotion arrives", || backup.promote(&id, false, &[]));
     backup.fill(&id, 1, 22);
     let written = backup.checksum(&id);
     let message = ["not yet", "has not begun to copy"];
@@ -134,59 +138,6 @@ fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arri
     accepted("the other site follows", || backup.demote(&id, false));
     accepted("the demotion arrives", || main.promote(&id, false, &[]));
     assert!(main.checksum(&id) == written, "UNSAFE: it is not what was written");
-    [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
-}
-
-#[test]
-#[ignore = "long: tests/run --full"]
-fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
-    let [main, backup] = sites();
-    let id = main.volume("lost", 8).expect("create").volume_id;
-    main.fill(&id, 1, 11);
-    main.enable(&id, &[]).expect("enable");
-    backup.await_copy(&id);
-    let copied = main.checksum(&id);
-    // The first site is gone, with something that was not copied.
-    backup.await_promotion(&id);
-    main.fill(&id, 1, 22);
-    let paused = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
-    refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
-    for _ in 0..2 {
-        backup.promote(&id, true, &[]).expect("promote by force");
-    }
-    assert_eq!(backup.is_primary(&id), Some(true));
-    assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
-    backup.fill(&id, 1, 33);
-    let newest = backup.checksum(&id);
-
-    // It comes back, and there are two primaries, though the tools call both well.
-    drop(paused);
-    accepted("the first site answers", || main.info(&id));
-    await_that("two primaries are an error", || match backup.info(&id).expect("info") {
-        (status, _) if status == "ERROR" => Ok(()),
-        (status, info) => Err(format!("{status}: {}", info.status_message)),
-    });
-    refused(main.resync(&id, true), Code::FAILED_PRECONDITION, &["primary", "demote"]);
-    main.demote(&id, false).expect("demote what is given up");
-    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demoted here"]);
-    await_that("the split is seen", || match main.resync(&id, false) {
-        Err(failure) if failure.message.contains("split-brain") => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
-    backup.cluster.rbd(&["mirror", "image", "snapshot", object_of(&id)]);
-    let old = main.image(&id).expect("the image")["id"].clone();
-    accepted("it is copied anew", || match main.resync(&id, true)? {
-        true => Ok(()),
-        false => Err(Failure { code: Code::UNAVAILABLE, message: "not ready".into() }),
-    });
-    let new = main.image(&id).expect("the image")["id"].clone();
-    assert_ne!(old, new);
-    for _ in 0..3 {
-        assert!(main.resync(&id, true).expect("ready"), "it stays so");
-    }
-    assert_eq!(main.image(&id).expect("the image")["id"], new, "it is copied once");
-    assert!(main.checksum(&id) == newest, "UNSAFE: it is not what the other site has");
-    fail_over(&backup, &main, &id, 44);
     [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
 }
 
@@ -260,38 +211,6 @@ fn type_in<'a>(lines: impl Iterator<Item = &'a str>, main: &Site, backup: &Site,
 
 fn says_up_to_date(said: String) -> Result<(), String> {
     if said.trim() == "up to date" { Ok(()) } else { Err(said) }
-}
-
-/// The daemon is killed in the middle of each step, and the step is asked for again.
-#[test]
-#[ignore = "long: tests/run --full"]
-fn a_daemon_that_is_killed_is_asked_again() {
-    let [mut main, mut backup] = sites();
-    let id = main.volume("killed", 8).expect("create").volume_id;
-    killed(&mut main, |it| it.enable(&id, &[("schedulingInterval", "1h")]));
-    backup.await_copy(&id);
-    killed(&mut main, |it| it.demote(&id, false));
-    killed(&mut backup, |it| it.promote(&id, false, &[]));
-    killed(&mut backup, |it| it.demote(&id, false));
-    killed(&mut main, |it| it.promote(&id, false, &[]));
-    killed(&mut main, |it| it.disable(&id, &[]));
-    assert_eq!(main.is_primary(&id), None);
-}
-
-/// Does something whose daemon is killed while it does so, at one moment after another, until it is done.
-fn killed(site: &mut Site, act: impl Fn(&Site) -> Result<(), Failure> + Sync) {
-    for pause in [10, 40, 80, 120] {
-        let (daemon, site_now) = (&site.daemon, &*site);
-        std::thread::scope(|scope| {
-            let asked = scope.spawn(|| act(site_now).is_ok());
-            std::thread::sleep(std::time::Duration::from_millis(pause));
-            daemon.signal(rustix::process::Signal::KILL);
-            asked.join().expect("a client");
-        });
-        site.daemon.wait();
-        site.daemon.restart();
-    }
-    accepted("it is done at last", || act(site));
 }
 
 /// What is broken off in the middle mixes two states, and a repetition declares it good.

@@ -329,6 +329,10 @@ impl Pool<'_> {
         self.tool().mirror_snapshots(self.call, self.at, image)
     }
 
+    pub fn has_bare_tag(&self, info: &ImageInfo) -> Result<bool> {
+        self.tool().has_bare_tag(self.call, self.at, &info.name, &info.id)
+    }
+
     pub fn enable_mirroring(&self, image: &str, mode: MirroringMode) -> Result<()> {
         self.tool().enable_mirroring(self.call, self.at, image, mode)
     }

@@ -37,7 +37,7 @@ pub(crate) struct Memory {
     pub schedules: Cache<String, Option<Schedule>>,
     /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
     pub enabled: Cache<String, ReplicationTerms>,
-    /// Images that this daemon has promoted and set the schedule of, by their ids.
+    /// Images that this daemon has promoted to the end, schedule and all, by their ids.
     pub scheduled: Brief,
     /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
     pub mirrored: Brief,

@@ -2,7 +2,9 @@
 
 use grpcio::RpcStatusCode as Code;
 
-use super::{accepted, fail_over};
+use super::drill::{is_lost, made_anew_by_one_that_is_killed, replicated, the_drill};
+use super::killed::each_step_is_killed;
+use super::{accepted, fail_over, written_elsewhere};
 use crate::support::sites::sites;
 use crate::support::{await_that, refused};
 
@@ -38,7 +40,7 @@ fn a_journal_is_replicated_too() {
     main.enable(&id, &[("mirroringMode", "journal")]).expect("enable");
     accepted("the first copy arrives", || main.destination(&id));
     fail_over(&main, &backup, &id, 11);
-    backup.demote(&id, false).expect("demote");
+    accepted("the other site follows", || backup.demote(&id, false));
     refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["was demoted here"]);
     backup.promote(&id, true, &[]).expect("nobody else has promoted it");
     backup.fill(&id, 1, 33);
@@ -46,4 +48,48 @@ fn a_journal_is_replicated_too() {
     fail_over(&backup, &main, &id, 22);
     main.disable(&id, &[]).expect("disable");
     assert_eq!(main.is_primary(&id), None);
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_journal_that_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
+    the_drill("journal");
+}
+
+/// The rbd-mirror reads what a client had begun to write when the site was lost, and does not let go of it.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_journal_that_is_said_to_be_promoted_can_be_written_to() {
+    let [main, backup] = sites();
+    let id = replicated(&main, &backup, "journal");
+    let copied = main.checksum(&id);
+    let behind = backup.cluster.pause("rbd-mirror");
+    main.fill(&id, 1, 22);
+    let paused = is_lost(&main);
+    drop(behind);
+    if let Err(refusal) = backup.promote(&id, true, &[]) {
+        refused::<()>(Err(refusal), Code::UNAVAILABLE, &["is promoted", "restart that rbd-mirror"]);
+        assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
+        drop(paused);
+        accepted("the rbd-mirror lets go", || backup.promote(&id, true, &[]));
+    }
+    backup.fill(&id, 1, 33);
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_journal_that_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arrives() {
+    written_elsewhere("journal");
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_daemon_that_is_killed_is_asked_again_for_a_journal() {
+    each_step_is_killed(&[("mirroringMode", "journal")]);
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn the_copy_of_a_journal_is_made_anew_once_though_its_daemon_is_killed() {
+    made_anew_by_one_that_is_killed("journal");
 }

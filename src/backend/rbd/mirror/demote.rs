@@ -9,6 +9,10 @@
 //! A peer whose rbd-mirror has not looked since an image became primary never copies its demotion, so that
 //! neither site could promote it (Ceph 16.2: both say "remote image is not primary" for ever). So it is
 //! waited for.
+//!
+//! The command that demotes makes the image a copy first, and tells the peer then: by the snapshot that it
+//! completes, or by an entry in the journal. Killed in between, its peer waits for ever. So an image that was
+//! demoted here, and whose peer does not learn that, is promoted and demoted once more.
 
 use super::begin;
 use super::newest::{Newest, is_followed};
@@ -57,8 +61,13 @@ pub(super) fn demote(
     }
     begin(&pool, &info)?;
     let demotion = Demotion { id, info: &info, mode, is_primary, force };
-    if is_primary && mode == MirroringMode::Snapshot && !force {
+    if is_primary && !force {
         demotion.refuse_unless_followed(&pool)?;
+    }
+    if !is_primary && mode == MirroringMode::Journal {
+        // What looks broken off may just be on its way.
+        let what = format!("the demotion of image {} to be read by the other site", info.name);
+        pool.call.wait(what, pool.timing().role_change, pool.timing().copy_look)?;
     }
     // 1. Nobody has it.
     if force {
@@ -118,7 +127,11 @@ impl Demotion<'_> {
             Some(known) => known,
             None => {
                 let peers = pool.mirror_status(name)?.map(|status| status.peers).unwrap_or_default();
-                peers.iter().any(|peer| peer.replay != Replay::Unknown)
+                peers.iter().any(|peer| match peer.replay {
+                    Replay::Unknown => false,
+                    Replay::Stopped => peer.was_primary(),
+                    Replay::Error | Replay::Starting | Replay::Replaying => true,
+                })
             }
         };
         if is_followed {
@@ -154,8 +167,19 @@ impl Demotion<'_> {
 fn is_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     let Some(mirroring) = info.mirroring.as_ref().filter(|it| it.is_secondary()) else { return Ok(false) };
     if mirroring.mode == MirroringMode::Journal {
-        return Ok(true);
+        return Ok(!is_half_demoted(pool, info)?);
     }
     let snapshots = pool.mirror_snapshots(&info.name)?.unwrap_or_default();
     Ok(Newest::of(&snapshots) != Newest::HalfDemoted)
+}
+
+/// Whether the journal of an image that was demoted here does not say so, and the other site goes on reading
+/// it for that reason.
+fn is_half_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
+    if pool.metadata(&info.name, DEMOTED_KEY)?.as_ref() != Some(&info.id) {
+        return Ok(false);
+    }
+    let peers = pool.mirror_status(&info.name)?.map(|status| status.peers).unwrap_or_default();
+    let is_read = peers.iter().any(|peer| peer.is_up && peer.replay == Replay::Replaying);
+    Ok(is_read && pool.has_bare_tag(info)?)
 }

@@ -33,7 +33,9 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names::{DEMOTED_KEY, REPLICATION_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, MirrorStatus, Mirroring, Promoted, SiteStatus};
+use crate::backend::rbd::tool::{
+    ImageInfo, ImageRef, LockTarget, MirrorStatus, Mirroring, Promoted, Replay, SiteStatus,
+};
 use crate::backend::{MirroringMode, Promotion};
 use crate::call::Call;
 use crate::clock::rfc3339;
@@ -42,7 +44,8 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// How the snapshot begins from which rbd-mirror makes the first copy of an image with a journal.
+/// How the snapshot begins from which rbd-mirror makes the first copy of an image with a journal. It goes
+/// with what is replayed next.
 const FIRST_COPY: &str = ".rbd-mirror.";
 
 /// An attempt to promote a volume.
@@ -87,29 +90,27 @@ pub(super) fn promote(
         let way = attempt.way(mirroring)?;
         attempt.promote(way)?;
     }
-    match mirroring.mode {
-        MirroringMode::Snapshot => settle(&pool, &info, asked),
-        MirroringMode::Journal => Ok(()),
+    if pool.memory().scheduled.0.contains(&info.id) {
+        return Ok(());
     }
+    match mirroring.mode {
+        MirroringMode::Snapshot => settle(&pool, &info, asked)?,
+        MirroringMode::Journal => attempt.await_release()?,
+    }
+    pool.memory().scheduled.0.remember(info.id.clone(), ());
+    Ok(())
 }
 
 /// A wish to be copied anew has lost its reason. A schedule belongs to the image here, and a new copy has
 /// none: it is given the one that the request brings, else the one that was asked for at the other side.
 fn settle(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
-    if pool.memory().scheduled.0.contains(&info.id) {
-        return Ok(());
-    }
     let metadata = pool.all_metadata(&info.name)?.unwrap_or_default();
     withdraw_wishes(pool, info, &metadata)?;
     let schedule = match &asked.schedule {
         Some(schedule) => Some(schedule.clone()),
         None => terms::in_metadata(pool, info, metadata.get(REPLICATION_KEY))?,
     };
-    if let Some(schedule) = schedule {
-        pool.add_schedule(&info.name, &schedule)?;
-    }
-    pool.memory().scheduled.0.remember(info.id.clone(), ());
-    Ok(())
+    schedule.map_or(Ok(()), |schedule| pool.add_schedule(&info.name, &schedule))
 }
 
 impl Attempt<'_> {
@@ -139,10 +140,13 @@ impl Attempt<'_> {
 
     /// What a journal has brought is the state of some moment, once the first copy is whole. While that is
     /// made the image has a snapshot of rbd-mirror, and is promoted with what is there (Ceph 16.2: status 0
-    /// with 87 of 400 objects).
+    /// with 87 of 400 objects). Where the other site is lost just then the snapshot stays; but rbd-mirror
+    /// says that it replays only when all is there.
     fn forced_by_the_journal(&self) -> Result<Way> {
         let snapshots = self.pool.snapshots(ImageRef::Id(&self.info.id))?.unwrap_or_default();
-        match snapshots.iter().any(|it| it.name.starts_with(FIRST_COPY)) {
+        let is_marked = snapshots.iter().any(|it| it.name.starts_with(FIRST_COPY));
+        let is_replayed = |status: MirrorStatus| status.own.replay == Replay::Replaying;
+        match is_marked && !self.status()?.is_some_and(is_replayed) {
             true => Err(self.never_whole()),
             false => Ok(Way::Forced(None)),
         }
@@ -331,6 +335,27 @@ impl Attempt<'_> {
             true => Ok(()),
             false => Err(failure),
         }
+    }
+
+    /// Nobody can write to an image as long as the rbd-mirror here has it (Ceph 16.2: EROFS). With a journal
+    /// the command does not wait for the end of that, which comes in a moment; but where the other site was
+    /// lost just when somebody had begun to write there, rbd-mirror waits for it with the image in its hands.
+    fn await_release(&self) -> Result<()> {
+        let Self { pool, id, info, .. } = *self;
+        let owners = pool.holders(LockTarget::Owner(&info.id))?;
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let daemons = pool.mirror_daemons()?;
+        if !owners.iter().any(|owner| daemons.contains(&owner.client)) {
+            return Ok(());
+        }
+        let what = format!("the rbd-mirror here to let go of image {}", info.name);
+        pool.call.wait(what, pool.timing().role_change, pool.timing().copy_look)?;
+        Err(Error::unavailable(format!(
+            "volume {id} is promoted, but the rbd-mirror of this cluster still has it, and nobody can write to it: \
+             try again, and if it stays so restart that rbd-mirror, which waits for the other site"
+        )))
     }
 
     /// Who promotes by force is told what came of it.

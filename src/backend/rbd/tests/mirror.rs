@@ -85,7 +85,7 @@ pub(super) fn mirrored_scene() -> Scene {
 }
 
 pub(super) fn changes(it: &Scene) -> Vec<String> {
-    const QUESTIONS: [&str; 9] = [
+    const QUESTIONS: [&str; 10] = [
         "info",
         "mirror_status",
         "mirror_snapshots",
@@ -95,6 +95,7 @@ pub(super) fn changes(it: &Scene) -> Vec<String> {
         "holders",
         "watchers",
         "mirror_daemons",
+        "has_bare_tag",
     ];
     it.methods().into_iter().filter(|method| !QUESTIONS.contains(&method.as_str())).collect()
 }

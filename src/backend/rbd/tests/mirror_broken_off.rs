@@ -2,7 +2,9 @@
 
 use super::mirror::{changes, promotion, terms};
 use super::publish::{refused, scene};
+use super::*;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
+use crate::backend::rbd::tool::*;
 use crate::backend::replication::*;
 use crate::error::Kind::*;
 
@@ -41,4 +43,34 @@ fn a_demotion_that_was_broken_off_is_made_good() {
         }
         assert_eq!(changes(&it), steps);
     }
+}
+
+/// The peer reads the journal on, in which nothing says that it is demoted.
+#[test]
+fn a_demotion_that_the_journal_does_not_say_is_made_good() {
+    let it = scene();
+    let (at, name) = (it.cluster.at(), it.id.object.clone());
+    let id = it.image();
+    let demoted = |whose: &str, status: &str| {
+        it.cluster.set_mirrored_by(&at, &name, MirroringMode::Journal, MirrorState::Enabled, false);
+        it.cluster.set_metadata(&call(), &at, &name, "cephlet.demoted", whose).unwrap();
+        it.cluster.set_mirror_snapshots(&at, &name, recorded::snapshots("snapshots-demoted"));
+        it.cluster.set_mirror_status(&at, &name, recorded::status(status));
+        changes(&it);
+    };
+    demoted(&id, "journal-primary");
+    it.demote(false).unwrap();
+    assert_eq!(changes(&it), [""; 0], "it is on its way");
+    it.cluster.leave_bare_tag(&at, &name);
+    for (whose, status) in [("1f2e", "journal-primary"), (&id, "both-demoted"), (&id, "journal-dead-primary")]
+    {
+        demoted(whose, status);
+        it.demote(false).unwrap();
+        assert_eq!(changes(&it), [""; 0], "{whose} {status}");
+    }
+    demoted(&id, "journal-primary");
+    it.demote(false).unwrap();
+    assert_eq!(changes(&it), ["lock", "promote", "set_metadata", "demote", "unlock"]);
+    it.demote(false).unwrap();
+    assert_eq!(changes(&it), [""; 0]);
 }

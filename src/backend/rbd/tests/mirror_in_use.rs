@@ -3,6 +3,7 @@
 use super::fence::{OURS, daemon, is_shut_out, maps};
 use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
+use crate::backend::MirroringMode;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -53,6 +54,9 @@ fn a_volume_in_use_is_not_demoted_unless_by_force() {
     assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
 }
 
+/// What is said of a demotion that the peer would not learn of.
+const NOT_FOLLOWED: [&str; 3] = [crate::csi::NOT_YET, "rbd-mirror there", "force"];
+
 /// Its peer would never copy the demotion, and neither site could promote it.
 #[test]
 fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
@@ -71,10 +75,9 @@ fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
         it.cluster.set_mirror_snapshots(&at, &name, (1..).zip(kinds).map(snapshot).collect());
     };
     use MirrorSnapshotKind::{CopyOfDemoted, Demoted, Primary};
-    let late = [crate::csi::NOT_YET, "rbd-mirror there", "force"];
     for handover in [Demoted, CopyOfDemoted] {
         linked(&[(handover, true), (Primary, true)]);
-        refused(it.demote(false), Unavailable, &late);
+        refused(it.demote(false), Unavailable, &NOT_FOLLOWED);
         assert!(it.is_primary());
         linked(&[(handover, false), (Primary, true)]);
         it.demote(false).unwrap();
@@ -92,7 +95,7 @@ fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
         status(record);
         match follows {
             true => it.demote(false).unwrap(),
-            false => refused(it.demote(false), Unavailable, &late),
+            false => refused(it.demote(false), Unavailable, &NOT_FOLLOWED),
         }
     }
     // Without peers nothing is linked.
@@ -101,6 +104,21 @@ fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
     it.demote(false).unwrap();
     linked(&[(CopyOfDemoted, true), (Primary, true)]);
     it.demote(true).unwrap();
+}
+
+/// Where nobody has read the journal since, the two would go different ways.
+#[test]
+fn a_volume_with_a_journal_is_not_demoted_before_its_peer_follows() {
+    let it = scene();
+    let (at, name) = (it.cluster.at(), it.id.object.clone());
+    for (record, follows) in [("both-demoted", false), ("journal-primary", true), ("two-primaries", true)] {
+        it.cluster.set_mirrored_by(&at, &name, MirroringMode::Journal, MirrorState::Enabled, true);
+        it.cluster.set_mirror_status(&at, &name, recorded::status(record));
+        match follows {
+            true => it.demote(false).unwrap(),
+            false => refused(it.demote(false), Unavailable, &NOT_FOLLOWED),
+        }
+    }
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn what_says_that_it_is_primary_again_is_passed_over_only_by_force() {
 fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrives() {
     let it = mirrored_scene();
     it.enable(&ReplicationTerms { mode: MirroringMode::Journal, ..terms() }).unwrap();
+    it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("journal-primary"));
     it.demote(false).unwrap();
     changes(&it);
     refused(it.promote(&promotion(false)), Precondition, &[crate::csi::NOT_YET, "was demoted here"]);
@@ -109,10 +110,39 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     it.cluster.create_snapshot(&call(), &at, name, ".rbd-mirror.0f92.6af5").unwrap();
     it.methods();
     refused(it.promote(&promotion(true)), Precondition, &["never copied whole"]);
+    it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
+    refused(it.promote(&promotion(true)), Precondition, &["never copied whole"]);
     assert!(!it.methods().contains(&"promote_by_force".to_string()), "UNSAFE: it was promoted");
+    // The site was lost before it has taken the snapshot away.
+    it.cluster.set_mirror_status(&at, name, recorded::status("journal-dead-secondary"));
+    it.promote(&promotion(true)).unwrap();
+    it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
+    it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
     it.cluster.remove_snapshot(&call(), &at, ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
     it.promote(&promotion(true)).unwrap();
     assert!(it.is_primary());
+}
+
+/// The cluster says that it is promoted, and refuses all that is written to it.
+#[test]
+fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
+    let it = scene();
+    let (at, name, id) = (it.cluster.at(), &it.id.object, it.image());
+    it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
+    let owner = LockTarget::Owner(&id);
+    let hold =
+        LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
+    it.cluster.lock(&call(), &at, owner, &hold).unwrap();
+    let holder = it.cluster.holders(&call(), &at, owner).unwrap().remove(0);
+    it.cluster.call_mirror(&holder.client);
+    for _ in 0..2 {
+        refused(it.promote(&promotion(true)), Unavailable, &["is promoted", "rbd-mirror", "restart"]);
+    }
+    it.cluster.unlock(&call(), &at, owner, &holder).unwrap();
+    it.promote(&promotion(true)).unwrap();
+    it.methods();
+    it.promote(&promotion(true)).unwrap();
+    assert_eq!(it.methods(), ["info"], "a repetition");
 }
 
 #[test]

@@ -192,6 +192,10 @@ pub trait MirrorTool: Send + Sync {
     fn mirror_snapshots(&self, call: &Call, at: &PoolRef, image: &str)
     -> Result<Option<Vec<MirrorSnapshot>>>;
 
+    /// Whether nothing is written under the newest tag in the journal of an image: what changes its role
+    /// makes a tag, and then writes an entry under it, by which the peer learns of that.
+    fn has_bare_tag(&self, call: &Call, at: &PoolRef, image: &str, id: &str) -> Result<bool>;
+
     /// Begins to mirror an image that is not mirrored. Fails also where it is by now.
     fn enable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()>;
 

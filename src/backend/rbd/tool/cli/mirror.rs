@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::answer::{absent, is, says};
 use super::images::NOT_OPENED;
-use super::mirror_output::{PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
+use super::mirror_output::{JournalOutput, PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
 use super::objects::{ABSENT, rados};
 use super::output::{SnapOutput, read};
 use super::{CommandTool, path, rbd, rbd_image, source};
@@ -16,6 +16,9 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::sys::byte_lock;
+
+/// How the name of the object begins that keeps the tags of a journal; the id of its image follows.
+const JOURNAL: &str = "journal.";
 
 /// What every daemon of rbd-mirror watches in each pool that it mirrors, and nobody else.
 const WATCHED_BY_DAEMONS: &str = "rbd_mirroring";
@@ -87,6 +90,27 @@ impl MirrorTool for CommandTool {
                 let doing = format!("list the mirror snapshots of image {}", path(at, image));
                 Err(self.error(call, failure, at, &doing))
             }
+        }
+    }
+
+    /// `rados listomapkeys` of the journal, which has its tags, and `rbd journal status`, which has under
+    /// which of them the image has committed something.
+    fn has_bare_tag(&self, call: &Call, at: &PoolRef, image: &str, id: &str) -> Result<bool> {
+        let doing = || format!("look at the journal of image {}", path(at, image));
+        let journal = format!("{JOURNAL}{id}");
+        let keys = match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &journal])) {
+            Ok(output) => output,
+            Err(failure) if says(&failure, "error getting omap key set ", ABSENT) => return Ok(false),
+            Err(failure) => return Err(self.error(call, failure, at, &doing())),
+        };
+        let words = ["journal", "status", "--format=json"];
+        match self.ask(call, &at.access, rbd_image(at, Class::Question, &words, ImageRef::Name(image))?) {
+            Ok(output) => {
+                let journal = read::<JournalOutput>("rbd journal status", &output.stdout)?;
+                Ok(journal.committed() < newest_tag(&String::from_utf8_lossy(&keys.stdout)))
+            }
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(false),
+            Err(failure) => Err(self.error(call, failure, at, &doing())),
         }
     }
 
@@ -234,6 +258,11 @@ fn is_not_mirrored(failure: &Failure) -> bool {
     is(failure, libc::EINVAL) && failure.says("mirroring not enabled on the image")
 }
 
+/// The highest number in lines like `tag_000000000000001f`.
+fn newest_tag(keys: &str) -> Option<u64> {
+    keys.lines().filter_map(|key| u64::from_str_radix(key.strip_prefix("tag_")?, 16).ok()).max()
+}
+
 /// The clients in lines like `watcher=10.0.0.7:0/123 client.4711 cookie=1`.
 fn clients(lines: &str) -> BTreeSet<String> {
     lines.split_whitespace().filter(|word| word.starts_with("client.")).map(str::to_string).collect()
@@ -250,5 +279,11 @@ mod tests {
                      watcher=127.0.0.1:0/1759082975 client.4149 cookie=94722737361280\n";
         assert_eq!(clients(lines), ["client.4145", "client.4149"].map(String::from).into());
         assert_eq!(clients(""), BTreeSet::new());
+    }
+
+    #[test]
+    fn the_newest_tag_is_found() {
+        assert_eq!(newest_tag("client_\ntag_0000000000000009\ntag_000000000000001f\nwidth\n"), Some(31));
+        assert_eq!(newest_tag("client_\n"), None);
     }
 }

@@ -131,6 +131,37 @@ impl From<ProgressOutput> for Progress {
     }
 }
 
+/// `rbd journal status --format=json`
+#[derive(Deserialize)]
+pub(super) struct JournalOutput {
+    registered_clients: Vec<JournalClientOutput>,
+}
+
+#[derive(Deserialize)]
+struct JournalClientOutput {
+    /// Empty for the image itself; of a peer the uuid of its mirror.
+    id: String,
+    commit_position: JournalPositionOutput,
+}
+
+#[derive(Deserialize)]
+struct JournalPositionOutput {
+    object_positions: Vec<ObjectPositionOutput>,
+}
+
+#[derive(Deserialize)]
+struct ObjectPositionOutput {
+    tag_tid: u64,
+}
+
+impl JournalOutput {
+    /// The newest tag under which the image itself has committed an entry.
+    pub(super) fn committed(&self) -> Option<u64> {
+        let own = self.registered_clients.iter().find(|client| client.id.is_empty())?;
+        own.commit_position.object_positions.iter().map(|position| position.tag_tid).max()
+    }
+}
+
 /// A row of `rbd mirror snapshot schedule ls --format=json`
 #[derive(Deserialize)]
 pub(super) struct ScheduleOutput {

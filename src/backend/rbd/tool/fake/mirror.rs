@@ -63,6 +63,11 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.features.insert(NON_PRIMARY.to_string()));
     }
 
+    /// A demotion was broken off before it was written into the journal of an image.
+    pub fn leave_bare_tag(&self, at: &PoolRef, image: &str) {
+        self.disk(at, image, |disk| disk.mirror.bare_tag = true);
+    }
+
     /// When an image is mirrored.
     pub fn schedules_of(&self, at: &PoolRef, image: &str) -> Vec<Schedule> {
         self.disk(at, image, |disk| disk.mirror.schedules.clone())
@@ -75,6 +80,11 @@ impl FakeCluster {
             true => promotions.insert(image.to_string()),
             false => promotions.remove(image),
         };
+    }
+
+    /// A client that has something in a pool is a daemon of rbd-mirror.
+    pub fn call_mirror(&self, client: &str) {
+        self.0.lock().state.mirror.daemons.insert(client.to_string());
     }
 
     /// A daemon of rbd-mirror has an image open.
@@ -113,6 +123,12 @@ impl MirrorTool for FakeCluster {
         let all =
             |state: &State| state.find(at, ImageRef::Name(image)).map(|disk| disk.mirror.snapshots.clone());
         self.ask(format!("mirror_snapshots {image}"), at, all)
+    }
+
+    fn has_bare_tag(&self, _: &Call, at: &PoolRef, image: &str, _: &str) -> Result<bool> {
+        self.ask(format!("has_bare_tag {image}"), at, |state| {
+            mirrored(state, at, image).is_some_and(|disk| disk.mirror.bare_tag)
+        })
     }
 
     fn enable_mirroring(&self, _: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()> {
@@ -243,7 +259,7 @@ fn on_mirrored(
 fn set_primary(disk: &mut MirroredDisk, primary: bool) -> Result<()> {
     match &mut disk.mirroring {
         Some(mirroring) if mirroring.primary != primary => {
-            mirroring.primary = primary;
+            (mirroring.primary, disk.bare_tag) = (primary, false);
             take_snapshot(disk, if primary { Kind::Primary } else { Kind::Demoted });
             Ok(())
         }

@@ -27,4 +27,6 @@ pub(super) struct MirroredDisk {
     pub(super) snapshots: Vec<MirrorSnapshot>,
     pub(super) status: Option<MirrorStatus>,
     pub(super) schedules: Vec<Schedule>,
+    /// A demotion was broken off before it was written into the journal.
+    pub(super) bare_tag: bool,
 }

@@ -114,6 +114,37 @@ fn a_promotion_by_force_has_no_deadline() {
     assert!(!it.is_promoted_by_force(&it.team, "web").unwrap(), "it is over");
 }
 
+/// What Ceph 16.2 has said of demotions that were killed at one moment after another.
+#[test]
+fn a_journal_says_whether_a_demotion_was_written_into_it() {
+    let it = Fixture::new();
+    let keys = "rados --pool=vms listomapkeys journal.10eaba2fcb04";
+    let status = "rbd journal status --format=json --pool=vms --image=web";
+    let peer = "{\"id\":\"ba21\",\"data\":\"00\",\"commit_position\":{\"object_positions\":[{\"object_number\":0,\"tag_tid\":\
+                9,\"entry_tid\":1}]},\"state\":\"connected\"}";
+    for (positions, is_bare) in [
+        ("", true),
+        (
+            "{\"object_number\":3,\"tag_tid\":1,\"entry_tid\":3},{\"object_number\":2,\"tag_tid\":1,\"entry_tid\":2}",
+            true,
+        ),
+        (
+            "{\"object_number\":3,\"tag_tid\":1,\"entry_tid\":3},{\"object_number\":0,\"tag_tid\":2,\"entry_tid\":0}",
+            false,
+        ),
+    ] {
+        it.prints(keys, "client_\ntag_0000000000000001\ntag_0000000000000002\n");
+        let own = format!(
+            "{{\"id\":\"\",\"data\":\"00\",\"commit_position\":{{\"object_positions\":[{positions}]}}}}"
+        );
+        let clients = format!("{{\"minimum_set\":0,\"active_set\":0,\"registered_clients\":[{peer},{own}]}}");
+        it.prints(status, &clients);
+        assert_eq!(it.has_bare_tag(&it.call, &it.at, "web", "10eaba2fcb04").unwrap(), is_bare, "{positions}");
+    }
+    it.fails(keys, 1, "error getting omap key set vms/journal.10eaba2fcb04: (2) No such file or directory\n");
+    assert!(!it.has_bare_tag(&it.call, &it.at, "web", "10eaba2fcb04").unwrap());
+}
+
 #[test]
 fn schedules_are_set_and_read() {
     let it = Fixture::new();

@@ -1,0 +1,146 @@
+//! The site that has a volume is lost, and comes back.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use grpcio::RpcStatusCode as Code;
+
+use super::killed::killed;
+use super::{accepted, fail_over};
+use crate::support::cluster::Paused;
+use crate::support::machine::Checksum;
+use crate::support::sites::{Site, sites};
+use crate::support::{Failure, await_that, object_of, refused};
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
+    the_drill("snapshot");
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_copy_is_made_anew_once_though_its_daemon_is_killed() {
+    made_anew_by_one_that_is_killed("snapshot");
+}
+
+/// The first site is lost; the other one takes the volume over, and the first one gets a copy of that when it
+/// is back.
+pub fn the_drill(mode: &str) {
+    let [main, backup] = sites();
+    let id = replicated(&main, &backup, mode);
+    let copied = main.checksum(&id);
+    let paused = is_lost(&main);
+    refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
+    for _ in 0..2 {
+        backup.promote(&id, true, &[]).expect("promote by force");
+    }
+    assert_eq!(backup.is_primary(&id), Some(true));
+    assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
+    backup.fill(&id, 1, 33);
+    let newest = backup.checksum(&id);
+
+    // Somebody has gone on writing there, and that is given up.
+    drop(paused);
+    accepted("the first site answers", || main.info(&id));
+    main.fill(&id, 1, 22);
+    is_given_up(&main, &backup, &id, mode);
+    let anew = Anew::of(&main, &id);
+    accepted("it is copied anew", || anew.ask(&main));
+    anew.assert_once(&main, &newest);
+    fail_over(&backup, &main, &id, 44);
+    [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
+}
+
+pub fn made_anew_by_one_that_is_killed(mode: &str) {
+    let [mut main, backup] = sites();
+    let id = replicated(&main, &backup, mode);
+    backup.promote(&id, true, &[]).expect("promote by force");
+    backup.fill(&id, 1, 33);
+    let newest = backup.checksum(&id);
+    is_given_up(&main, &backup, &id, mode);
+    let anew = Anew::of(&main, &id);
+    killed(&mut main, |main| anew.ask(main));
+    anew.assert_once(&main, &newest);
+    main.daemon.assert_well();
+}
+
+/// A site of which nothing answers until this is dropped.
+pub fn is_lost(site: &Site) -> [Paused<'_>; 4] {
+    ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| site.cluster.pause(daemon))
+}
+
+/// A volume that is replicated in this mode, and copied with all that is in it.
+#[track_caller]
+pub fn replicated(main: &Site, backup: &Site, mode: &str) -> String {
+    let id = main.volume("lost", 8).expect("create").volume_id;
+    main.fill(&id, 1, 11);
+    main.enable(&id, &[("mirroringMode", mode)]).expect("enable");
+    if mode == "snapshot" {
+        backup.await_promotion(&id);
+        return id;
+    }
+    accepted("the first copy arrives", || main.destination(&id));
+    // What the journal says next is that the snapshot goes from which the copy was made.
+    await_that("the journal is read", || match backup.snapshots(&id).trim() {
+        "[]" => Ok(()),
+        snapshots => Err(snapshots.to_string()),
+    });
+    id
+}
+
+/// Both sites have a primary, though the tools call both well; the first site's is demoted.
+#[track_caller]
+fn is_given_up(main: &Site, backup: &Site, id: &str, mode: &str) {
+    await_that("two primaries are an error", || match backup.info(id).expect("info") {
+        (status, _) if status == "ERROR" => Ok(()),
+        (status, info) => Err(format!("{status}: {}", info.status_message)),
+    });
+    refused(main.resync(id, true), Code::FAILED_PRECONDITION, &["primary", "demote"]);
+    main.demote(id, false).expect("demote what is given up");
+    refused(main.promote(id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demoted here"]);
+    await_that("the split is seen", || match main.resync(id, false) {
+        Err(failure) if failure.message.contains("split-brain") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    if mode == "snapshot" {
+        backup.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
+    }
+}
+
+/// A volume whose copy is made anew, and the images that were seen of it.
+struct Anew<'a> {
+    id: &'a str,
+    images: Mutex<BTreeSet<String>>,
+}
+
+impl<'a> Anew<'a> {
+    fn of(site: &Site, id: &'a str) -> Self {
+        Self { id, images: Mutex::new(image_id(site, id).into_iter().collect()) }
+    }
+
+    /// Asks for it; fails until it is ready.
+    fn ask(&self, site: &Site) -> Result<(), Failure> {
+        let ready = site.resync(self.id, true);
+        self.images.lock().expect("no panic").extend(image_id(site, self.id));
+        match ready? {
+            true => Ok(()),
+            false => Err(Failure { code: Code::UNAVAILABLE, message: "not ready".into() }),
+        }
+    }
+
+    /// There was one new image, it stays so, and it is what the other site has.
+    #[track_caller]
+    fn assert_once(self, site: &Site, newest: &Checksum) {
+        for _ in 0..3 {
+            self.ask(site).expect("it stays so");
+        }
+        let images = self.images.into_inner().expect("no panic");
+        assert_eq!(images.len(), 2, "it is copied once: {images:?}");
+        assert!(site.checksum(self.id) == *newest, "UNSAFE: it is not what the other site has");
+    }
+}
+
+fn image_id(site: &Site, id: &str) -> Option<String> {
+    Some(site.image(id)?["id"].as_str()?.to_string())
+}
