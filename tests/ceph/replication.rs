@@ -3,6 +3,7 @@
 mod drill;
 mod journal;
 mod killed;
+mod races;
 
 use cephlet::proto::replication as wire;
 use drill::replicated;
@@ -152,15 +153,48 @@ fn force_does_not_promote_in_the_middle_of_a_copy() {
     backup.await_copy(&id);
     main.fill(&id, 200, 22);
     let newest = main.checksum(&id);
-    main.cluster.rbd(&["mirror", "image", "snapshot", object_of(&id)]);
-    await_that("it is being copied", || {
-        let snapshots = backup.cluster.rbd(&["snap", "ls", "--all", object_of(&id), "--format", "json"]);
-        if snapshots.contains("\"complete\":false") { Ok(()) } else { Err(snapshots) }
-    });
+    begin_to_copy(&main, &backup, &id);
     // With the peer alive it is waited for.
     accepted("the copy is whole", || backup.promote(&id, true, &[]));
     assert!(backup.checksum(&id) == newest, "UNSAFE: it is not what was copied last");
     backup.daemon.assert_well();
+}
+
+/// It becomes what it was one snapshot before (Ceph 16.2), and whoever asks is told before.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_copy_that_was_cut_off_in_the_middle_is_promoted_with_its_loss_alone() {
+    let [main, backup] = sites();
+    let id = main.volume("cut", 200).expect("create").volume_id;
+    main.fill(&id, 200, 11);
+    main.enable(&id, &[]).expect("enable");
+    backup.await_copy(&id);
+    let first = main.checksum(&id);
+    main.fill(&id, 200, 22);
+    main.cluster.rbd(&["mirror", "image", "snapshot", object_of(&id)]);
+    let second = main.checksum(&id);
+    backup.await_content(&id, &second);
+    main.fill(&id, 200, 33);
+    begin_to_copy(&main, &backup, &id);
+    let _gone = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
+    refused(backup.promote(&id, true, &[]), Code::FAILED_PRECONDITION, &["loses more", "acceptLoss"]);
+    let accepting = [("acceptLoss", "true")];
+    refused(backup.promote(&id, true, &accepting), Code::FAILED_PRECONDITION, &["stop all its daemons"]);
+    let _stopped = backup.cluster.pause("rbd-mirror");
+    accepted("the loss is accepted", || backup.promote(&id, true, &accepting));
+    assert_eq!(backup.is_primary(&id), Some(true));
+    let content = backup.checksum(&id);
+    assert!(content == first || content == second, "UNSAFE: it mixes two states");
+    backup.daemon.assert_well();
+}
+
+/// Has what was written copied, and waits until that has begun.
+fn begin_to_copy(main: &Site, backup: &Site, id: &str) {
+    main.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
+    await_that("it is being copied", || {
+        let snapshots = backup.cluster.rbd(&["snap", "ls", "--all", object_of(id), "--format", "json"]);
+        if snapshots.contains("\"complete\":false") { Ok(()) } else { Err(snapshots) }
+    });
 }
 
 /// The commands of README's page, in its order; a node, which maps and mounts, has tests of its own.

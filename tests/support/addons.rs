@@ -93,6 +93,24 @@ impl Client {
         reply.map(|it| it.clients.into_iter().map(client).collect()).map_err(Failure::from)
     }
 
+    pub fn enable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
+        let asked = replication::EnableVolumeReplicationRequest {
+            replication_source: source(id),
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        self.replicas.enable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
+    pub fn disable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
+        let asked = replication::DisableVolumeReplicationRequest {
+            replication_source: source(id),
+            parameters: map(parameters),
+            ..Default::default()
+        };
+        self.replicas.disable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+    }
+
     pub fn promote(&self, id: &str, force: bool, parameters: &[(&str, &str)]) -> Answer<()> {
         let asked = replication::PromoteVolumeRequest {
             replication_source: source(id),

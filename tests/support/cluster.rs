@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     /// A user's key. The users are `admin`, `cephlet` (controller), `cephlet-fence` (one that may fence),
-    /// `cephlet-node` and `reader`.
+    /// `cephlet-zones` (with the pools of the tests of topology), `cephlet-node` and `reader`.
     pub fn key(&self, user: &str) -> String {
         fs::read_to_string(self.path(&format!("{user}.key"))).expect("the user's key")
     }

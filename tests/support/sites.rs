@@ -55,26 +55,23 @@ impl Site {
         self.daemon.client().create(&volume_as(name, mib * MIB, block()))
     }
 
-    fn client(&self) -> addons::Client {
+    /// Of the controller, for csi-addons.
+    pub fn client(&self) -> addons::Client {
         addons::Client::of(&self.daemon)
     }
 
+    /// Another controller of the same cluster.
+    pub fn another_controller(&self) -> Daemon {
+        let setup = Setup::new().set("CEPHLET_CLUSTERS", self.daemon.path("clusters.toml").display());
+        setup.set("CEPHLET_BACKENDS", "rbd").set("CEPHLET_SERVICES", "controller").start()
+    }
+
     pub fn enable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
-        let asked = wire::EnableVolumeReplicationRequest {
-            replication_source: source(id),
-            parameters: map(parameters),
-            ..Default::default()
-        };
-        self.client().replicas.enable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+        self.client().enable(id, parameters)
     }
 
     pub fn disable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
-        let asked = wire::DisableVolumeReplicationRequest {
-            replication_source: source(id),
-            parameters: map(parameters),
-            ..Default::default()
-        };
-        self.client().replicas.disable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+        self.client().disable(id, parameters)
     }
 
     pub fn promote(&self, id: &str, force: bool, parameters: &[(&str, &str)]) -> Answer<()> {

@@ -291,8 +291,14 @@ impl DomainPools {
         if is_alone || round.pools.is_empty() {
             return Ok((!round.pools.is_empty()).then_some(0));
         }
+        let cluster = &asked.access.cluster.name;
         let ask = || asked.tool.free_spaces(asked.call, asked.access).map(Arc::new);
-        let spaces = self.space.get_or_ask(asked.access.cluster.name.clone(), ask)?;
+        let mut spaces = self.space.get_or_ask(cluster.clone(), ask)?;
+        if round.pools.iter().any(|(pool, _)| !spaces.contains_key(asked.data_pool(pool))) {
+            // It may have been made, or renamed, a moment ago.
+            self.space.forget(cluster);
+            spaces = self.space.get_or_ask(cluster.clone(), ask)?;
+        }
         let weight = |(pool, _): &(&DomainPool, Domains)| {
             spaces.get(asked.data_pool(pool)).filter(|space| !space.full).map_or(0, |space| space.available)
         };

@@ -123,6 +123,7 @@ fn a_journal_whose_demotions_are_killed() {
             break;
         }
     }
+    assert!(done.borrow()["demote"] >= KILLS, "{:?}", done.borrow());
     [&main, &backup].into_iter().for_each(|it| it.site.daemon.assert_well());
 }
 

@@ -55,7 +55,7 @@ impl Zones {
     fn setup_with(&self, lines: &str) -> Setup {
         let scratch = Arc::new(Scratch::new());
         let file = scratch.path("clusters.toml");
-        let entry = entry("main", self.cluster, "admin");
+        let entry = entry("main", self.cluster, "cephlet-zones");
         fs::write(&file, format!("{entry}namespaces = [{:?}]\n{lines}\n", self.namespace)).expect("write");
         let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display());
         setup.set("CEPHLET_BACKENDS", "rbd")

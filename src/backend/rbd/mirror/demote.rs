@@ -28,7 +28,7 @@ use crate::backend::rbd::names::DEMOTED_KEY;
 use crate::backend::rbd::publish::fence::shut_out_ended;
 use crate::backend::rbd::publish::lock::WHILE_ASKING;
 use crate::backend::rbd::publish::unpublish::take_back;
-use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Replay};
+use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Promoted, Replay};
 use crate::call::Call;
 use crate::csi::NOT_YET;
 use crate::error::{Error, Result};
@@ -108,8 +108,18 @@ impl Demotion<'_> {
         }
         pool.memory().scheduled.0.forget(&info.id);
         if !is_primary {
-            // One that was broken off begins anew: nobody else has been able to take it over.
-            pool.promote(&info.name)?;
+            // One that was broken off begins anew, unless somebody else has done that meanwhile.
+            let now = existing_volume(pool, self.id)?;
+            if is_demoted(pool, &now)? {
+                return Ok(());
+            }
+            let is_same = now.id == info.id && now.mirroring.as_ref().is_some_and(Mirroring::is_secondary);
+            if !is_same || pool.promote(&info.name)? == Promoted::PeerIsPrimary {
+                return Err(Error::unavailable(format!(
+                    "volume {} has changed its role meanwhile: try again",
+                    self.id
+                )));
+            }
         }
         if mode == MirroringMode::Journal {
             pool.set_metadata(&info.name, DEMOTED_KEY, &info.id)?;
@@ -129,8 +139,11 @@ impl Demotion<'_> {
                 let peers = pool.mirror_status(name)?.map(|status| status.peers).unwrap_or_default();
                 peers.iter().any(|peer| match peer.replay {
                     Replay::Unknown => false,
-                    Replay::Stopped => peer.was_primary(),
-                    Replay::Error | Replay::Starting | Replay::Replaying => true,
+                    // It is primary as well: what is given up here is no copy.
+                    Replay::Stopped => peer.is_primary(),
+                    // The first copy of a journal is made from a snapshot that goes with the primary.
+                    Replay::Starting => self.mode == MirroringMode::Snapshot,
+                    Replay::Error | Replay::Replaying => true,
                 })
             }
         };

@@ -141,15 +141,24 @@ impl Attempt<'_> {
     /// What a journal has brought is the state of some moment, once the first copy is whole. While that is
     /// made the image has a snapshot of rbd-mirror, and is promoted with what is there (Ceph 16.2: status 0
     /// with 87 of 400 objects). Where the other site is lost just then the snapshot stays; but rbd-mirror
-    /// says that it replays only when all is there.
+    /// says that it replays only when all is there. Before that is begun, the image is empty without a mark.
     fn forced_by_the_journal(&self) -> Result<Way> {
-        let snapshots = self.pool.snapshots(ImageRef::Id(&self.info.id))?.unwrap_or_default();
-        let is_marked = snapshots.iter().any(|it| it.name.starts_with(FIRST_COPY));
-        let is_replayed = |status: MirrorStatus| status.own.replay == Replay::Replaying;
-        match is_marked && !self.status()?.is_some_and(is_replayed) {
-            true => Err(self.never_whole()),
-            false => Ok(Way::Forced(None)),
+        let own = self.status()?.map(|status| status.own);
+        if own.as_ref().is_some_and(|own| own.replay == Replay::Replaying) {
+            return Ok(Way::Forced(None));
         }
+        let snapshots = self.pool.snapshots(ImageRef::Id(&self.info.id))?.unwrap_or_default();
+        if snapshots.iter().any(|it| it.name.starts_with(FIRST_COPY)) {
+            return Err(self.never_whole());
+        }
+        let is_begun = own.is_some_and(|own| own.updated.is_some() && own.replay != Replay::Starting);
+        if is_begun || self.asked.accept_loss || self.pool.metadata(&self.info.name, DEMOTED_KEY)?.is_some() {
+            return Ok(Way::Forced(None));
+        }
+        Err(Error::precondition(format!(
+            "nobody says whether volume {} was ever copied whole, and if not it is empty: the rbd-mirror here does not              replay its journal. See to that, or accept the loss with the parameter acceptLoss=true (`--accept-loss`)",
+            self.id
+        )))
     }
 
     /// Whether the cluster can be asked: it refuses a copy until the demotion of the peer has arrived, and
@@ -344,6 +353,10 @@ impl Attempt<'_> {
         let Self { pool, id, info, .. } = *self;
         let owners = pool.holders(LockTarget::Owner(&info.id))?;
         if owners.is_empty() {
+            return Ok(());
+        }
+        // For a first copy it is the other site's that has it, and lets go of it when somebody writes.
+        if self.status()?.is_some_and(|status| status.own.was_primary()) {
             return Ok(());
         }
         let daemons = pool.mirror_daemons()?;

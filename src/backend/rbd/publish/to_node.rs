@@ -133,25 +133,12 @@ impl Attempt<'_> {
         let info = self.check_alone()?;
         self.lock(Stage::Given).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING) {
-            return Err(self.too_late()?);
+            // The volume was not kept for us all the time: it may have been deleted.
+            self.verified(Stage::Given)?;
         }
         // One who was kept waiting for longer than it could keep others away finds them here.
         self.refuse_second_writer(Stage::Given)?;
         Ok(info)
-    }
-
-    /// The volume was not kept for us all the time: it may have been deleted, or given to others and taken
-    /// back. So it is published from the start.
-    fn too_late(&self) -> Result<Error> {
-        self.verified(Stage::Given)?;
-        self.release(Stage::Given)?;
-        let long = Duration::from_secs(WHILE_ASKING);
-        let what = format!("the publishing of {} to begin again, as it took more than {long:?}", self.id);
-        self.pool.call.wait(what, 3 * long, self.pool.timing().poll)?;
-        Ok(Error::unavailable(format!(
-            "volume {}: publishing takes too long, again and again: try again",
-            self.id
-        )))
     }
 
     /// Keeps others away and looks whether the node would be the only one to write. Whoever has the image

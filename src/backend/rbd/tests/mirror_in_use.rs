@@ -111,9 +111,20 @@ fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
 fn a_volume_with_a_journal_is_not_demoted_before_its_peer_follows() {
     let it = scene();
     let (at, name) = (it.cluster.at(), it.id.object.clone());
-    for (record, follows) in [("both-demoted", false), ("journal-primary", true), ("two-primaries", true)] {
+    let mut first_copy = recorded::status("journal-primary");
+    first_copy.peers[0].replay = Replay::Starting;
+    let mut gone = recorded::status("two-primaries");
+    gone.peers[0].is_up = false;
+    let recorded = |name| recorded::status(name);
+    for (status, follows) in [
+        (recorded("both-demoted"), false),
+        (first_copy, false),
+        (gone, false),
+        (recorded("journal-primary"), true),
+        (recorded("two-primaries"), true),
+    ] {
         it.cluster.set_mirrored_by(&at, &name, MirroringMode::Journal, MirrorState::Enabled, true);
-        it.cluster.set_mirror_status(&at, &name, recorded::status(record));
+        it.cluster.set_mirror_status(&at, &name, status);
         match follows {
             true => it.demote(false).unwrap(),
             false => refused(it.demote(false), Unavailable, &NOT_FOLLOWED),

@@ -117,9 +117,11 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     it.cluster.set_mirror_status(&at, name, recorded::status("journal-dead-secondary"));
     it.promote(&promotion(true)).unwrap();
     it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
+    // Nothing is copied yet.
     it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
     it.cluster.remove_snapshot(&call(), &at, ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
-    it.promote(&promotion(true)).unwrap();
+    refused(it.promote(&promotion(true)), Precondition, &["empty", "acceptLoss=true"]);
+    it.promote(&Promotion { accept_loss: true, ..promotion(true) }).unwrap();
     assert!(it.is_primary());
 }
 
@@ -129,6 +131,7 @@ fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
     let it = scene();
     let (at, name, id) = (it.cluster.at(), &it.id.object, it.image());
     it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
+    it.cluster.set_mirror_status(&at, name, recorded::status("journal-dead-secondary"));
     let owner = LockTarget::Owner(&id);
     let hold =
         LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
@@ -138,6 +141,10 @@ fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
     for _ in 0..2 {
         refused(it.promote(&promotion(true)), Unavailable, &["is promoted", "rbd-mirror", "restart"]);
     }
+    // The other site's has what is primary here, while it makes its first copy.
+    it.cluster.set_mirror_status(&at, name, recorded::status("journal-primary"));
+    it.promote(&promotion(true)).unwrap();
+    it.cluster.advance(Duration::from_secs(120));
     it.cluster.unlock(&call(), &at, owner, &holder).unwrap();
     it.promote(&promotion(true)).unwrap();
     it.methods();

@@ -96,10 +96,12 @@ fn no_pool_that_fits_is_refused_with_those_there_are() {
         assert!(error.message().contains(part), "{error}");
     }
     assert!(!cluster.dump().contains("claim"));
-    // A label that was written a moment ago counts.
+    // A label that was written a moment ago counts, and a pool that was made since its room was asked for.
+    create(&rbd, &wanted_in("drawn", &[], &["1", "2"])).unwrap();
     cluster.add_pool("nine");
     cluster.label("nine", "cephlet.zone", "9");
     assert_eq!(create(&rbd, &wanted_in("a", &[], &["9"])).unwrap().id.place.pool, "nine");
+    assert_eq!(create(&rbd, &wanted_in("b", &["9"], &["1", "9"])).unwrap().id.place.pool, "nine");
 }
 
 #[test]
