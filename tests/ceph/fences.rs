@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::shared::setup;
 use crate::support::addons::Client;
-use crate::support::{Code, Corner, Daemon, cluster, refused};
+use crate::support::{Code, Corner, Daemon, cluster, page, refused};
 
 /// A daemon as this user, which sees one corner of the cluster.
 fn start(corner: &Corner, user: &str, services: &str) -> Daemon {
@@ -75,6 +75,20 @@ fn a_fence_lasts_until_it_is_lifted() {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
+fn a_fence_that_is_set_a_thousand_times_is_one_entry() {
+    let corner = Corner::new();
+    let daemon = start(&corner, "cephlet-fence", "controller");
+    let (client, host) = (Client::of(&daemon), format!("{}7", own_addresses().0));
+    for _ in 0..1000 {
+        client.fence(&[&host]).expect("fence");
+    }
+    assert_eq!(blocklist(&host).len(), 1);
+    client.unfence(&[&host]).expect("unfence");
+    assert_eq!(blocklist(&host).len(), 0);
+}
+
+#[test]
 fn the_cluster_itself_is_not_fenced() {
     let corner = Corner::new();
     let daemon = start(&corner, "cephlet-fence", "controller");
@@ -122,9 +136,7 @@ fn a_host_that_is_gone_is_fenced_as_it_is_described() {
     let corner = Corner::new();
     let daemon = start(&corner, "cephlet-fence", "controller");
     let host = format!("{}7", own_addresses().0);
-    let page = include_str!("../../README.md").split("### A host is gone").nth(1).expect("the page");
-    let block = page.split("```sh\n").nth(1).and_then(|block| block.split("```").next()).expect("a block");
-    let typed = block.replace("10.0.0.7", &host);
+    let typed = page::blocks("A host is gone")[0].replace("10.0.0.7", &host);
     let [add, list, remove] = typed.lines().collect::<Vec<_>>().try_into().expect("three lines");
     daemon.type_in(add, &[]).expect("fence");
     assert!(daemon.type_in(list, &[]).expect("list").contains(&host));

@@ -176,7 +176,7 @@ fn a_copy_that_was_cut_off_in_the_middle_is_promoted_with_its_loss_alone() {
     backup.await_content(&id, &second);
     main.fill(&id, 200, 33);
     begin_to_copy(&main, &backup, &id);
-    let _gone = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
+    let _gone = main.cluster.lose();
     refused(backup.promote(&id, true, &[]), Code::FAILED_PRECONDITION, &["loses more", "acceptLoss"]);
     let accepting = [("acceptLoss", "true")];
     refused(backup.promote(&id, true, &accepting), Code::FAILED_PRECONDITION, &["stop all its daemons"]);
@@ -197,56 +197,6 @@ fn begin_to_copy(main: &Site, backup: &Site, id: &str) {
     });
 }
 
-/// The commands of README's page, in its order; a node, which maps and mounts, has tests of its own.
-#[test]
-#[ignore = "long: tests/run --full"]
-fn two_sites_work_as_they_are_described() {
-    let [main, backup] = sites();
-    let id = main.volume("page", 8).expect("create").volume_id;
-    let page = include_str!("../../README.md").split("### Two sites").nth(1).expect("the page");
-    let blocks = page.split("```sh\n").filter_map(|block| block.split("```").next());
-    let [begin, moves, lost, home] =
-        blocks.filter(|block| block.contains("\"$id\"")).collect::<Vec<_>>().try_into().expect("four blocks");
-
-    main.fill(&id, 1, 11);
-    type_in(begin.lines().take(1), &main, &backup, &id);
-    accepted("the copy arrives", || main.destination(&id));
-    type_in(begin.lines().skip(1), &main, &backup, &id);
-    type_in(moves.lines(), &main, &backup, &id);
-    assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(false), Some(true)));
-    type_in(moves.lines(), &backup, &main, &id);
-
-    backup.await_promotion(&id);
-    main.fill(&id, 1, 22);
-    let paused = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
-    type_in(lost.lines(), &main, &backup, &id);
-    let taken_over = backup.checksum(&id);
-    drop(paused);
-    accepted("the first site answers", || main.info(&id));
-    type_in(home.lines(), &main, &backup, &id);
-    assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(true), Some(false)));
-    assert!(main.checksum(&id) == taken_over, "UNSAFE: it is not what the other site had");
-}
-
-/// Types commands of README in, each at the site that its comment begins with. What is to be asked for until
-/// something comes of it is.
-#[track_caller]
-fn type_in<'a>(lines: impl Iterator<Item = &'a str>, main: &Site, backup: &Site, id: &str) {
-    for line in lines.filter(|line| !line.contains("volume publish") && !line.contains("volume unpublish")) {
-        let (_, comment) = line.split_once('#').expect("a comment says where");
-        let site = if comment.trim().starts_with("backup") { backup } else { main };
-        if comment.contains("until it is up to date") {
-            await_that(line, || site.type_in(line, id).and_then(says_up_to_date));
-        } else if let Err(said) = site.type_in(line, id) {
-            panic!("{line}: {said}");
-        }
-    }
-}
-
-fn says_up_to_date(said: String) -> Result<(), String> {
-    if said.trim() == "up to date" { Ok(()) } else { Err(said) }
-}
-
 /// What is broken off in the middle mixes two states, and a repetition declares it good.
 #[test]
 #[ignore = "long: tests/run --full"]
@@ -263,7 +213,7 @@ fn a_promotion_by_force_outlives_its_daemon() {
     main.enable(&id, &[]).expect("enable");
     backup.await_copy(&id);
     let copied = main.checksum(&id);
-    let _gone = ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| main.cluster.pause(daemon));
+    let _gone = main.cluster.lose();
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| backup.promote(&id, true, &[]));
         stubs[1].await_start();

@@ -46,16 +46,10 @@ impl Cluster {
         Self::start_with(&[])
     }
 
-    /// One whose pool rbd is mirrored, under the name of a site.
+    /// One that has a daemon of rbd-mirror.
     #[track_caller]
-    pub fn start_site(name: &str) -> Self {
-        Self::start_with(&["--site", name])
-    }
-
-    /// Makes two such clusters each other's peers.
-    #[track_caller]
-    pub fn pair(&self, other: &Self) {
-        run_within(LONG_PATIENCE, script(), &["pair", text(&self.dir), text(&other.dir)]);
+    pub fn start_site() -> Self {
+        Self::start_with(&["--mirror"])
     }
 
     #[track_caller]
@@ -177,11 +171,24 @@ impl Cluster {
         names.iter().map(info).filter(|said| !said.contains("\"lockers\":[]")).collect()
     }
 
+    /// Types a command in, as admin, in this directory.
+    #[track_caller]
+    pub fn type_in(&self, line: &str, directory: &Path) {
+        let output = self.command("sh").args(["-c", line]).current_dir(directory).output().expect("a shell");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// A tool of Ceph, to be run as admin.
     pub fn command(&self, tool: &str) -> Command {
         let mut command = limited(PATIENCE, tool);
         command.env("CEPH_CONF", self.path("admin.conf")).env_remove("CEPH_ARGS");
         command
+    }
+
+    /// Stops them all: until this is dropped nothing of the cluster answers. It has a daemon of rbd-mirror.
+    #[track_caller]
+    pub fn lose(&self) -> [Paused<'_>; 4] {
+        ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| self.pause(daemon))
     }
 
     /// Stops a daemon, `mon`, `osd`, `mgr` or `rbd-mirror`, until the guard is dropped.
@@ -199,7 +206,8 @@ impl Cluster {
 
     #[track_caller]
     fn signal(&self, signal: &str, daemon: &str) {
-        let Ok(control) = std::env::var(CONTROL) else {
+        let control = std::env::var(CONTROL).ok().filter(|_| !self.own);
+        let Some(control) = control else {
             let pid = fs::read_to_string(self.path(&format!("run/{daemon}.pid"))).expect("the daemon runs");
             run("kill", &["-s", signal, pid.trim()]);
             return;

@@ -194,13 +194,13 @@ impl Daemon {
         self.setup.scratch.path(name)
     }
 
-    /// What a command prints that is typed in on the daemon's host, with these variables; or says when it
-    /// fails.
+    /// What a command prints that is typed in on the daemon's host, with its settings and these variables; or
+    /// says when it fails.
     pub fn type_in(&self, line: &str, variables: &[(&str, &str)]) -> Result<String, String> {
         let programs = Path::new(binary()).parent().expect("a directory");
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", line]).env_clear().env("PATH", programs).envs(variables.iter().copied());
-        let output = shell.env("CSI_ENDPOINT", self.path("csi.sock")).output().expect("a shell");
+        shell.args(["-c", line]).env_clear().envs(&self.setup.environment).env("PATH", programs);
+        let output = shell.envs(variables.iter().copied()).output().expect("a shell");
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into()),
             false => Err(String::from_utf8_lossy(&output.stderr).into()),

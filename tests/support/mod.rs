@@ -14,6 +14,7 @@ pub mod daemon;
 pub mod log;
 pub mod machine;
 pub mod notify;
+pub mod page;
 pub mod raw;
 pub mod requests;
 pub mod scratch;

@@ -13,7 +13,7 @@ use super::client::Answer;
 use super::corner::entry;
 use super::machine::Checksum;
 use super::requests::{block, map, volume_as};
-use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, object_of};
+use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, object_of, page};
 
 /// A cluster, and a controller of it that knows what the other one is called.
 pub struct Site {
@@ -28,8 +28,8 @@ pub fn sites() -> [Site; 2] {
 
 /// The same with daemons that are set up in another way.
 pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
-    let clusters = ["site-a", "site-b"].map(Cluster::start_site);
-    clusters[0].pair(&clusters[1]);
+    let clusters = std::array::from_fn(|_| Cluster::start_site());
+    pair(&clusters);
     let [main, backup] = clusters;
     let there = [("main", "backup", "site-b"), ("backup", "main", "site-a")];
     let mut sites = [main, backup].into_iter().zip(there);
@@ -38,6 +38,17 @@ pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
         let daemon = change(setup(&cluster, name, other, site)).start();
         Site { cluster, daemon }
     })
+}
+
+/// Makes two clusters each other's peers, as README says that it is done.
+#[track_caller]
+fn pair(clusters: &[Cluster; 2]) {
+    let hands = Scratch::new();
+    let blocks = page::blocks("Two sites");
+    let block = blocks.iter().find(|block| block.contains("bootstrap")).expect("what makes peers");
+    for line in block.lines() {
+        clusters[usize::from(line.contains("# at the second site"))].type_in(line, &hands.path(""));
+    }
 }
 
 fn setup(cluster: &Cluster, name: &str, other: &str, site: &str) -> Setup {
@@ -107,11 +118,6 @@ impl Site {
             reply.replication_destination.volume().volume_id.clone()
         };
         reply.map(volume).map_err(Failure::from)
-    }
-
-    /// What a command prints that is typed in on the host of the controller, or says when it fails.
-    pub fn type_in(&self, line: &str, id: &str) -> Result<String, String> {
-        self.daemon.type_in(line, &[("id", id)])
     }
 
     /// `rbd info` of a volume; None where there is no image.

@@ -20,6 +20,9 @@ const TEMPORARY: &str = "csi-tmp-";
 const RETAINED: &str = "csi-held-";
 const SNAPSHOT: &str = "csi-snap-";
 const TRANSIENT: &str = "csi-copy-";
+/// How the snapshot begins from which rbd-mirror makes the first copy of an image with a journal. It goes
+/// with what is replayed next; of a primary, when that copy is whole.
+pub(crate) const FIRST_COPY: &str = ".rbd-mirror.";
 
 /// The key in an image's metadata of its creation record. Keys without a leading dot are mirrored by
 /// rbd-mirror.
@@ -111,9 +114,9 @@ pub(crate) fn transient(object: &str, tag: &str) -> String {
     format!("{TRANSIENT}{}-{tag}", digits_of(object))
 }
 
-/// Whether a snapshot of this name was taken for a copy only.
+/// Whether a snapshot of this name was taken for a copy only, by a controller or by rbd-mirror.
 pub(crate) fn is_transient(snapshot: &str) -> bool {
-    snapshot.starts_with(TRANSIENT)
+    snapshot.starts_with(TRANSIENT) || snapshot.starts_with(FIRST_COPY)
 }
 
 /// The tag of the controller that took the transient snapshot of this name.

@@ -7,7 +7,6 @@ use grpcio::RpcStatusCode as Code;
 
 use super::killed::killed;
 use super::{accepted, fail_over};
-use crate::support::cluster::Paused;
 use crate::support::machine::Checksum;
 use crate::support::sites::{Site, sites};
 use crate::support::{Failure, await_that, object_of, refused};
@@ -30,7 +29,7 @@ pub fn the_drill(mode: &str) {
     let [main, backup] = sites();
     let id = replicated(&main, &backup, mode);
     let copied = main.checksum(&id);
-    let paused = is_lost(&main);
+    let paused = main.cluster.lose();
     refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
     for _ in 0..2 {
         backup.promote(&id, true, &[]).expect("promote by force");
@@ -63,11 +62,6 @@ pub fn made_anew_by_one_that_is_killed(mode: &str) {
     killed(&mut main, |main| anew.ask(main));
     anew.assert_once(&main, &newest);
     main.daemon.assert_well();
-}
-
-/// A site of which nothing answers until this is dropped.
-pub fn is_lost(site: &Site) -> [Paused<'_>; 4] {
-    ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| site.cluster.pause(daemon))
 }
 
 /// A volume that is replicated in this mode, and copied with all that is in it.

@@ -2,9 +2,10 @@
 
 use grpcio::RpcStatusCode as Code;
 
-use super::drill::{is_lost, made_anew_by_one_that_is_killed, replicated, the_drill};
+use super::drill::{made_anew_by_one_that_is_killed, replicated, the_drill};
 use super::killed::each_step_is_killed;
 use super::{accepted, fail_over, written_elsewhere};
+use crate::support::requests::delete;
 use crate::support::sites::sites;
 use crate::support::{await_that, refused};
 
@@ -29,7 +30,27 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     drop(paused);
     accepted("the copy is whole", || backup.promote(&id, true, &[]));
     assert!(backup.checksum(&id) == written, "UNSAFE: it is not what was written");
+    // The snapshot that the copy was made from may be there still.
+    backup.daemon.client().delete_volume(&delete(&id)).expect("delete");
+    assert!(backup.image(&id).is_none(), "it is retained");
     backup.daemon.assert_well();
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_volume_is_deleted_in_the_middle_of_its_first_copy_by_a_journal() {
+    let [main, backup] = sites();
+    let id = main.volume("first", 400).expect("create").volume_id;
+    main.fill(&id, 400, 11);
+    main.enable(&id, &[("mirroringMode", "journal")]).expect("enable");
+    await_that("it is being copied", || match main.snapshots(&id) {
+        snapshots if snapshots.contains(".rbd-mirror.") => Ok(()),
+        snapshots => Err(snapshots),
+    });
+    main.daemon.client().delete_volume(&delete(&id)).expect("delete");
+    assert_eq!(main.cluster.rbd(&["ls", "rbd"]), "", "it is retained");
+    await_that("the copy goes", || backup.image(&id).map_or(Ok(()), |image| Err(image.to_string())));
+    [&main, &backup].into_iter().for_each(|site| site.daemon.assert_well());
 }
 
 #[test]
@@ -65,7 +86,7 @@ fn a_journal_that_is_said_to_be_promoted_can_be_written_to() {
     let copied = main.checksum(&id);
     let behind = backup.cluster.pause("rbd-mirror");
     main.fill(&id, 1, 22);
-    let paused = is_lost(&main);
+    let paused = main.cluster.lose();
     drop(behind);
     if let Err(refusal) = backup.promote(&id, true, &[]) {
         refused::<()>(Err(refusal), Code::UNAVAILABLE, &["is promoted", "restart that rbd-mirror"]);

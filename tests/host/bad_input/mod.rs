@@ -6,6 +6,7 @@ use crate::support::machine::picture;
 use crate::support::requests::mount;
 use crate::support::{Code, Daemon, Failure, TestVolume, refused};
 
+mod addons;
 mod v0;
 mod v1;
 

@@ -32,7 +32,7 @@ use super::users::refuse_published;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::names::{DEMOTED_KEY, REPLICATION_KEY};
+use crate::backend::rbd::names::{DEMOTED_KEY, FIRST_COPY, REPLICATION_KEY};
 use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, LockTarget, MirrorStatus, Mirroring, Promoted, Replay, SiteStatus,
 };
@@ -43,10 +43,6 @@ use crate::csi::NOT_YET;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-
-/// How the snapshot begins from which rbd-mirror makes the first copy of an image with a journal. It goes
-/// with what is replayed next.
-const FIRST_COPY: &str = ".rbd-mirror.";
 
 /// An attempt to promote a volume.
 struct Attempt<'a> {
@@ -156,7 +152,9 @@ impl Attempt<'_> {
             return Ok(Way::Forced(None));
         }
         Err(Error::precondition(format!(
-            "nobody says whether volume {} was ever copied whole, and if not it is empty: the rbd-mirror here does not              replay its journal. See to that, or accept the loss with the parameter acceptLoss=true (`--accept-loss`)",
+            "nobody says whether volume {} was ever copied whole, and if not it is empty: the rbd-mirror here does \
+             not replay its journal. See to that, or accept the loss with the parameter acceptLoss=true \
+             (`--accept-loss`)",
             self.id
         )))
     }

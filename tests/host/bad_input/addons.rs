@@ -1,0 +1,158 @@
+//! Through csi-addons. No storage is set up here that it works on: what is wrong is said all the same.
+
+use cephlet::proto::replication as wire;
+
+use super::{Case, all_refused};
+use crate::support::addons::{Client, options, source};
+use crate::support::client::{Answer, Failure};
+use crate::support::requests::map;
+
+/// Parameters that mean nothing, by their names.
+const PARAMETERS: [(&str, &[&str]); 7] = [
+    ("mirroringMode", &["pool", "Snapshot", "snapshot "]),
+    ("schedulingInterval", &["0m", "30", "-1m", "90s", "1w", "1.5h", "abc"]),
+    ("schedulingStartTime", &["bogus", "25:00:00", "2026-11-22", "14:00:00+1"]),
+    ("flattenMode", &["maybe"]),
+    ("force", &["yes"]),
+    ("acceptLoss", &["1"]),
+    ("schedulinginterval", &["5m"]),
+];
+
+/// What is no network that could be shut out.
+const NO_NETWORKS: [&str; 12] = [
+    "",
+    "host",
+    "10.0.0.300",
+    "10.0.0.0/33",
+    "10.0.0/24",
+    "10.0.0.7:0/42",
+    "fd00::/129",
+    "::ffff:10.0.0.7",
+    "0.0.0.0/0",
+    "::/0",
+    "0.0.0.0",
+    "10.0.0.1-10.0.0.9",
+];
+
+/// Each change, of this volume and with these parameters.
+fn changes(client: &Client, id: &str, parameters: &[(&str, &str)]) -> [Answer<()>; 5] {
+    let (parameters, replicas) = (map(parameters), &client.replicas);
+    let enable = wire::EnableVolumeReplicationRequest {
+        replication_source: source(id),
+        parameters: parameters.clone(),
+        ..Default::default()
+    };
+    let disable = wire::DisableVolumeReplicationRequest {
+        replication_source: source(id),
+        parameters: parameters.clone(),
+        ..Default::default()
+    };
+    let promote = wire::PromoteVolumeRequest {
+        replication_source: source(id),
+        parameters: parameters.clone(),
+        ..Default::default()
+    };
+    let demote = wire::DemoteVolumeRequest {
+        replication_source: source(id),
+        parameters: parameters.clone(),
+        ..Default::default()
+    };
+    let resync =
+        wire::ResyncVolumeRequest { replication_source: source(id), parameters, ..Default::default() };
+    [
+        replicas.enable_volume_replication(&enable, options()).map(drop),
+        replicas.disable_volume_replication(&disable, options()).map(drop),
+        replicas.promote_volume(&promote, options()).map(drop),
+        replicas.demote_volume(&demote, options()).map(drop),
+        replicas.resync_volume(&resync, options()).map(drop),
+    ]
+    .map(|answer| answer.map_err(Failure::from))
+}
+
+fn info(client: &Client, id: &str) -> Answer<()> {
+    let asked =
+        wire::GetVolumeReplicationInfoRequest { replication_source: source(id), ..Default::default() };
+    client.replicas.get_volume_replication_info(&asked, options()).map(drop).map_err(Failure::from)
+}
+
+fn destination(client: &Client, id: &str) -> Answer<()> {
+    let asked =
+        wire::GetReplicationDestinationInfoRequest { replication_source: source(id), ..Default::default() };
+    client.replicas.get_replication_destination_info(&asked, options()).map(drop).map_err(Failure::from)
+}
+
+#[test]
+fn the_volume_that_is_replicated_is_named() {
+    all_refused(|daemon, _| {
+        let client = Client::of(daemon);
+        let questions = [info(&client, ""), destination(&client, "")];
+        changes(&client, "", &[]).into_iter().chain(questions).map(|answer| ("volume_id", answer)).collect()
+    });
+}
+
+#[test]
+fn two_names_of_a_volume_agree() {
+    all_refused(|daemon, id| {
+        let asked = wire::PromoteVolumeRequest {
+            volume_id: format!("{id}x"),
+            replication_source: source(id),
+            ..Default::default()
+        };
+        let answer = Client::of(daemon).replicas.promote_volume(&asked, options());
+        vec![("replication_source", answer.map(drop).map_err(Failure::from))]
+    });
+}
+
+#[test]
+fn parameters_of_replication_are_checked_before_anything_is_asked() {
+    all_refused(|daemon, id| {
+        let client = Client::of(daemon);
+        let pairs =
+            PARAMETERS.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, *value)));
+        pairs
+            .flat_map(|(name, value)| {
+                // A time of the day takes an interval.
+                let interval = ("schedulingInterval", "5m");
+                let parameters = if name == "schedulingInterval" {
+                    vec![(name, value)]
+                } else {
+                    vec![interval, (name, value)]
+                };
+                changes(&client, id, &parameters).map(|answer| -> Case { (name, answer) })
+            })
+            .collect()
+    });
+}
+
+#[test]
+fn parameters_of_replication_go_together() {
+    all_refused(|daemon, id| {
+        let client = Client::of(daemon);
+        let alone = changes(&client, id, &[("schedulingStartTime", "14:00:00")]);
+        let both = changes(&client, id, &[("mirroringMode", "journal"), ("schedulingInterval", "5m")]);
+        alone.into_iter().chain(both).map(|answer| ("schedulingInterval", answer)).collect()
+    });
+}
+
+#[test]
+fn what_cannot_be_fenced_is_named() {
+    all_refused(|daemon, _| {
+        let client = Client::of(daemon);
+        let many: Vec<String> =
+            (0..257).map(|number| format!("10.0.{}.{}", number / 256, number % 256)).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let lists = NO_NETWORKS.map(|network| vec!["10.0.0.7", network]).into_iter().chain([vec![], many]);
+        let mut cases: Vec<Case> = lists
+            .flat_map(|networks| [client.fence(&networks), client.unfence(&networks)])
+            .map(|answer| ("cidrs", answer))
+            .collect();
+        for (name, parameters) in [
+            ("allowSelf", vec![("allowSelf", "yes")]),
+            ("allowself", vec![("allowself", "true")]),
+            ("cluster", vec![("clusterID", "one"), ("cluster", "two")]),
+        ] {
+            cases.push((name, client.fence_with(&parameters, &["10.0.0.7"])));
+        }
+        cases
+    });
+}
