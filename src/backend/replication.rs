@@ -55,6 +55,8 @@ pub enum ReplicationRole {
     Primary,
     /// It is a copy.
     Secondary,
+    /// No rbd-mirror has said yet.
+    Unknown,
 }
 
 impl ReplicationRole {
@@ -63,6 +65,7 @@ impl ReplicationRole {
         match self {
             Self::Primary => "primary",
             Self::Secondary => "secondary",
+            Self::Unknown => "unknown",
         }
     }
 }

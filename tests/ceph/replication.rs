@@ -178,6 +178,7 @@ fn a_copy_that_was_cut_off_in_the_middle_is_promoted_with_its_loss_alone() {
     begin_to_copy(&main, &backup, &id);
     let _gone = main.cluster.lose();
     refused(backup.promote(&id, true, &[]), Code::FAILED_PRECONDITION, &["loses more", "acceptLoss"]);
+    refused(backup.disable(&id, &[("force", "true")]), Code::FAILED_PRECONDITION, &["loses more"]);
     let accepting = [("acceptLoss", "true")];
     refused(backup.promote(&id, true, &accepting), Code::FAILED_PRECONDITION, &["stop all its daemons"]);
     let _stopped = backup.cluster.pause("rbd-mirror");

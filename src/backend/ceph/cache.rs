@@ -76,9 +76,9 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
 
 /// What is believed for a minute.
 #[derive(Debug)]
-pub(crate) struct Brief(pub Cache<String, ()>);
+pub(crate) struct Brief<V>(pub Cache<String, V>);
 
-impl Default for Brief {
+impl<V: Clone> Default for Brief<V> {
     fn default() -> Self {
         Self(Cache::for_at_most(Duration::from_secs(60)))
     }

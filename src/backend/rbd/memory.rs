@@ -34,14 +34,15 @@ pub(crate) struct Memory {
     /// Clients that are daemons of rbd-mirror, by cluster and client: they stay that.
     pub mirror_daemons: Cache<(String, String), ()>,
     /// The schedules of mirrored images, by their ids.
-    pub schedules: Cache<String, Option<Schedule>>,
+    pub schedules: Brief<Option<Schedule>>,
     /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
-    pub enabled: Cache<String, ReplicationTerms>,
-    /// Images that this daemon has promoted to the end, schedule and all, by their ids.
-    pub scheduled: Brief,
+    pub enabled: Brief<ReplicationTerms>,
+    /// Images that this daemon has promoted to the end, schedule and all, by their ids, and the schedules that
+    /// were asked for then.
+    pub scheduled: Brief<Option<Schedule>>,
     /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
-    pub mirrored: Brief,
-    pub unmirrored: Brief,
+    pub mirrored: Brief<()>,
+    pub unmirrored: Brief<()>,
     /// Volumes that are copied anew, by their keys.
-    pub resyncs: Brief,
+    pub resyncs: Brief<()>,
 }

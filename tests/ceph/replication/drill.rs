@@ -8,6 +8,7 @@ use grpcio::RpcStatusCode as Code;
 use super::killed::killed;
 use super::{accepted, fail_over};
 use crate::support::machine::Checksum;
+use crate::support::requests::delete;
 use crate::support::sites::{Site, sites};
 use crate::support::{Failure, await_that, object_of, refused};
 
@@ -21,6 +22,31 @@ fn what_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
 #[ignore = "long: tests/run --full"]
 fn a_copy_is_made_anew_once_though_its_daemon_is_killed() {
     made_anew_by_one_that_is_killed("snapshot");
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_copy_that_is_cut_off_for_good_becomes_a_volume_of_its_own() {
+    made_independent("snapshot");
+}
+
+pub fn made_independent(mode: &str) {
+    let [main, backup] = sites();
+    let id = replicated(&main, &backup, mode);
+    let copied = main.checksum(&id);
+    let _lost = main.cluster.lose();
+    await_that("it is seen that it does not follow", || match backup.disable(&id, &[]) {
+        Err(failure) if failure.message.contains("force=true") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    for _ in 0..2 {
+        backup.disable(&id, &[("force", "true")]).expect("disable by force");
+    }
+    assert_eq!(backup.is_primary(&id), None);
+    assert!(backup.checksum(&id) == copied, "UNSAFE: it is not what was copied");
+    backup.fill(&id, 1, 33);
+    backup.daemon.client().delete_volume(&delete(&id)).expect("delete");
+    backup.daemon.assert_well();
 }
 
 /// The first site is lost; the other one takes the volume over, and the first one gets a copy of that when it

@@ -2,7 +2,7 @@
 
 use grpcio::RpcStatusCode as Code;
 
-use super::drill::{made_anew_by_one_that_is_killed, replicated, the_drill};
+use super::drill::{made_anew_by_one_that_is_killed, made_independent, replicated, the_drill};
 use super::killed::each_step_is_killed;
 use super::{accepted, fail_over, written_elsewhere};
 use crate::support::requests::delete;
@@ -75,6 +75,12 @@ fn a_journal_is_replicated_too() {
 #[ignore = "long: tests/run --full"]
 fn a_journal_that_was_lost_is_taken_over_by_force_and_comes_back_as_a_copy() {
     the_drill("journal");
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_copy_by_a_journal_that_is_cut_off_for_good_becomes_a_volume_of_its_own() {
+    made_independent("journal");
 }
 
 /// The rbd-mirror reads what a client had begun to write when the site was lost, and does not let go of it.

@@ -81,7 +81,8 @@ fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<Poo
         Origin::Snapshot(id) => &id.place,
         Origin::Volume(id) => &id.place,
     };
-    if place.backend != new.backend || place.cluster != new.cluster {
+    let canonical = |place| pool.context.canonical(place).cluster;
+    if place.backend != new.backend || canonical(place) != canonical(new) {
         return Err(Error::invalid(format!(
             "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its source's \
              cluster",

@@ -61,10 +61,12 @@ pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<
     }
 }
 
-/// The image with its record, which is asked for once and then remembered: it never changes.
+/// The image with its record, which is asked for once and then remembered: it changes only where an image that
+/// is mirrored is given its first id.
 pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
     let records = &pool.memory().records;
-    if let Some(record) = records.get(key, &info.id) {
+    let remembered = records.get(key, &info.id);
+    if let Some(record) = remembered.filter(|it| info.mirroring.is_none() || it.first_id.is_some()) {
         return Ok(ImageWithRecord { info, record: Some(record) });
     }
     let Some(text) = pool.metadata(&info.name, RECORD_KEY)? else {

@@ -25,7 +25,7 @@ use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::remove::begin_removal;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, in_use, staying_watchers};
 use crate::backend::rbd::names::DEMOTED_KEY;
-use crate::backend::rbd::publish::fence::shut_out_ended;
+use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::WHILE_ASKING;
 use crate::backend::rbd::publish::unpublish::take_back;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Promoted, Replay};
@@ -104,6 +104,7 @@ impl Demotion<'_> {
         let &Self { info, mode, is_primary, .. } = self;
         if is_primary {
             shut_out_ended(pool, &info.id)?;
+            shut_out_dead_owner(pool, &info.id)?;
             self.refuse_users(pool)?;
         }
         pool.memory().scheduled.0.forget(&info.id);

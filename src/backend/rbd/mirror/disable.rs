@@ -4,6 +4,7 @@ use super::begin;
 use super::role::refuse_between_roles;
 use super::schedule::remove_schedule;
 use super::terms::{self, Terms};
+use super::way::ensure_whole;
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
@@ -32,7 +33,13 @@ pub(super) fn disable(
     }
     refuse_between_roles(id, &info)?;
     forget_schedule(&pool, &info, mirroring)?;
-    end(&pool, id, &info, false)
+    // Where it was broken off nobody can tell any more what the image was: a copy takes force to the end.
+    let is_broken_off = mirroring.state == MirrorState::Disabling;
+    let ended = end(&pool, id, &info, force && is_broken_off);
+    if is_broken_off && !force {
+        return ended.map_err(|error| error.hint("if it was a copy, disable it by force"));
+    }
+    ended
 }
 
 /// A copy that follows its primary goes when the primary's replication ends, so there is nothing to do for
@@ -48,6 +55,9 @@ fn disable_copy(
         return Ok(());
     }
     if force {
+        // The command promotes the copy by force, and in the middle of a copying that goes wrong as well.
+        ensure_whole(pool, id, info, mirroring)
+            .map_err(|error| error.context(format_args!("disable volume {id} by force, as if promoted")))?;
         // Nothing can be written to what is kept with a copy. Without the cluster's manager it goes on.
         if let Err(error) = remove_schedule(pool, info, mirroring) {
             log::warn!("the schedule of volume {id} may outlive its replication: {error}");
@@ -74,13 +84,13 @@ fn forget_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> 
     if terms::period(pool, info)?.is_some() {
         pool.set_metadata(&info.name, REPLICATION_KEY, &Terms::new(None).text()?)?;
     }
-    pool.memory().schedules.remember(info.id.clone(), None);
+    pool.memory().schedules.0.remember(info.id.clone(), None);
     Ok(())
 }
 
 /// Ends the mirroring of the image, or finds it ended.
 fn end(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, force: bool) -> Result<()> {
-    pool.memory().enabled.forget(&info.id);
+    pool.memory().enabled.0.forget(&info.id);
     let Err(failure) = pool.disable_mirroring(&info.name, force) else { return Ok(()) };
     match existing_volume(pool, id)?.mirroring {
         None => Ok(()),

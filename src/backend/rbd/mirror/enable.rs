@@ -18,7 +18,7 @@ use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
 use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, MirrorPool, MirrorScope, MirrorState, Mirroring, Parent,
 };
-use crate::backend::{MirroringMode, ReplicationTerms};
+use crate::backend::{MirroringMode, ReplicationTerms, Schedule};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -48,13 +48,13 @@ pub(super) fn enable(
         refuse_published(&pool, id, &info, "given a journal")?;
         refuse_watched(&pool, &info.name, MayBeMirrored::No)?;
     }
-    keep(&pool, id, &info, terms)?;
+    keep(&pool, id, &info, terms, None)?;
     mirror(&pool, id, &info.name, terms.mode)?;
     if let Some(schedule) = &terms.schedule {
         pool.add_schedule(&info.name, schedule)?;
     }
     pool.memory().unmirrored.0.forget(&pool.place().key(""));
-    pool.memory().enabled.remember(info.id, terms.clone());
+    pool.memory().enabled.0.remember(info.id, terms.clone());
     Ok(())
 }
 
@@ -63,17 +63,17 @@ fn confirm(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &Replication
     let mirroring = mirroring(pool, id, info)?;
     refuse_other_mode(id, mirroring, terms.mode)?;
     // A copy takes no metadata, and its schedule is set when it is promoted.
-    if !mirroring.primary || pool.memory().enabled.get(&info.id).as_ref() == Some(terms) {
+    if !mirroring.primary || pool.memory().enabled.0.get(&info.id).as_ref() == Some(terms) {
         return Ok(());
     }
     refuse_between_roles(id, info)?;
     // Another controller may have kept other terms since.
-    terms::read(pool, info)?;
-    keep(pool, id, info, terms)?;
+    let kept = terms::read(pool, info)?;
+    keep(pool, id, info, terms, kept)?;
     if mirroring.mode == MirroringMode::Snapshot {
         ensure_schedule(pool, &info.name, terms.schedule.as_ref())?;
     }
-    pool.memory().enabled.remember(info.id.clone(), terms.clone());
+    pool.memory().enabled.0.remember(info.id.clone(), terms.clone());
     Ok(())
 }
 
@@ -154,19 +154,24 @@ fn trouble_with_parent(pool: &Pool<'_>, parent: &Parent) -> Result<Option<String
     Ok((!is_there).then(|| format!("the snapshot of {name:?} that it was cloned from was deleted")))
 }
 
-/// Writes down what must be known of the volume on the other side.
-fn keep(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &ReplicationTerms) -> Result<()> {
+/// Writes down what must be known of the volume on the other side, where the schedule `kept` is.
+fn keep(
+    pool: &Pool<'_>,
+    id: &VolumeId,
+    info: &ImageInfo,
+    terms: &ReplicationTerms,
+    kept: Option<Schedule>,
+) -> Result<()> {
     let found = with_record(pool, &pool.key_of(id), info.clone())?;
     if let Some(mut record) = found.record.filter(|record| record.first_id.is_none()) {
         record.first_id = Some(info.id.clone());
         pool.set_metadata(&info.name, RECORD_KEY, &record.text()?)?;
         pool.memory().records.remember(&pool.key_of(id), &info.id, &record);
     }
-    let known = pool.memory().schedules.get(&info.id).flatten();
-    if known != terms.schedule {
+    if kept != terms.schedule {
         let text = Terms::new(terms.schedule.as_ref()).text()?;
         pool.set_metadata(&info.name, REPLICATION_KEY, &text)?;
-        pool.memory().schedules.remember(info.id.clone(), terms.schedule.clone());
+        pool.memory().schedules.0.remember(info.id.clone(), terms.schedule.clone());
     }
     Ok(())
 }

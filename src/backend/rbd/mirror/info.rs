@@ -45,7 +45,8 @@ fn judge(
     let asked = Asked { mode: mirroring.mode, period: terms::period(pool, info)?, now: SystemTime::now() };
     let mut judged =
         if mirroring.primary { of_primary(&status, asked) } else { of_secondary(&status, asked) };
-    if info.is_between_roles() {
+    // That there is another primary says more.
+    if info.is_between_roles() && judged.health != ReplicationHealth::Error {
         (judged.health, judged.message) = (ReplicationHealth::Error, between_roles(id));
     }
     Ok(Some(judged))
@@ -80,6 +81,10 @@ pub(crate) fn roles(pool: &Pool<'_>) -> BTreeMap<String, ReplicationRole> {
     if images.is_empty() {
         memory.remember(key, ());
     }
-    let role = |primary| if primary { ReplicationRole::Primary } else { ReplicationRole::Secondary };
-    images.into_iter().filter_map(|(name, primary)| Some((name, role(primary?)))).collect()
+    let role = |primary| match primary {
+        Some(true) => ReplicationRole::Primary,
+        Some(false) => ReplicationRole::Secondary,
+        None => ReplicationRole::Unknown,
+    };
+    images.into_iter().map(|(name, primary)| (name, role(primary))).collect()
 }

@@ -5,7 +5,7 @@
 //! same command again fails, and one that was killed may have done its work.
 //!
 //! From the top: what is asked (`enable`, `disable`, `promote`, `demote`, `resync`, `info`, `destination`);
-//! what it rests on (`health`, `newest`, `role`, `schedule`, `terms`, `users`).
+//! what it rests on (`health`, `newest`, `role`, `schedule`, `terms`, `users`, `way`).
 
 mod demote;
 mod destination;
@@ -20,6 +20,7 @@ pub(crate) mod role;
 mod schedule;
 pub(crate) mod terms;
 mod users;
+mod way;
 
 pub(crate) use info::{replicated, roles};
 

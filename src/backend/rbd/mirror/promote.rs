@@ -11,59 +11,27 @@
 //! ways that nobody is told of (Ceph 16.2): with the peer alive the command aborts; with the peer gone it
 //! waits for ever for the daemon of rbd-mirror here, and with that stopped as well, the image becomes what it
 //! was a snapshot earlier, or zeros. Broken off it leaves an image that mixes two states, which a repetition
-//! declares good. So the snapshots are looked at first; the command has no deadline, is never ended, and
-//! while it runs none is begun.
-//!
-//! | the newest snapshot | by force |
-//! |---|---|
-//! | whole | the copy becomes that |
-//! | being copied, and the peer is there | is waited for |
-//! | being copied, the peer is gone | refused, unless the loss is accepted and rbd-mirror here is stopped |
-//! | begun by a promotion, on top of one that is not whole | refused |
-
-use std::time::SystemTime;
+//! declares good. So the snapshots are looked at first (`way`); the command has no deadline, is never ended,
+//! and while it runs none is begun.
 
 use super::begin;
-use super::newest::Newest;
 use super::resync::withdraw_wishes;
 use super::role::mirroring;
+use super::schedule::ensure_schedule;
 use super::terms;
 use super::users::refuse_published;
+use super::way::{Attempt, BROKEN_OFF, Way};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::names::{DEMOTED_KEY, FIRST_COPY, REPLICATION_KEY};
-use crate::backend::rbd::tool::{
-    ImageInfo, ImageRef, LockTarget, MirrorStatus, Mirroring, Promoted, Replay, SiteStatus,
-};
+use crate::backend::rbd::names::REPLICATION_KEY;
+use crate::backend::rbd::tool::{ImageInfo, LockTarget, Mirroring, Promoted};
 use crate::backend::{MirroringMode, Promotion};
 use crate::call::Call;
 use crate::clock::rfc3339;
-use crate::csi::NOT_YET;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-
-/// An attempt to promote a volume.
-struct Attempt<'a> {
-    pool: &'a Pool<'a>,
-    id: &'a VolumeId,
-    info: &'a ImageInfo,
-    asked: &'a Promotion,
-}
-
-/// How an image is to be promoted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Somebody else is on it.
-    Taken,
-    /// Nobody else is primary.
-    Plain,
-    /// Whoever is primary elsewhere is passed over; what is promoted is of then, if that is known.
-    Forced(Option<SystemTime>),
-    /// The same in the middle of a copy: it becomes what it was one snapshot before that of then.
-    ForcedBack(SystemTime),
-}
 
 /// Promotes a volume, or finds it promoted; then sees to its schedule.
 pub(super) fn promote(
@@ -86,19 +54,21 @@ pub(super) fn promote(
         let way = attempt.way(mirroring)?;
         attempt.promote(way)?;
     }
-    if pool.memory().scheduled.0.contains(&info.id) {
+    let settled = pool.memory().scheduled.0.get(&info.id);
+    if settled.is_some_and(|schedule| asked.schedule.is_none() || asked.schedule == schedule) {
         return Ok(());
     }
     match mirroring.mode {
         MirroringMode::Snapshot => settle(&pool, &info, asked)?,
         MirroringMode::Journal => attempt.await_release()?,
     }
-    pool.memory().scheduled.0.remember(info.id.clone(), ());
+    pool.memory().scheduled.0.remember(info.id.clone(), asked.schedule.clone());
     Ok(())
 }
 
 /// A wish to be copied anew has lost its reason. A schedule belongs to the image here, and a new copy has
-/// none: it is given the one that the request brings, else the one that was asked for at the other side.
+/// none: it is given the one that the request brings, else the one that was asked for at the other side, in
+/// place of what it had when it was primary before.
 fn settle(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
     let metadata = pool.all_metadata(&info.name)?.unwrap_or_default();
     withdraw_wishes(pool, info, &metadata)?;
@@ -106,214 +76,17 @@ fn settle(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
         Some(schedule) => Some(schedule.clone()),
         None => terms::in_metadata(pool, info, metadata.get(REPLICATION_KEY))?,
     };
-    schedule.map_or(Ok(()), |schedule| pool.add_schedule(&info.name, &schedule))
+    schedule.map_or(Ok(()), |schedule| ensure_schedule(pool, &info.name, Some(&schedule)))
 }
 
 impl Attempt<'_> {
-    /// How the image can be promoted now.
-    fn way(&self, mirroring: &Mirroring) -> Result<Way> {
-        if mirroring.mode == MirroringMode::Journal {
-            return if self.asked.force { self.forced_by_the_journal() } else { self.by_the_journal() };
-        }
-        let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
-        match (Newest::of(&snapshots), self.asked.force) {
-            (Newest::DemotionArrived, true) => Ok(Way::Plain),
-            (Newest::DemotionArrived, false) => self.unless_promoted_again(),
-            (Newest::HalfDemoted, _) => self.await_end_of_command().map(|()| Way::Plain),
-            (Newest::Primary, _) => Ok(Way::Taken),
-            (Newest::DemotedHere, false) => Err(self.given_away()),
-            (Newest::DemotedHere, true) => Ok(Way::Plain),
-            (Newest::Copied(since), false) => Err(self.not_yet(&newest_copy(Some(since)))),
-            (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
-            (Newest::Copying { before, .. }, false) => Err(self.not_yet(&newest_copy(before))),
-            (Newest::Copying { objects, before }, true) => self.in_mid_copy(objects, before),
-            (Newest::Orphan, false) => Err(self.broken_off("promote it with force once more")),
-            (Newest::Orphan, true) => Ok(Way::Forced(None)),
-            (Newest::Torn, _) => Err(self.torn()),
-            (Newest::None, _) => Err(self.never_whole()),
-        }
-    }
-
-    /// What a journal has brought is the state of some moment, once the first copy is whole. While that is
-    /// made the image has a snapshot of rbd-mirror, and is promoted with what is there (Ceph 16.2: status 0
-    /// with 87 of 400 objects). Where the other site is lost just then the snapshot stays; but rbd-mirror
-    /// says that it replays only when all is there. Before that is begun, the image is empty without a mark.
-    fn forced_by_the_journal(&self) -> Result<Way> {
-        let own = self.status()?.map(|status| status.own);
-        if own.as_ref().is_some_and(|own| own.replay == Replay::Replaying) {
-            return Ok(Way::Forced(None));
-        }
-        let snapshots = self.pool.snapshots(ImageRef::Id(&self.info.id))?.unwrap_or_default();
-        if snapshots.iter().any(|it| it.name.starts_with(FIRST_COPY)) {
-            return Err(self.never_whole());
-        }
-        let is_begun = own.is_some_and(|own| own.updated.is_some() && own.replay != Replay::Starting);
-        if is_begun || self.asked.accept_loss || self.pool.metadata(&self.info.name, DEMOTED_KEY)?.is_some() {
-            return Ok(Way::Forced(None));
-        }
-        Err(Error::precondition(format!(
-            "nobody says whether volume {} was ever copied whole, and if not it is empty: the rbd-mirror here does \
-             not replay its journal. See to that, or accept the loss with the parameter acceptLoss=true \
-             (`--accept-loss`)",
-            self.id
-        )))
-    }
-
-    /// Whether the cluster can be asked: it refuses a copy until the demotion of the peer has arrived, and
-    /// nothing that was demoted here.
-    fn by_the_journal(&self) -> Result<Way> {
-        match self.pool.metadata(&self.info.name, DEMOTED_KEY)? {
-            Some(demoted) if demoted == self.info.id => Err(self.given_away()),
-            Some(_) => Ok(Way::Plain),
-            None => self.unless_peer_is_primary(),
-        }
-    }
-
-    /// For what was demoted by somebody else, so that nobody knows where.
-    fn unless_peer_is_primary(&self) -> Result<Way> {
-        let status = self.status()?;
-        let peer = status.as_ref().and_then(|status| status.peers.first());
-        match peer {
-            Some(peer) if peer.is_primary() => Err(Error::precondition(format!(
-                "{NOT_YET}: volume {} is primary at {:?}, as that site said last: demote it there and wait for that; \
-                 promoted here as well (force) the two would go different ways, and one of them would have to be \
-                 given up",
-                self.id, peer.site
-            ))),
-            Some(peer) if peer.is_up => Ok(Way::Plain),
-            _ => Err(Error::precondition(format!(
-                "{NOT_YET}: nobody says whether volume {} is primary elsewhere, as the other site gives no sign of \
-                 life: promote it with force if it is not",
-                self.id
-            ))),
-        }
-    }
-
-    /// Where its demotion has arrived the peer may have been promoted again since, by force, and nothing of
-    /// that has: it says so within some tenths of a second. As long as it is up the answer is to wait: some
-    /// clients of csi-addons use force by themselves where a precondition has failed.
-    fn unless_promoted_again(&self) -> Result<Way> {
-        let status = self.status()?;
-        let peer = status.as_ref().and_then(|status| status.peers.first());
-        let Some(peer) = peer.filter(|peer| peer.was_primary()) else { return Ok(Way::Plain) };
-        let (id, site) = (self.id, &peer.site);
-        let since = peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string());
-        let said = format!(
-            "the demotion of volume {id} has arrived, but {site:?} said at {since} that it is primary there"
-        );
-        Err(match peer.is_up {
-            true => Error::unavailable(format!(
-                "{NOT_YET}: {said}: if it stays so it was promoted there again by force, so demote it there; if it is \
-                 no primary there, that site's rbd-mirror hangs, and force does no harm"
-            )),
-            false => Error::precondition(format!(
-                "{NOT_YET}: {said}, and gives no sign of life: if it was promoted there again, demote it; if that \
-                 site is gone, promote it here with force, which loses nothing that was written before the demotion"
-            )),
-        })
-    }
-
-    fn status(&self) -> Result<Option<MirrorStatus>> {
-        self.pool.mirror_status(&self.info.name)
-    }
-
-    /// A copy is being made: it is waited for as long as it goes on, or can go on.
-    fn in_mid_copy(&self, objects: u64, before: Option<SystemTime>) -> Result<Way> {
-        let status = self.status()?;
-        let is_up = |site: Option<&SiteStatus>| site.is_some_and(|site| site.is_up);
-        let peer_is_up = is_up(status.as_ref().and_then(|status| status.peers.first()));
-        let timing = self.pool.timing();
-        let (what, name) = (format!("the copying of {} (object {objects})", self.info.name), &self.info.name);
-        let patience = if peer_is_up { timing.copy_goes_on } else { timing.copy_stands_still };
-        self.pool.call.wait(what, patience, timing.copy_look)?;
-        if peer_is_up {
-            return Err(Error::unavailable(format!(
-                "{NOT_YET}: image {name:?} is still being copied, and a promotion in the middle of that fails; \
-                 the other site is up, so it goes on: try again, or look at the rbd-mirror here"
-            )));
-        }
-        match (before, self.asked.accept_loss) {
-            (None, _) => Err(Error::precondition(format!(
-                "volume {} was never copied whole, and the other site is gone: there is nothing to take over",
-                self.id
-            ))),
-            (Some(before), false) => Err(self.would_lose(before)),
-            (Some(before), true) if is_up(status.as_ref().map(|status| &status.own)) => {
-                Err(Error::precondition(format!(
-                    "the rbd-mirror of this cluster still waits for the rest of volume {} (whole as of {}): stop \
-                     all its daemons, wait for 30 s and try again; as long as one runs the promotion never ends",
-                    self.id,
-                    rfc3339(before)
-                )))
-            }
-            (Some(before), true) => Ok(Way::ForcedBack(before)),
-        }
-    }
-
-    fn would_lose(&self, before: SystemTime) -> Error {
-        Error::precondition(format!(
-            "volume {} was being copied when the other site went, and promoting it now loses more than that: it \
-             would be what it was one snapshot before that of {}, and nothing but zeros if that was the first; \
-             bring the other site back, or accept the loss with the parameter acceptLoss=true (`--accept-loss`)",
-            self.id,
-            rfc3339(before)
-        ))
-    }
-
-    fn never_whole(&self) -> Error {
-        Error::precondition(format!(
-            "volume {} was never copied whole: there is nothing to take over yet",
-            self.id
-        ))
-    }
-
-    fn torn(&self) -> Error {
-        Error::precondition(format!(
-            "a promotion by force of volume {} was broken off in the middle of a copy: some of its data may be \
-             newer than the rest, and promoted it would look well. Bring the other site back and let it copy (the \
-             promotion is undone by that), or restore it from elsewhere",
-            self.id
-        ))
-    }
-
-    fn broken_off(&self, way_out: &str) -> Error {
-        Error::precondition(format!("a promotion by force of volume {} was broken off: {way_out}", self.id))
-    }
-
-    /// `known` is what is known of the copy.
-    fn not_yet(&self, known: &str) -> Error {
-        Error::precondition(format!(
-            "{NOT_YET}: the demotion of volume {} at the other site has not arrived here{known}: demote it there and \
-             wait for that; if that site is lost, promote it with force",
-            self.id
-        ))
-    }
-
-    fn given_away(&self) -> Error {
-        Error::precondition(format!(
-            "{NOT_YET}: volume {} was demoted here, and nothing has arrived since: if the other site had it, demote \
-             it there and wait for that (if nothing comes, promote it there with force, and demote it again once \
-             it is copied); if nobody had it, promote it here with force",
-            self.id
-        ))
-    }
-
-    fn under_way(&self) -> Error {
-        let what = format!("volume {} is just being promoted by somebody else: try again", self.id);
-        Error::new(Kind::Busy, what)
-    }
-
-    /// What looks broken off may be what another controller is just doing: that changes within a while.
-    fn await_end_of_command(&self) -> Result<()> {
-        let timing = self.pool.timing();
-        let what = format!("a command that may be changing the role of image {}", self.info.name);
-        self.pool.call.wait(what, timing.role_change, timing.copy_look)
-    }
-
     /// The cluster takes it for promoted, and promotes it only after a demotion. Broken off in between it is
     /// one that was demoted here.
     fn begin_again(&self) -> Result<()> {
         self.await_end_of_command()?;
+        if !self.asked.force {
+            self.unless_promoted_again(BROKEN_OFF)?;
+        }
         refuse_published(self.pool, self.id, self.info, "demoted and promoted once more")?;
         refuse_watched(self.pool, &self.info.name, MayBeMirrored::Yes)?;
         self.pool.demote(&self.info.name)?;
@@ -379,10 +152,4 @@ impl Attempt<'_> {
         };
         log::warn!("volume {} was promoted by force; {of}", self.id);
     }
-}
-
-fn newest_copy(of: Option<SystemTime>) -> String {
-    of.map_or(", and nothing was copied whole yet".to_string(), |of| {
-        format!(", the newest copy is of {}", rfc3339(of))
-    })
 }

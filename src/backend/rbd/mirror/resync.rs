@@ -115,15 +115,21 @@ fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, 
 /// Whether all that the peer has is here.
 fn is_ready(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring, status: &MirrorStatus) -> Result<bool> {
     let is_following = status.own.is_up && matches!(status.own.replay, Replay::Replaying | Replay::Unknown);
-    let peer_is_there = status.peers.iter().any(|peer| peer.is_primary() || is_idle(peer));
-    if !is_following || !peer_is_there {
+    let has_primary = status.peers.iter().any(SiteStatus::is_primary);
+    if !is_following || !(has_primary || status.peers.iter().any(is_idle)) {
         return Ok(false);
     }
     if mirroring.mode == MirroringMode::Journal {
-        return Ok(status.own.progress.behind.is_none_or(|behind| behind == 0));
+        let is_read = status.own.progress.behind.is_none_or(|behind| behind == 0);
+        return Ok(is_read && (status.own.replay == Replay::Replaying || !has_primary));
     }
     let snapshots = pool.mirror_snapshots(&info.name)?.unwrap_or_default();
-    Ok(matches!(Newest::of(&snapshots), Newest::Copied(_) | Newest::DemotionArrived | Newest::DemotedHere))
+    Ok(match Newest::of(&snapshots) {
+        Newest::Copied(_) => true,
+        // Of a primary that was promoted since, nothing is here.
+        Newest::DemotionArrived | Newest::DemotedHere => !has_primary,
+        _ => false,
+    })
 }
 
 /// Demoted as well: nobody is primary.

@@ -72,13 +72,13 @@ pub(super) fn in_metadata(
     let terms = text.map(|text| Terms::parse(text)).transpose();
     let terms = terms.map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?;
     let schedule = terms.and_then(|terms| terms.schedule());
-    pool.memory().schedules.remember(info.id.clone(), schedule.clone());
+    pool.memory().schedules.0.remember(info.id.clone(), schedule.clone());
     Ok(schedule)
 }
 
 /// How much time passes between two snapshots of an image, by what was read a while ago at the latest.
 pub(crate) fn period(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<Duration>> {
-    let schedule = match pool.memory().schedules.get(&info.id) {
+    let schedule = match pool.memory().schedules.0.get(&info.id) {
         Some(known) => known,
         None => read(pool, info)?,
     };

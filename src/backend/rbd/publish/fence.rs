@@ -20,7 +20,7 @@ use crate::backend::ceph::Readmitted;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
-use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
 
 /// So many years a client is shut out, if nobody knows better.
@@ -165,9 +165,18 @@ fn readmit(pool: &Pool<'_>, known: &KnownClient) -> Result<Readmitted> {
     pool.context.tool.readmit(pool.call, &pool.at.access, &known.client.address)
 }
 
+/// Whether the owner of an image's exclusive lock is a daemon of rbd-mirror.
+fn is_mirror(pool: &Pool<'_>, info: &ImageInfo, owner: &LockHolder) -> Result<bool> {
+    match &info.mirroring {
+        None => Ok(false),
+        Some(mirroring) if mirroring.is_secondary() => Ok(true),
+        Some(_) => Ok(pool.mirror_daemons()?.contains(&owner.client)),
+    }
+}
+
 /// Shuts out the owner of the image's exclusive lock where it watches the image no more: it is dead, or cut
 /// off. That is all that tells of the client of a node without Ceph's tools, which writes nothing down.
-/// Mirrors own the lock of what they mirror.
+/// A daemon of rbd-mirror owns the lock of a copy, and for a while that of an image that it copies first.
 pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<()> {
     if !pool.context.fences {
         return Ok(());
@@ -175,7 +184,8 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<()> {
     let owners = pool.holders(LockTarget::Owner(image))?;
     let Some(owner) = owners.first() else { return Ok(()) };
     let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
-    if info.mirroring.is_some() || given(pool, image)?.iter().any(|publication| !publication.read_only) {
+    if given(pool, image)?.iter().any(|publication| !publication.read_only) || is_mirror(pool, &info, owner)?
+    {
         return Ok(());
     }
     let address = &owner.address;

@@ -4,6 +4,7 @@ use super::mirror::{changes, promotion, terms};
 use super::publish::{refused, scene};
 use super::*;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
+use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::backend::replication::*;
 use crate::error::Kind::*;
@@ -21,6 +22,13 @@ fn a_promotion_that_was_broken_off_is_made_good() {
     let told = it.info().unwrap();
     assert_eq!(told.health, ReplicationHealth::Error, "{}", told.message);
     assert_eq!(changes(&it), ["lock", "unlock"]);
+    // Its peer may have been promoted by force meanwhile.
+    it.cluster.set_mirror_status(&at, &name, recorded::status("two-primaries"));
+    let told = it.info().unwrap();
+    assert!(told.message.contains("both may have been written to"), "{}", told.message);
+    refused(it.promote(&promotion(false)), Unavailable, &["broken off", "primary there"]);
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: two are primary");
+    it.cluster.set_mirror_status(&at, &name, recorded::status("both-demoted"));
     it.promote(&promotion(false)).unwrap();
     assert_eq!(changes(&it), ["demote", "promote"]);
     assert!(it.is_primary());
@@ -43,6 +51,36 @@ fn a_demotion_that_was_broken_off_is_made_good() {
         }
         assert_eq!(changes(&it), steps);
     }
+    it.set_copy("snapshots-demoted", "healthy-secondary");
+    it.cluster.set_mirror_snapshots(&it.cluster.at(), &it.id.object, half);
+    refused(it.promote(&promotion(false)), Unavailable, &["broken off", "primary there"]);
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: two are primary");
+}
+
+/// The command would promote it, and mix two states.
+#[test]
+fn a_copy_that_is_not_whole_is_not_made_a_volume_of_its_own() {
+    let it = scene();
+    it.set_copy("snapshots-incomplete", "primary-dead-secondary");
+    refused(it.disable(true), Precondition, &["by force", "loses more"]);
+    let mut torn = recorded::snapshots("snapshots-incomplete");
+    torn.extend(recorded::snapshots("snapshots-orphan"));
+    it.cluster.set_mirror_snapshots(&it.cluster.at(), &it.id.object, torn);
+    refused(it.disable(true), Precondition, &["newer than the rest"]);
+    assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
+}
+
+#[test]
+fn a_copy_that_was_being_made_a_volume_of_its_own_becomes_one() {
+    let it = scene();
+    it.set_copy("snapshots-copy", "primary-dead-secondary");
+    it.cluster.fail_at(5, Fault::HalfMade);
+    refused(it.disable(true), Timeout, &[]);
+    assert_eq!(it.role(), Some((MirrorState::Disabling, false)));
+    it.cluster.set_mirror_snapshots(&it.cluster.at(), &it.id.object, recorded::snapshots("snapshots-copy"));
+    refused(it.disable(false), Internal, &["by force"]);
+    it.disable(true).unwrap();
+    assert_eq!(it.role(), None);
 }
 
 /// The peer reads the journal on, in which nothing says that it is demoted.

@@ -69,6 +69,8 @@ fn a_copy_is_ready_when_all_is_here_and_is_left_alone() {
     for (snapshots, status, ready) in [
         ("snapshots-copy", "healthy-secondary", true),
         ("snapshots-demotion-arrived", "both-demoted", true),
+        ("snapshots-demotion-arrived", "healthy-secondary", false),
+        ("snapshots-demoted", "healthy-secondary", false),
         ("snapshots-incomplete", "healthy-secondary", false),
         ("snapshots-copy", "first-copy-secondary", false),
         ("snapshots-copy", "primary-dead-secondary", false),

@@ -25,7 +25,8 @@ fn a_volume_is_promoted_when_the_demotion_of_its_peer_has_arrived() {
     it.cluster.forget_steps();
     it.promote(&Promotion { schedule: every(5), ..promotion(false) }).unwrap();
     let questions = ["info", "mirror_snapshots", "mirror_status"];
-    assert_eq!(it.methods(), [&questions[..], &["promote", "all_metadata", "add_schedule"]].concat());
+    let steps = ["promote", "all_metadata", "schedules", "add_schedule"];
+    assert_eq!(it.methods(), [&questions[..], &steps].concat());
     assert!(it.is_primary());
     it.promote(&promotion(false)).unwrap();
     assert_eq!(it.methods(), ["info"], "a repetition");
@@ -234,7 +235,7 @@ fn nothing_is_done_to_what_is_being_promoted_by_force() {
 fn a_failed_command_proves_nothing() {
     let it = scene();
     it.set(true);
-    it.cluster.fail_at(6, Fault::After);
+    it.cluster.fail_at(7, Fault::After);
     it.demote(false).unwrap();
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
     it.cluster.fail_at(4, Fault::After);

@@ -19,6 +19,7 @@ pub(crate) mod mapping;
 mod mapping_lost;
 mod mirror;
 mod mirror_broken_off;
+mod mirror_controllers;
 mod mirror_in_use;
 mod mirror_resync;
 mod mirror_roles;

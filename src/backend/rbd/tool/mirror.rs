@@ -199,7 +199,8 @@ pub trait MirrorTool: Send + Sync {
     /// Begins to mirror an image that is not mirrored. Fails also where it is by now.
     fn enable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()>;
 
-    /// Ends it. Of a primary the copies are deleted; a copy takes `force`, and becomes an image of its own.
+    /// Ends it. Of a primary the copies are deleted; a copy takes `force`, by which it is promoted as by
+    /// [`Self::promote_by_force`], and becomes an image of its own.
     fn disable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()>;
 
     /// Makes a copy the primary. Fails also where it is by now.

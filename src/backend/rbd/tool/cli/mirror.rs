@@ -122,9 +122,7 @@ impl MirrorTool for CommandTool {
 
     /// `rbd mirror image disable`. A parent of mirrored clones is busy.
     fn disable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()> {
-        let cmd = mirror_image(at, image, "disable")?.args(force.then_some("--force"));
-        let ended = self.run(call, &at.access, cmd).map(drop);
-        ended.map_err(|failure| {
+        let explain = |failure: Failure| {
             let is_parent = is(&failure, libc::EBUSY);
             let doing = format!("end the mirroring of image {}", path(at, image));
             let error = self.error(call, failure, at, &doing);
@@ -134,7 +132,13 @@ impl MirrorTool for CommandTool {
                     .hint("clones of it are replicated: disable these first"),
                 false => error,
             }
-        })
+        };
+        match force {
+            true => self.by_force(call, at, image, ["disable", "--force"], explain),
+            false => {
+                self.run(call, &at.access, mirror_image(at, image, "disable")?).map(drop).map_err(explain)
+            }
+        }
     }
 
     /// `rbd mirror image promote`, which says EBUSY as long as another is primary.
@@ -146,19 +150,10 @@ impl MirrorTool for CommandTool {
         }
     }
 
-    /// `rbd mirror image promote --force`, with a lock that the command keeps for as long as it runs. No
-    /// operation of it may time out either.
+    /// `rbd mirror image promote --force`
     fn promote_by_force(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
-        let lock = self.promotions.try_take(lock_key(at, image));
-        let lock = lock.map_err(|error| Error::io("note down a promotion by force", &error))?;
-        let Some(lock) = lock else {
-            return Err(Error::unavailable(format!("image {} is being promoted by force", path(at, image))));
-        };
-        let cmd =
-            at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image", "promote", "--force"]);
-        let cmd = cmd.args(source(at, image)?).keeping_open(lock.file()).outliving();
-        let promoted = self.run(call, &at.access, cmd).map(drop);
-        promoted.map_err(|failure| self.not_promoted(call, failure, at, image))
+        let explain = |failure| self.not_promoted(call, failure, at, image);
+        self.by_force(call, at, image, ["promote", "--force"], explain)
     }
 
     fn is_promoted_by_force(&self, at: &PoolRef, image: &str) -> Result<bool> {
@@ -213,6 +208,26 @@ impl MirrorTool for CommandTool {
 }
 
 impl CommandTool {
+    /// A command that promotes by force, with a lock that it keeps for as long as it runs. No operation of it
+    /// may time out either.
+    fn by_force(
+        &self,
+        call: &Call,
+        at: &PoolRef,
+        image: &str,
+        words: [&str; 2],
+        explain: impl FnOnce(Failure) -> Error,
+    ) -> Result<()> {
+        let lock = self.promotions.try_take(lock_key(at, image));
+        let lock = lock.map_err(|error| Error::io("note down a promotion by force", &error))?;
+        let Some(lock) = lock else {
+            return Err(Error::unavailable(format!("image {} is being promoted by force", path(at, image))));
+        };
+        let cmd = at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image"]).args(words);
+        let cmd = cmd.args(source(at, image)?).keeping_open(lock.file()).outliving();
+        self.run(call, &at.access, cmd).map(drop).map_err(explain)
+    }
+
     /// An image is for nobody to write to while rbd-mirror works on it.
     fn not_promoted(&self, call: &Call, failure: Failure, at: &PoolRef, image: &str) -> Error {
         let is_busy = is(&failure, libc::EROFS);

@@ -146,7 +146,8 @@ impl MirrorTool for FakeCluster {
     fn disable_mirroring(&self, _: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()> {
         let step = format!("disable_mirroring {image}{}", if force { " --force" } else { "" });
         let act = |disk: &mut MirroredDisk| {
-            if disk.mirroring.as_ref().is_some_and(Mirroring::is_secondary) && !force {
+            let is_copy = disk.snapshots.last().is_some_and(|top| top.kind != Kind::Primary);
+            if disk.mirroring.as_ref().is_some_and(|it| !it.primary) && is_copy && !force {
                 return Err(refused("not primary"));
             }
             (disk.mirroring, disk.snapshots) = (None, Vec::new());

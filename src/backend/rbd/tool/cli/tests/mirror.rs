@@ -71,8 +71,8 @@ fn changes_are_typed_with_options() {
     it.prints("rbd ~ mirror image enable --pool=vms --image=web snapshot", "Mirroring enabled\n");
     it.enable_mirroring(call, at, "web", MirroringMode::Snapshot).unwrap();
     assert!(it.was(Class::Change));
-    it.prints("rbd ~ mirror image disable --pool=vms --namespace=team --image=-x --force", "");
-    it.disable_mirroring(call, team, "-x", true).unwrap();
+    it.prints("rbd ~ mirror image disable --pool=vms --namespace=team --image=-x", "");
+    it.disable_mirroring(call, team, "-x", false).unwrap();
     it.prints("rbd ~ mirror image demote --pool=vms --image=web", "");
     it.demote(call, at, "web").unwrap();
     it.prints("rbd ~ mirror image resync --pool=vms --image=web", "");
@@ -105,13 +105,18 @@ fn a_promotion_says_whether_the_peer_is_primary() {
 /// Broken off it would leave an image that mixes two states: neither it nor any of its operations has an end
 /// that is not its own.
 #[test]
-fn a_promotion_by_force_has_no_deadline() {
+fn what_promotes_by_force_has_no_deadline() {
     let it = Fixture::new();
-    it.prints("rbd mirror image promote --force --pool=vms --namespace=team --image=web", "");
-    it.promote_by_force(&it.call, &it.team, "web").unwrap();
-    assert!(it.was(Class::Unbounded));
-    assert!(!it.last().to_string().contains("timeout=40"), "UNSAFE: {}", it.last());
-    assert!(!it.is_promoted_by_force(&it.team, "web").unwrap(), "it is over");
+    for word in ["promote", "disable"] {
+        it.prints(&format!("rbd mirror image {word} --force --pool=vms --namespace=team --image=web"), "");
+        match word {
+            "promote" => it.promote_by_force(&it.call, &it.team, "web").unwrap(),
+            _ => it.disable_mirroring(&it.call, &it.team, "web", true).unwrap(),
+        }
+        assert!(it.was(Class::Unbounded));
+        assert!(!it.last().to_string().contains("timeout=40"), "UNSAFE: {}", it.last());
+        assert!(!it.is_promoted_by_force(&it.team, "web").unwrap(), "it is over");
+    }
 }
 
 /// What Ceph 16.2 has said of demotions that were killed at one moment after another.
