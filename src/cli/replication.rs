@@ -320,7 +320,12 @@ mod tests {
             ..Default::default()
         };
         let volumes = csi_v1::ListVolumesResponse {
-            entries: vec![entry("a", Some("primary")), entry("b", None), entry("c", Some("secondary"))],
+            entries: vec![
+                entry("a", Some("primary")),
+                entry("b", None),
+                entry("c", Some("secondary")),
+                entry("d", Some("unknown")),
+            ],
             ..Default::default()
         };
         let info = wire::GetVolumeReplicationInfoResponse {
@@ -332,9 +337,10 @@ mod tests {
             Fake::default().replies("list_volumes", &volumes).replies("get_volume_replication_info", &info);
         let report = run(&fake, "replication list").unwrap();
         let shown = report.json.as_array().unwrap();
-        assert_eq!(shown.len(), 2, "only replicated ones: {shown:?}");
+        assert_eq!(shown.len(), 3, "only replicated ones: {shown:?}");
         assert_eq!((&shown[0]["role"], &shown[0]["status"]), (&json!("primary"), &json!("degraded")));
         assert_eq!((&shown[1]["role"], &shown[0]["last_sync"]), (&json!("secondary"), &json!(null)));
+        assert_eq!(shown[2]["role"], "unknown", "no rbd-mirror has said");
         assert!(report.text.starts_with("ID  ROLE"), "{}", report.text);
     }
 }
