@@ -37,8 +37,8 @@ pub(crate) struct Memory {
     pub schedules: Brief<Option<Schedule>>,
     /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
     pub enabled: Brief<ReplicationTerms>,
-    /// Images that this daemon has promoted to the end, schedule and all, by their ids, and the schedules that
-    /// were asked for then.
+    /// Images that this daemon has promoted to the end, schedule and all, by their ids, and the schedules
+    /// that were asked for then.
     pub scheduled: Brief<Option<Schedule>>,
     /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
     pub mirrored: Brief<()>,

@@ -17,5 +17,4 @@ mod restarts;
 mod secrecy;
 mod sharing;
 mod standstill;
-mod two_sites;
 mod unstaged;

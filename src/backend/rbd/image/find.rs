@@ -61,8 +61,8 @@ pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<
     }
 }
 
-/// The image with its record, which is asked for once and then remembered: it changes only where an image that
-/// is mirrored is given its first id.
+/// The image with its record, which is asked for once and then remembered: it changes only where an image
+/// that is mirrored is given its first id.
 pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
     let records = &pool.memory().records;
     let remembered = records.get(key, &info.id);

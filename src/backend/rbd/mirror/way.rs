@@ -147,9 +147,10 @@ impl Attempt<'_> {
         }
     }
 
-    /// Where its demotion has arrived, or one here was broken off, the peer may have been promoted again since, by force, and nothing of
-    /// that has: it says so within some tenths of a second. As long as it is up the answer is to wait: some
-    /// clients of csi-addons use force by themselves where a precondition has failed.
+    /// Where its demotion has arrived, or one here was broken off, the peer may have been promoted since, by
+    /// force, and nothing of that has arrived: it says so within some tenths of a second. As long as it is up
+    /// the answer is to wait: some clients of csi-addons use force by themselves where a precondition has
+    /// failed.
     pub fn unless_promoted_again(&self, what: &str) -> Result<Way> {
         let status = self.status()?;
         let peer = status.as_ref().and_then(|status| status.peers.first());
