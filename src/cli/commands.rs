@@ -389,7 +389,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         "replication list",
         "list the replicated volumes, with their roles and how they are doing",
         &[],
-        "an array of: id, role (primary, secondary, or unknown as long as no rbd-mirror has said it), and as in replication status",
+        "an array of: id, role (primary, secondary or unknown), and as in replication status",
         Action::Ask(replication::list),
     ),
 ];
