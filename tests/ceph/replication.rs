@@ -13,7 +13,7 @@ use crate::support::addons::{self, options};
 use crate::support::requests::{delete, map, page, publish_to, unpublish_from};
 use crate::support::sites::{Site, sites, sites_with};
 use crate::support::stub::Hanging;
-use crate::support::{Failure, await_that, object_of, page, refused};
+use crate::support::{Failure, await_that, object_of, refused};
 
 /// Waits until a call is answered otherwise than with a refusal.
 #[track_caller]
@@ -196,54 +196,6 @@ fn begin_to_copy(main: &Site, backup: &Site, id: &str) {
         let snapshots = backup.cluster.rbd(&["snap", "ls", "--all", object_of(id), "--format", "json"]);
         if snapshots.contains("\"complete\":false") { Ok(()) } else { Err(snapshots) }
     });
-}
-
-/// The commands of README's page, in its order; a node, which maps and mounts, has tests of its own.
-#[test]
-#[ignore = "long: tests/run --full"]
-fn two_sites_work_as_they_are_described() {
-    let [main, backup] = sites();
-    let id = main.volume("page", 8).expect("create").volume_id;
-    let blocks = page::blocks("Two sites").into_iter().filter(|block| block.contains("\"$id\""));
-    let [begin, moves, lost, home] = blocks.collect::<Vec<_>>().try_into().expect("four blocks");
-
-    main.fill(&id, 1, 11);
-    type_in(begin.lines().take(1), &main, &backup, &id);
-    accepted("the copy arrives", || main.destination(&id));
-    type_in(begin.lines().skip(1), &main, &backup, &id);
-    type_in(moves.lines(), &main, &backup, &id);
-    assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(false), Some(true)));
-    type_in(moves.lines(), &backup, &main, &id);
-
-    backup.await_promotion(&id);
-    main.fill(&id, 1, 22);
-    let paused = main.cluster.lose();
-    type_in(lost.lines(), &main, &backup, &id);
-    let taken_over = backup.checksum(&id);
-    drop(paused);
-    accepted("the first site answers", || main.info(&id));
-    type_in(home.lines(), &main, &backup, &id);
-    assert_eq!((main.is_primary(&id), backup.is_primary(&id)), (Some(true), Some(false)));
-    assert!(main.checksum(&id) == taken_over, "UNSAFE: it is not what the other site had");
-}
-
-/// Types commands of README in, each at the site that its comment begins with. What is to be asked for until
-/// something comes of it is.
-#[track_caller]
-fn type_in<'a>(lines: impl Iterator<Item = &'a str>, main: &Site, backup: &Site, id: &str) {
-    for line in lines.filter(|line| !line.contains("volume publish") && !line.contains("volume unpublish")) {
-        let (_, comment) = line.split_once('#').expect("a comment says where");
-        let site = if comment.trim().starts_with("backup") { backup } else { main };
-        if comment.contains("until it is up to date") {
-            await_that(line, || site.daemon.type_in(line, &[("id", id)]).and_then(says_up_to_date));
-        } else if let Err(said) = site.daemon.type_in(line, &[("id", id)]) {
-            panic!("{line}: {said}");
-        }
-    }
-}
-
-fn says_up_to_date(said: String) -> Result<(), String> {
-    if said.trim() == "up to date" { Ok(()) } else { Err(said) }
 }
 
 /// What is broken off in the middle mixes two states, and a repetition declares it good.

@@ -46,7 +46,7 @@ def go_on():
     host, port = os.environ["CLUSTER_CONTROL"].split(":")
     with socket.create_connection((host, int(port))) as control, control.makefile("rw") as line:
         for daemon in ("mon", "osd", "mgr"):
-            line.write(f"CONT {daemon}\n")
+            line.write(f"outside sh -c 'kill -s CONT $(cat \"$CLUSTER_DIR/run/{daemon}.pid\")'\n")
             line.flush()
             line.readline()
 

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use super::corner::unused_name;
 use super::machine::{limited, run, run_within, text};
 use super::{LONG_PATIENCE, PATIENCE, Setup};
 
 /// Where `tests/run` and `tests/vm/run` name the directory of the shared cluster, and `tests/vm/run` who
-/// stops and continues the daemons of it.
+/// runs commands beside it.
 const DIRECTORY: &str = "CLUSTER_DIR";
 const CONTROL: &str = "CLUSTER_CONTROL";
 
@@ -55,11 +56,26 @@ impl Cluster {
     #[track_caller]
     fn start_with(options: &[&str]) -> Self {
         // What keeps watch over the cluster removes the directory.
+        if control().is_some() {
+            return Self::start_outside(options);
+        }
         let dir = tempfile::Builder::new().prefix("cl-ceph-").tempdir().expect("a directory").keep();
         // One cluster starts at a time, and there may be others before this one.
         let owner = std::process::id().to_string();
         let up = ["up", text(&dir), "--owner", &owner];
         run_within(LONG_PATIENCE, script(), &[&up, options].concat());
+        Self { dir, own: true }
+    }
+
+    /// One on the machine that this VM runs on, beside the shared one, whose address and directory the VM
+    /// sees.
+    #[track_caller]
+    fn start_outside(options: &[&str]) -> Self {
+        let shared = cluster();
+        let dir = shared.dir.join(unused_name("cl-ceph-"));
+        let host = shared.mon_host();
+        let (host, _) = host.rsplit_once(':').expect("a port");
+        outside(&[&[script(), "up", text(&dir), host], options].concat());
         Self { dir, own: true }
     }
 
@@ -206,13 +222,8 @@ impl Cluster {
 
     #[track_caller]
     fn signal(&self, signal: &str, daemon: &str) {
-        let control = std::env::var(CONTROL).ok().filter(|_| !self.own);
-        let Some(control) = control else {
-            let pid = fs::read_to_string(self.path(&format!("run/{daemon}.pid"))).expect("the daemon runs");
-            run("kill", &["-s", signal, pid.trim()]);
-            return;
-        };
-        tell(&control, &format!("{signal} {daemon}"));
+        let pid = fs::read_to_string(self.path(&format!("run/{daemon}.pid"))).expect("the daemon runs");
+        outside(&["kill", "-s", signal, pid.trim()]);
     }
 }
 
@@ -220,18 +231,32 @@ impl Cluster {
 /// that of its cluster.
 #[track_caller]
 pub fn stand_still_while(variables: &[(&str, &str)], command: &[&str]) {
-    let control = std::env::var(CONTROL).expect("this is a VM of tests/vm/run");
-    let words = command.iter().map(|word| format!("{word:?}"));
-    let set = variables.iter().map(|(name, value)| format!("{:?}", format!("{name}={value}")));
-    let words: Vec<String> = ["still", "env"].map(String::from).into_iter().chain(set).chain(words).collect();
-    tell(&control, &words.join(" "));
+    let set: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let words =
+        ["still", "env"].into_iter().chain(set.iter().map(String::as_str)).chain(command.iter().copied());
+    tell(&control().expect("this is a VM of tests/vm/run"), words);
 }
 
-/// Asks what has started the VM for something, and waits until it is done.
+/// Runs a command where the daemons of the clusters are: here, or on the machine that this VM runs on.
 #[track_caller]
-fn tell(control: &str, line: &str) {
+fn outside(command: &[&str]) {
+    match control() {
+        Some(control) => tell(&control, ["outside"].into_iter().chain(command.iter().copied())),
+        None => drop(run(command[0], &command[1..])),
+    }
+}
+
+/// The one that has started the VM that this is, if it is one.
+fn control() -> Option<String> {
+    std::env::var(CONTROL).ok()
+}
+
+/// Asks it for something, and waits until it is done.
+#[track_caller]
+fn tell<'a>(control: &str, words: impl Iterator<Item = &'a str>) {
+    let line = words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ");
     let mut control = TcpStream::connect(control).expect("the one that started the VM");
-    control.set_read_timeout(Some(PATIENCE)).expect("set a timeout");
+    control.set_read_timeout(Some(LONG_PATIENCE)).expect("set a timeout");
     writeln!(control, "{line}").expect("ask it");
     let mut answer = String::new();
     BufReader::new(control).read_line(&mut answer).expect("its answer");
@@ -241,7 +266,10 @@ fn tell(control: &str, line: &str) {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.own {
-            let _ = limited(PATIENCE, script()).arg("down").arg(&self.dir).status();
+            match control() {
+                Some(_) => outside(&[script(), "down", text(&self.dir)]),
+                None => drop(limited(PATIENCE, script()).arg("down").arg(&self.dir).status()),
+            }
         }
     }
 }

@@ -17,4 +17,5 @@ mod restarts;
 mod secrecy;
 mod sharing;
 mod standstill;
+mod two_sites;
 mod unstaged;
