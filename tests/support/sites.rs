@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use super::addons::{self, options, source};
 use super::client::Answer;
-use super::corner::entry;
-use super::machine::Checksum;
+use super::machine::{Checksum, text};
 use super::requests::{block, map, volume_as};
 use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, object_of, page};
 
@@ -30,12 +29,10 @@ pub fn sites() -> [Site; 2] {
 pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
     let clusters = std::array::from_fn(|_| Cluster::start_site());
     pair(&clusters);
-    let [main, backup] = clusters;
-    let there = [("main", "backup", "site-b"), ("backup", "main", "site-a")];
-    let mut sites = [main, backup].into_iter().zip(there);
+    let mut sites = clusters.into_iter().zip(page::files_side_by_side("Two sites"));
     std::array::from_fn(|_| {
-        let (cluster, (name, other, site)) = sites.next().expect("a site");
-        let daemon = change(setup(&cluster, name, other, site)).start();
+        let (cluster, written) = sites.next().expect("a site");
+        let daemon = change(setup(&cluster, &written)).start();
         Site { cluster, daemon }
     })
 }
@@ -51,12 +48,20 @@ fn pair(clusters: &[Cluster; 2]) {
     }
 }
 
-fn setup(cluster: &Cluster, name: &str, other: &str, site: &str) -> Setup {
+/// A controller with the clusters file that is written there, where the cluster is another one than the host's.
+#[track_caller]
+fn setup(cluster: &Cluster, written: &str) -> Setup {
+    let (conf, keyring) = (cluster.conf(), cluster.keyring("cephlet"));
+    let own = format!(
+        "conf = {:?}\nkeyring = {:?}\npools = [\"rbd\"]\nnamespaces = [\"\"]",
+        text(&conf),
+        text(&keyring)
+    );
+    let usual = "conf = \"/etc/ceph/ceph.conf\"";
+    assert!(written.contains(usual), "{written}");
     let scratch = Arc::new(Scratch::new());
     let file = scratch.path("clusters.toml");
-    let pools = format!("pools = [\"rbd\"]\nnamespaces = [\"\"]\nserves = [{other:?}]\n");
-    let peer = format!("[cluster.{name}.peer]\n{site:?} = {other:?}\n");
-    fs::write(&file, [entry(name, cluster, "cephlet"), pools, peer].concat()).expect("write the file");
+    fs::write(&file, written.replace(usual, &own)).expect("write the file");
     let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).set("CEPHLET_BACKENDS", "rbd");
     setup.set("CEPHLET_SERVICES", "controller")
 }

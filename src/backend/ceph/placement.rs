@@ -104,12 +104,19 @@ pub(crate) fn choose_registry(
     choose(clusters, backend, &PlacementWish { pool: asked.pool.or(cluster.registry.as_deref()), ..*asked })
 }
 
-/// The name of the cluster that a request means: the one it names, or the only one there is.
+/// The name of the cluster that a request means: the one it names, or the only one there is. Not by the name
+/// that another site has for it: the request may mean that site, whose data this one does not have.
 pub(super) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
     // Those that cannot be used just now count too: where a volume goes must not depend on that.
     let names: Vec<String> = clusters.entries().into_iter().map(|(name, _)| name).collect();
     match (asked, names.as_slice()) {
-        (Some(name), _) => Ok(name.to_string()),
+        (Some(name), _) => match clusters.canonical(name) {
+            here if here == name => Ok(here),
+            here => Err(Error::invalid(format!(
+                "cluster {name:?} is not set up here, {here:?} only serves its IDs: ask at a host that has it, or \
+                 name {here:?}"
+            ))),
+        },
         (None, [only]) => Ok(only.clone()),
         (None, []) => {
             let why = clusters.trouble();
@@ -130,4 +137,33 @@ pub(super) fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
     clusters.find(name)?.ok_or_else(|| {
         Error::invalid(format!("cluster {name:?} is not set up: name one that `cephlet config` shows"))
     })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that fails should panic")]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn requests_name_a_cluster_as_it_is_called_here() {
+        let serving = |name: &str, serves: &[&str]| Cluster {
+            serves: serves.iter().map(ToString::to_string).collect(),
+            ..Cluster::named(name)
+        };
+        let one = Clusters::of([serving("backup", &["main"])]);
+        let two = Clusters::of([serving("backup", &["main"]), serving("lab", &[])]);
+        let refused = |clusters: &Clusters, asked: Option<&str>, what: &str| {
+            let refusal = choose_cluster(clusters, asked).unwrap_err();
+            assert!(refusal.message().contains(what), "UNSAFE: {refusal}");
+            assert_eq!(refusal.kind(), Kind::InvalidArgument);
+        };
+        assert_eq!(choose_cluster(&one, None).unwrap(), "backup");
+        assert_eq!(choose_cluster(&one, Some("backup")).unwrap(), "backup");
+        assert_eq!(choose_cluster(&two, Some("lab")).unwrap(), "lab");
+        refused(&one, Some("main"), "\"backup\" only serves its IDs");
+        refused(&two, Some("main"), "\"backup\" only serves its IDs");
+        refused(&two, None, "set it to one of backup, lab");
+        assert_eq!(choose_cluster(&Clusters::of([]), None).unwrap_err().kind(), Kind::Precondition);
+    }
 }

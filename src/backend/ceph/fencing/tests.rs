@@ -217,15 +217,3 @@ fn a_host_is_named_by_the_address_that_osds_see() {
     scene.cluster.map.lock().public = vec![];
     assert_eq!(clients().unwrap_err().kind(), Kind::Unavailable);
 }
-
-/// Its IDs are served here for it, and the hosts that use it are elsewhere.
-#[test]
-fn a_cluster_of_another_site_is_not_taken_for_the_one_that_serves_its_ids() {
-    let backup = Cluster { serves: vec!["main".into()], ..Cluster::named("backup") };
-    let fences = Fences::by(Arc::new(Clusters::of([backup])), Arc::new(fake(true)));
-    assert_eq!(fences.cluster(None).unwrap(), "backup");
-    assert_eq!(fences.cluster(Some("backup")).unwrap(), "backup");
-    let refusal = fences.cluster(Some("main")).unwrap_err();
-    assert_eq!(refusal.kind(), Kind::InvalidArgument);
-    assert!(refusal.message().contains("\"backup\" only knows its IDs"), "UNSAFE: {refusal}");
-}
