@@ -10,6 +10,7 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
+use crate::volume::node::record::NodeRecord;
 
 /// Why a volume cannot be used that is mounted, but has no device.
 pub(crate) const GONE: &str = "its device is gone from this node";
@@ -39,11 +40,11 @@ impl Operations {
         Ok(backend.node().is_absent(&self.id_here(id)?)? && self.is_mounted(&self.look_on_node(call, id)?)?)
     }
 
-    /// Whether the volume, or what is left of it, is mounted for real or at a target.
+    /// Whether the volume, or what is left of it, is mounted for real or where it is staged or published.
     pub(crate) fn is_mounted(&self, volume: &OnNode<'_>) -> Result<bool> {
         let mut places = vec![self.real_mount(volume.id)?];
-        for target in self.node_record(volume.id)?.iter().flat_map(|record| &record.targets) {
-            places.push(mounts::resolved(&target.path)?);
+        for path in self.node_record(volume.id)?.iter().flat_map(NodeRecord::paths) {
+            places.push(mounts::resolved(path)?);
         }
         for place in places {
             let mounted = self.mounted_at(volume, &place)?;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::lost_nodes::write;
 use super::scene::{Scene, connected, device, devices, driver_options, fill, size_at};
-use crate::support::machine::{checksum, mount_at, run, text};
+use crate::support::machine::{checksum, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, MIB, refused};
 
@@ -117,6 +117,10 @@ fn a_device_of_the_nodes_own_that_is_taken_away_is_replaced_by_a_stage() {
     let parts = ["its device is gone"];
     refused(scene.publish(&volume, "stage", "second"), Code::FAILED_PRECONDITION, &parts);
     scene.unpublish(&volume, "target").expect("unpublish");
+    refused(scene.publish(&volume, "stage", "target"), Code::FAILED_PRECONDITION, &parts);
+    // An operator who helps: the staging path alone is left of it.
+    let [real] = mounts_below(&scene.node.path("run")).try_into().expect("one mount");
+    run("umount", &[text(&real.point)]);
     refused(scene.publish(&volume, "stage", "target"), Code::FAILED_PRECONDITION, &parts);
     scene.stage(&volume, "stage").expect("stage it again");
     scene.publish(&volume, "stage", "target").expect("publish");
