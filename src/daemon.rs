@@ -218,8 +218,7 @@ fn lock_state(layout: &Layout) -> Result<FileLock> {
         .map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
     let until = Instant::now() + DYING;
     loop {
-        let file = std::fs::File::options().create(true).append(true).open(&path);
-        let lock = file
+        let lock = crate::sys::file::open_lock(&path)
             .and_then(FileLock::try_exclusive)
             .map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
         match lock {

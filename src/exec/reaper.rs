@@ -4,11 +4,11 @@
 //! Each is kept with a clone of its call, so that the lock of its volume is freed only when the process is
 //! gone.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use log::{error, info};
@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::process::Process;
 use super::semaphore::Permit;
-use crate::call::Call;
+use crate::call::{Bulkhead, Call};
 
 /// A process nobody waits for but the reaper.
 pub(super) struct Orphan {
@@ -25,6 +25,8 @@ pub(super) struct Orphan {
     pub(super) command: String,
     /// Holds the lock of the volume.
     pub(super) call: Call,
+    /// With what it is counted.
+    pub(super) bulkhead: Option<Bulkhead>,
     /// Kept by healthy work that goes on; what was killed gives its permit back, or a few dead disks would
     /// stop everything.
     pub(super) _permit: Option<Permit>,
@@ -36,7 +38,8 @@ pub(super) struct Reaper(Arc<Mailbox>);
 struct Mailbox {
     wake: OwnedFd,
     inbox: Mutex<Inbox>,
-    count: AtomicUsize,
+    /// How many processes it waits for in each bulkhead.
+    counts: Mutex<HashMap<Option<Bulkhead>, usize>>,
 }
 
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl Reaper {
     /// Starts the thread now: at the moment of need there might be none to be had.
     pub(super) fn start() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Mailbox { wake, inbox: Mutex::default(), count: AtomicUsize::new(0) });
+        let shared = Arc::new(Mailbox { wake, inbox: Mutex::default(), counts: Mutex::default() });
         let there = Arc::clone(&shared);
         thread::Builder::new().name(String::from("reaper")).spawn(move || there.serve())?;
         Ok(Self(shared))
@@ -57,14 +60,19 @@ impl Reaper {
 
     /// Takes a process over.
     pub(super) fn adopt(&self, orphan: Orphan) {
-        self.0.count.fetch_add(1, Ordering::Relaxed);
+        *self.0.counts.lock().entry(orphan.bulkhead.clone()).or_default() += 1;
         self.0.inbox.lock().new.push(orphan);
         self.0.wake_up();
     }
 
     /// How many processes it waits for.
     pub(super) fn count(&self) -> usize {
-        self.0.count.load(Ordering::Relaxed)
+        self.0.counts.lock().values().sum()
+    }
+
+    /// How many of them are of this bulkhead.
+    pub(super) fn count_in(&self, bulkhead: &Option<Bulkhead>) -> usize {
+        self.0.counts.lock().get(bulkhead).copied().unwrap_or_default()
     }
 }
 
@@ -122,7 +130,7 @@ impl Mailbox {
     fn reap(&self, orphan: &mut Orphan) -> bool {
         let gone = orphan.job.try_reap();
         if gone {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.counts.lock().entry(orphan.bulkhead.clone()).and_modify(|count| *count -= 1);
             let (pid, seconds) = (orphan.job.pid(), orphan.job.elapsed().as_secs());
             info!(
                 "call {}: `{}` (process {pid}) has ended after {seconds} s; what it held is free",

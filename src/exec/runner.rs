@@ -37,7 +37,7 @@ pub struct ProcessLimits {
     pub tools: usize,
     /// Helpers at once in a bulkhead.
     pub helpers: usize,
-    /// Processes that hang in the kernel, beyond which no other is started.
+    /// Processes of a bulkhead that hang in the kernel, beyond which no other of it is started.
     pub stuck: usize,
     /// Deadline of [`Class::Question`].
     pub question: Duration,
@@ -174,7 +174,7 @@ impl Processes {
 
     /// Starts the process and watches it to its end.
     fn perform(&self, task: Task<'_>, counter: &AtomicU64) -> Result<Output, CommandError> {
-        let stuck = self.reaper.count();
+        let stuck = self.reaper.count_in(task.permit.bulkhead());
         if stuck >= self.limits.stuck {
             return Err(CommandError::TooBusy { command: task.command, stuck });
         }
@@ -228,8 +228,10 @@ impl Processes {
     /// Leaves a process that must not be killed to the reaper; the call ends.
     fn let_run(&self, job: Process, task: Task<'_>) -> CommandError {
         let (call, command, after) = (task.call.clone(), task.command, job.elapsed());
+        let bulkhead = task.permit.bulkhead().clone();
         warn!("call {}: `{command}` (process {}) goes on without its call", call.id(), job.pid());
-        self.reaper.adopt(Orphan { job, command: command.clone(), call, _permit: Some(task.permit) });
+        let _permit = Some(task.permit);
+        self.reaper.adopt(Orphan { job, command: command.clone(), call, bulkhead, _permit });
         self.stopped_or(command, |command| CommandError::StillRunning { command, after })
     }
 
@@ -263,6 +265,7 @@ impl Processes {
                 job,
                 command: command.clone(),
                 call: task.call.clone(),
+                bulkhead: task.permit.bulkhead().clone(),
                 _permit: None,
             });
         }

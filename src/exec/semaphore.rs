@@ -62,6 +62,13 @@ pub(super) struct Permit {
     bulkhead: Option<Bulkhead>,
 }
 
+impl Permit {
+    /// With what the command is counted.
+    pub(super) fn bulkhead(&self) -> &Option<Bulkhead> {
+        &self.bulkhead
+    }
+}
+
 impl Semaphore {
     /// With `limit` permits for each bulkhead, for which nobody waits longer than `patience`.
     pub(super) fn new(limit: usize, patience: Duration) -> Arc<Self> {

@@ -9,7 +9,6 @@ pub mod status;
 pub mod v0;
 pub mod v1;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -125,8 +124,7 @@ fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
 fn try_lock(path: &Path) -> Result<Option<FileLock>> {
     let lock = || {
         path.parent().map_or(Ok(()), file::ensure_dir)?;
-        file::ensure_file(path)?;
-        FileLock::try_exclusive(File::open(path)?)
+        FileLock::try_exclusive(file::open_lock(path)?)
     };
     lock().map_err(|error| Error::io(format!("lock {}", path.display()), &error))
 }

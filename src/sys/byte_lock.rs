@@ -34,7 +34,7 @@ impl LockFile {
         if let Some(directory) = self.0.parent() {
             file::ensure_dir(directory)?;
         }
-        ByteLock::try_take(File::options().create(true).append(true).open(&self.0)?, key)
+        ByteLock::try_take(file::open_lock(&self.0)?, key)
     }
 
     /// Whether somebody holds a lock, this process included.

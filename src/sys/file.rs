@@ -1,8 +1,8 @@
 //! Exact work on files and names: open(2), unlink(2), rmdir(2), mkdir(2), fsync(2).
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -65,6 +65,21 @@ pub fn ensure_file(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Opens a file by which something is locked, and makes it if need be. Whoever can open it can lock it, so it
+/// is its owner's alone, even if an earlier release has left it readable to others.
+///
+/// # Errors
+/// Those of open(2) and fchmod(2): ELOOP when a symbolic link is there.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    ensure_file(path)?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.mode() & 0o077 != 0 {
+        changing("set mode", || file.set_permissions(Permissions::from_mode(0o600)))?;
+    }
+    Ok(file)
+}
+
 /// The path as the kernel's tables name it: symbolic links on the way are followed, the last name is taken as
 /// it is.
 ///
@@ -90,7 +105,6 @@ pub fn sync_file(file: &File) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_new_file_is_private_and_never_an_old_one() {
@@ -102,6 +116,19 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), &link).unwrap();
         assert_eq!(create_new(&link).unwrap_err().raw_os_error(), Some(libc::EEXIST));
+    }
+
+    #[test]
+    fn what_is_locked_can_be_opened_by_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let [new, earlier, link] = ["new", "earlier", "link"].map(|name| dir.path().join(name));
+        fs::write(&earlier, "").unwrap();
+        fs::set_permissions(&earlier, Permissions::from_mode(0o644)).unwrap();
+        for path in [&new, &earlier] {
+            assert_eq!(open_lock(path).unwrap().metadata().unwrap().mode() & 0o777, 0o600);
+        }
+        std::os::unix::fs::symlink(&earlier, &link).unwrap();
+        open_lock(&link).unwrap_err();
     }
 
     #[test]

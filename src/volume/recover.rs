@@ -10,7 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Backend, Deletion, Interrupted, PublishedBy};
+use crate::backend::{Backend, Deletion, Interrupted};
 use crate::call::Call;
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -67,10 +67,10 @@ impl Operations {
     }
 
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. What
-    /// the node had published to itself it has to give back: until then the record stays, of a volume that
-    /// nobody uses.
+    /// the node has written into a cluster, and what it had published to itself, it has to take back: until
+    /// then the record stays, of a volume that nobody uses.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &AcquireLock) -> Result<()> {
-        let NodeRecord { volume_id, published, .. } = record;
+        let NodeRecord { volume_id, .. } = record;
         let paths = record.paths().count();
         log::warn!("volume {volume_id}: was in use before this boot; its {paths} paths are gone");
         for target in &record.targets {
@@ -82,7 +82,7 @@ impl Operations {
         let id = VolumeId::parse(volume_id);
         let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
         let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);
-        let to_give_back = id.filter(|_| is_remote && *published == PublishedBy::Node);
+        let to_give_back = id.filter(|_| is_remote);
         let mut changes = vec![match to_give_back {
             Some(_) => unused.to_change(key)?,
             None => Change::remove(Table::Node, key),
@@ -95,7 +95,7 @@ impl Operations {
         self.journal.write_for_removal(&changes)?;
         if let Some(id) = to_give_back {
             let (lock, cluster) = (Arc::clone(lock), id.place.cluster.clone());
-            let name = format!("unpublish volume {id} from this node");
+            let name = format!("give back volume {id}, which was in use before this boot");
             self.do_later(&cluster, name, move |operations, call| {
                 operations.give_back_after_boot(call, &id, &lock)
             });
@@ -103,9 +103,9 @@ impl Operations {
         Ok(())
     }
 
-    /// Undoes what the node did in the controller's stead. The cluster may not answer, so the start does not
-    /// wait for it, and it is tried again; until then the volume stays published to this node, and the next
-    /// stage takes it over.
+    /// Undoes what the node has done in the cluster. That may not answer, so the start does not wait for it,
+    /// and it is tried again; until then what the node has published to itself stays published to it, and the
+    /// next stage takes it over.
     fn give_back_after_boot(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
         let Some(key) = self.lock_of_object(&id.to_string()) else { return Ok(Requeue::Never) };
         with_lock(lock, call, key, || match self.node_record(id)? {

@@ -93,7 +93,7 @@ impl Scene {
         self.publish_to(id, "node1");
     }
 
-    fn publish_to(&self, id: &VolumeId, node: &str) -> Map {
+    pub(crate) fn publish_to(&self, id: &VolumeId, node: &str) -> Map {
         let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
         let publication = Publication { node: node.into(), capability, read_only: false };
         let backend = self.operations.backends.for_place(&id.place).unwrap();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::corner::unused_name;
 use crate::support::machine::text;
 use crate::support::{Cluster, LONG_PATIENCE, await_that, cluster};
 
@@ -43,10 +44,11 @@ fn users_may_do_what_they_need_and_no_more() {
         rbd.arg("--conf").arg(cluster.conf()).args(["--id", user, "--keyring", text(&cluster.keyring(user))]);
         rbd.args(arguments).output().expect("rbd").status.success()
     };
-    assert!(allowed("cephlet", &["create", "--size", "8M", "rbd/theirs"]));
-    assert!(allowed("cephlet-node", &["lock", "add", "rbd/theirs", "me"]));
+    let theirs = format!("rbd/{}", unused_name("theirs-"));
+    assert!(allowed("cephlet", &["create", "--size", "8M", &theirs]));
+    assert!(allowed("cephlet-node", &["lock", "add", &theirs, "me"]));
     assert!(allowed("reader", &["ls", "rbd"]));
-    assert!(!allowed("reader", &["lock", "add", "rbd/theirs", "other"]));
+    assert!(!allowed("reader", &["lock", "add", &theirs, "other"]));
     assert!(cluster.ceph(&["auth", "get-key", "client.cephlet"]) == cluster.key("cephlet"));
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cephlet::proto::csi_v1 as wire;
 use rustix::process::Signal;
 
-use crate::support::corner;
+use crate::support::corner::{self, unused_name};
 use crate::support::raw::call_within;
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, await_that, cluster, refused};
@@ -140,10 +140,11 @@ fn a_cluster_without_credentials_serves_requests_that_bring_some() {
     let cluster = cluster();
     let daemon = start(&format!("[cluster.main]\nmonitors = {:?}\n", cluster.mon_vector()));
     let client = daemon.client();
+    let [tenant, tenants, copy] = ["tenant", "tenants", "copy"].map(unused_name);
     let parts = ["\"main\"", "userID", "userKey", "key_file"];
-    refused(client.create(&volume_in("tenant", "main")), Code::UNAUTHENTICATED, &parts);
+    refused(client.create(&volume_in(&tenant, "main")), Code::UNAUTHENTICATED, &parts);
     let secrets = map(&[("userID", "cephlet"), ("userKey", &cluster.key("cephlet"))]);
-    let request = wire::CreateVolumeRequest { secrets: secrets.clone(), ..volume_in("tenant", "main") };
+    let request = wire::CreateVolumeRequest { secrets: secrets.clone(), ..volume_in(&tenant, "main") };
     let id = client.create(&request).expect("create").volume_id;
     refused(client.delete_volume(&delete(&id)), Code::UNAUTHENTICATED, &parts);
     let expand = wire::ControllerExpandVolumeRequest { secrets: secrets.clone(), ..expand(&id, 16 * MIB) };
@@ -160,11 +161,11 @@ fn a_cluster_without_credentials_serves_requests_that_bring_some() {
     client.controller_publish_volume(&publish).expect("it moves");
     client.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("unpublish");
     assert!(!daemon.log.text().contains(&cluster.key("cephlet")), "UNSAFE: the key is in the log");
-    let take = wire::CreateSnapshotRequest { secrets: secrets.clone(), ..snapshot("tenants", &id) };
+    let take = wire::CreateSnapshotRequest { secrets: secrets.clone(), ..snapshot(&tenants, &id) };
     let taken = client.create_snapshot(&take).expect("snapshot").snapshot.snapshot_id.clone();
     let copy = wire::CreateVolumeRequest {
         secrets: secrets.clone(),
-        ..from_snapshot(volume_in("copy", "main"), &taken)
+        ..from_snapshot(volume_in(&copy, "main"), &taken)
     };
     let copy = wire::CreateVolumeRequest { capacity_range: range(16 * MIB, 0), ..copy };
     let copy = client.create(&copy).expect("copy").volume_id;

@@ -3,10 +3,9 @@
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
-use super::shared::setup;
 use crate::support::client::Answer;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, MIB, await_that, cluster, refused};
+use crate::support::{Client, Code, Corner, Daemon, MIB, await_that, refused};
 
 use AccessModeOf as Mode;
 
@@ -229,13 +228,13 @@ fn nodes_that_never_were_are_not_found() {
 fn a_lock_of_rbd_itself_is_none_of_ours() {
     // As `rbd bench` takes it while it writes: librbd's exclusive lock lies on the same object under another
     // name.
-    let cluster = cluster();
-    let daemon = setup("cephlet", &["rbd"], &[""]).start();
-    let client = daemon.client();
-    cluster.rbd(&["create", "--size", "8M", "rbd/locked"]);
-    cluster.rbd(&["lock", "add", "rbd/locked", "somebody"]);
-    let id = "rbd:ceph:rbd::locked";
-    client.controller_publish_volume(&request(id, "node-1", block())).expect("publish");
-    client.controller_unpublish_volume(&unpublish_from(id, "node-1")).expect("unpublish");
-    assert!(cluster.rbd(&["lock", "ls", "rbd/locked"]).contains("somebody"));
+    let corner = Corner::new();
+    let daemon = corner.start();
+    let (client, image) = (daemon.client(), corner.spec("locked"));
+    corner.cluster.rbd(&["create", "--size", "8M", &image]);
+    corner.cluster.rbd(&["lock", "add", &image, "somebody"]);
+    let id = format!("rbd:main:rbd:{}:locked", corner.namespace);
+    client.controller_publish_volume(&request(&id, "node-1", block())).expect("publish");
+    client.controller_unpublish_volume(&unpublish_from(&id, "node-1")).expect("unpublish");
+    assert!(corner.cluster.rbd(&["lock", "ls", &image]).contains("somebody"));
 }

@@ -7,6 +7,7 @@ use cephlet::proto::csi_v1 as wire;
 
 use super::shared::setup;
 use crate::support::client::Answer;
+use crate::support::corner::unused_name;
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
 
@@ -43,6 +44,7 @@ fn every_call(client: &Client, id: &str) -> Vec<(&'static str, Answer<()>)> {
 
 /// An image that calls can be about.
 fn image(name: &str) -> String {
+    let name = unused_name(name);
     cluster().rbd(&["create", "--size", "32M", &format!("rbd/{name}")]);
     format!("rbd:ceph:rbd::{name}")
 }

@@ -3,9 +3,8 @@
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
-use super::shared::setup;
 use crate::support::requests::*;
-use crate::support::{Code, Corner, MIB, cluster, object_of, refused};
+use crate::support::{Code, Corner, MIB, object_of, refused};
 
 #[test]
 fn a_volume_is_made_once() {
@@ -280,11 +279,12 @@ fn capabilities_of_a_volume_are_confirmed_or_explained() {
 
 #[test]
 fn an_image_that_was_there_is_taken_in() {
-    let cluster = cluster();
-    let daemon = setup("cephlet", &["rbd"], &[""]).start();
+    let corner = Corner::new();
+    let daemon = corner.start();
     let client = daemon.client();
-    cluster.rbd(&["create", "--size", "16M", "rbd/web-disk"]);
-    let id = "rbd:ceph:rbd::web-disk";
+    corner.cluster.rbd(&["create", "--size", "16M", &corner.spec("web-disk")]);
+    let id = format!("rbd:main:rbd:{}:web-disk", corner.namespace);
+    let id = id.as_str();
     let found = client.controller_get_volume(&get(id)).expect("get");
     assert_eq!(
         (found.volume.capacity_bytes, found.volume.volume_id.split(':').nth(4)),
@@ -303,5 +303,5 @@ fn an_image_that_was_there_is_taken_in() {
     assert!(verdict.confirmed.is_some(), "{}", verdict.message);
     client.delete_volume(&delete(id)).expect("delete");
     refused(client.controller_get_volume(&get(id)), Code::NOT_FOUND, &[id]);
-    assert!(!cluster.rbd(&["ls", "rbd"]).contains("web-disk"));
+    corner.await_empty();
 }

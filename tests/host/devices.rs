@@ -97,3 +97,24 @@ fn what_is_put_there_before_the_formatter_begins_is_not_formatted() {
     first.retire(&[], &["stage-1"]);
     daemon.assert_node_is_clean();
 }
+
+/// The status by which e2fsck says that it has corrected something is also that of a systemd-run which could
+/// not start it.
+#[test]
+fn a_check_that_has_not_run_is_none() {
+    let scratch = Arc::new(Scratch::new());
+    let stub = scratch.dir("stubs").join("e2fsck");
+    install(&stub, "#!/bin/sh\nexit 1\n");
+    let path = format!("{}:/usr/sbin:/sbin:/usr/bin:/bin", scratch.path("stubs").display());
+    let daemon = Setup::within(scratch).set("CEPHLET_TOOL_PATH", path).start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    volume.stage("stage").expect("stage");
+    volume.unstage("stage").expect("unstage");
+    run("debugfs", &["-w", "-R", "set_super_value state 2", text(&volume.image())]);
+    let failure = volume.stage("stage").expect_err("it has errors");
+    assert!(failure.message.contains("cannot be checked"), "{failure:?}");
+    install(&stub, "#!/bin/sh\nPATH=/usr/sbin:/sbin:/usr/bin:/bin exec e2fsck \"$@\"\n");
+    volume.stage("stage").expect("it is repaired");
+    volume.unstage("stage").expect("unstage");
+    daemon.assert_node_is_clean();
+}

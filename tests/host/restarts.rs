@@ -167,7 +167,7 @@ fn a_volume_can_grow_after_a_restart() {
 
 /// A deletion that no start could finish is not carried out by a later one: the volume may be used by then.
 #[test]
-fn a_deletion_that_could_not_be_finished_is_to_be_asked_for_again() {
+fn a_deletion_that_had_removed_nothing_is_to_be_asked_for_again() {
     let mut daemon = Daemon::start();
     let id = daemon.client().create(&volume("one")).expect("create").volume_id;
     assert!(daemon.terminate().success());
@@ -176,16 +176,10 @@ fn a_deletion_that_could_not_be_finished_is_to_be_asked_for_again() {
     let intent = Change::put(Table::Intents, format!("DeleteVolume {id}"), Vec::new());
     journal.write(&[intent]).expect("write the intent");
     drop(journal);
-    let object = id.split(':').nth(4).expect("the ID names the object").to_string();
-    let directory = daemon.local_dir().join("volumes").join(object);
-    run("chattr", &["+i", text(&directory)]);
     daemon.restart();
-    run("chattr", &["-i", text(&directory)]);
-    daemon.log.await_lines(&format!("DeleteVolume of {id} was interrupted and cannot be finished"), 1);
-    daemon.client().controller_get_volume(&get(&id)).expect("it is there, and said to be");
-    daemon.restart();
+    daemon.log.await_lines(&format!("DeleteVolume of {id} was interrupted, it was begun at"), 1);
     let found = daemon.client().controller_get_volume(&get(&id));
-    assert!(found.is_ok(), "UNSAFE: a volume that was said to be there is gone: {found:?}");
+    assert!(found.is_ok(), "UNSAFE: its deletion may have been refused: {found:?}");
     daemon.client().delete_volume(&delete(&id)).expect("delete");
 }
 

@@ -48,7 +48,7 @@ fn pair(clusters: &[Cluster; 2]) {
     }
 }
 
-/// A controller with the clusters file that is written there, where the cluster is another one than the host's.
+/// A controller with this clusters file, but for where the cluster is described.
 #[track_caller]
 fn setup(cluster: &Cluster, written: &str) -> Setup {
     let (conf, keyring) = (cluster.conf(), cluster.keyring("cephlet"));

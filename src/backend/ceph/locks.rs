@@ -53,6 +53,9 @@ pub enum LockTarget<'a> {
     Clients(&'a str),
     /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.
     Owner(&'a str),
+    /// The pool's directory of images, which is always there: who holds it may remove what a killed creation
+    /// has left of an image of this name.
+    BareName(&'a str),
     /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
     /// namespace.
     SnapshotName(&'a str),

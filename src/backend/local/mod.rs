@@ -34,7 +34,6 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,6 +52,7 @@ use crate::call::Call;
 use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::Place;
+use crate::sys::file;
 use crate::topology::{NODE_LABEL, segment_key};
 
 /// The first field of IDs.
@@ -124,8 +124,8 @@ impl Local {
     /// Takes the lock of the directory, for as long as this lives.
     fn take_lock(&self) -> Result<()> {
         let path = self.root.join("lock");
-        let file = File::options().create(true).append(true).open(&path);
-        let file = file.map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
+        let file = file::open_lock(&path)
+            .map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
         let Some(lock) = Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)? else {
             return Err(Error::precondition(format!(
                 "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or \

@@ -66,8 +66,8 @@ impl Snapshots for Local {
         Ok(Deleted::Gone)
     }
 
-    fn finish_deletion(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Interrupted> {
-        self.delete(call, id, secrets).map(|_| Interrupted::Gone)
+    fn finish_deletion(&self, _: &Call, id: &SnapshotId, _: &Secrets) -> Result<Interrupted> {
+        Ok(if self.record_of_snapshot(id)?.is_some() { Interrupted::Whole } else { Interrupted::Gone })
     }
 
     fn find(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {

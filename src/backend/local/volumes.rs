@@ -190,9 +190,10 @@ impl Volumes for Local {
         Ok(Deleted::Gone)
     }
 
-    /// Nobody but this daemon says that a volume is there, and it has said nothing since it died.
-    fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {
-        self.delete(call, deletion, &|| Ok(())).map(|_| Interrupted::Gone)
+    /// What is there by its name is whole: its deletion may have been refused, and a power cut brought the
+    /// intent back. What is half removed has no name, and goes at every start.
+    fn finish_deletion(&self, _call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {
+        Ok(if self.look_up(deletion.id)?.is_some() { Interrupted::Whole } else { Interrupted::Gone })
     }
 
     fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {

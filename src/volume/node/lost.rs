@@ -3,7 +3,7 @@
 //! when they are asked for again. What consumers have open would fail for ever beside it, so they let go of
 //! it first.
 
-use crate::backend::{Backend, NodeContext, PublishedBy};
+use crate::backend::{Backend, Condition, NodeContext, PublishedBy};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -13,7 +13,7 @@ use crate::volume::node::mounts::{self, Mounted, OnNode};
 use crate::volume::node::record::NodeRecord;
 
 /// Why a volume cannot be used that is mounted, but has no device.
-pub(crate) const GONE: &str = "its device is gone from this node";
+const GONE: &str = "its device is gone from this node";
 
 impl Operations {
     /// Takes a lost device from the node, with its mount and the staging paths; says whether it was lost.
@@ -24,19 +24,29 @@ impl Operations {
         id: &VolumeId,
         wanted: &NodeContext<'_>,
     ) -> Result<bool> {
-        let (here, record) = (self.id_here(id)?, self.node_record(id)?);
-        let attached_for = record.as_ref().map_or("", |record| record.attached.publication.as_str());
-        let why = match self.is_gone(call, backend, id)? {
-            true => Some(GONE.to_string()),
-            false => backend.node().lost(call, &here, attached_for, wanted)?,
-        };
-        let Some(why) = why else { return Ok(false) };
+        let Some(why) = self.why_lost(call, backend, id, wanted)? else { return Ok(false) };
         self.let_go(call, backend, id, (&why, wanted.secrets)).map(|()| true)
+    }
+
+    /// Why what the node has of the volume can only fail from now on, if so.
+    pub(crate) fn why_lost(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+        wanted: &NodeContext<'_>,
+    ) -> Result<Condition> {
+        if self.is_gone(call, backend, id)? {
+            return Ok(Some(GONE.to_string()));
+        }
+        let record = self.node_record(id)?;
+        let attached_for = record.as_ref().map_or("", |record| record.attached.publication.as_str());
+        backend.node().lost(call, &self.id_here(id)?, attached_for, wanted)
     }
 
     /// Whether the device was taken away under what is mounted of it: that can only fail, and beside another
     /// device nobody would find it any more.
-    pub(crate) fn is_gone(&self, call: &Call, backend: &dyn Backend, id: &VolumeId) -> Result<bool> {
+    fn is_gone(&self, call: &Call, backend: &dyn Backend, id: &VolumeId) -> Result<bool> {
         Ok(backend.node().is_absent(&self.id_here(id)?)? && self.is_mounted(&self.look_on_node(call, id)?)?)
     }
 

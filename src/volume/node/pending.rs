@@ -111,6 +111,13 @@ impl Operations {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::backend::{AttachedImage, NodeContext};
+    use crate::call::Call;
+    use crate::csi::{Access, Map, Mode};
+    use crate::secrets::Secrets;
+    use crate::volume::node::record::NodeRecord;
+    use crate::volume::request::Capability;
+    use crate::volume::tests::Scene;
 
     fn formatting(image: &str, stay: &str) -> PendingFsWork {
         PendingFsWork { work: FsWork::Formatting, image: image.into(), stay: stay.into() }
@@ -148,5 +155,32 @@ mod tests {
         assert!(!earlier.may_format("10ab", "0123"), "UNSAFE: it may be of an earlier stay");
         assert!(!mark("formatting rbd:ceph:rbd::web").may_format("10ab", ANY_STAY), "UNSAFE: of any image");
         assert_eq!(mark("growing local:n:::web:10ab").work, FsWork::Growing);
+    }
+
+    /// Another node may have had it between the two.
+    #[test]
+    fn a_right_to_format_ends_with_the_publication() {
+        let scene = Scene::new();
+        let id = scene.create();
+        let told = scene.publish_to(&id, "n1");
+        let (image, operations) = (&told["imageId"], &scene.operations);
+        let backend = operations.backends.by_kind(&id.place).unwrap();
+        for (earlier, is_kept) in [(told["publication"].as_str(), true), ("0123456789abcdef", false)] {
+            let attached = AttachedImage { image: image.clone(), publication: earlier.into() };
+            operations.remember(&id, &NodeRecord { attached, ..operations.unrecorded(&id) }).unwrap();
+            operations.write_pending(&id, &formatting(image, "0123")).unwrap();
+            let (volume, secrets) = (Map::new(), Secrets::default());
+            let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
+            let context = NodeContext {
+                volume: &volume,
+                publish: &told,
+                secrets: &secrets,
+                capability: &capability,
+                read_only: false,
+            };
+            // It is written down, and then mapped, which this kernel cannot do.
+            operations.attach(&Call::internal("test"), backend.as_ref(), &id, &context).unwrap_err();
+            assert_eq!(operations.pending(&id).is_some(), is_kept, "UNSAFE: attached for {earlier:?}");
+        }
     }
 }

@@ -8,7 +8,6 @@ use crate::config::SingleNodeTargets;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
-use crate::volume::node::lost::GONE;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, NodeRecord, Target};
 use crate::volume::request::{Access, Mode, NodePublish};
@@ -54,12 +53,12 @@ impl Operations {
         context: &NodeContext<'_>,
     ) -> Result<()> {
         if context.publish.is_empty() {
-            return match self.is_gone(call, backend, id)? {
-                true => Err(Error::precondition(format!(
-                    "volume {id} cannot be used on this node: {GONE}; unpublish it here, and stage it again"
-                ))),
-                false => Ok(()),
-            };
+            let why = self.why_lost(call, backend, id, context)?;
+            return why.map_or(Ok(()), |why| {
+                Err(Error::precondition(format!(
+                    "volume {id} cannot be used on this node: {why}; unpublish it here, and stage it again"
+                )))
+            });
         }
         let was_mounted = self.is_mounted(&self.look_on_node(call, id)?)?;
         let was_lost = self.remove_lost(call, backend, id, context)?;

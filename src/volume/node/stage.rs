@@ -91,6 +91,10 @@ impl Operations {
                 // Nobody would find it any more.
                 self.let_go(call, backend, id, ("its image was replaced by another one", context.secrets))?;
             }
+            if record.attached.publication != attached.publication {
+                // Others may have had it between the two, and written to it.
+                self.clear_format_mark(id)?;
+            }
             match record.attached == *attached {
                 true => Ok(()),
                 false => self.remember(id, &NodeRecord { attached: attached.clone(), ..record }),

@@ -262,6 +262,26 @@ fn a_volume_of_rbd_nbd_that_is_taken_back_while_it_is_staged_is_lost_to_the_node
     a_lost_volume_is_taken_back("rbd-nbd");
 }
 
+/// One that the node has published to itself, as an orchestrator without a controller has it: nobody brings
+/// anything by which to tell.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_volume_of_the_nodes_own_that_is_shut_out_is_not_published() {
+    let scene = Scene::new();
+    let volume = scene.make(volume_as("own", 32 * MIB, mount("ext4")));
+    scene.stage(&volume, "stage").expect("stage");
+    let [client] = watchers(&volume).try_into().expect("one client");
+    cluster().ceph(&["osd", "blocklist", "add", &client]);
+    let parts = ["shut out", client.as_str(), "stage it again"];
+    refused(scene.publish(&volume, "stage", "target"), Code::FAILED_PRECONDITION, &parts);
+    scene.stage(&volume, "stage").expect("it is made ready anew");
+    scene.publish(&volume, "stage", "target").expect("publish");
+    write(&scene, "target/file", "after").expect("write");
+    scene.retire(&volume, &["target"], &["stage"]);
+    cluster().ceph(&["osd", "blocklist", "rm", &client]);
+    scene.assert_clean();
+}
+
 #[test]
 #[ignore = "long: tests/run --full"]
 fn many_lives_shut_nobody_out() {

@@ -1,7 +1,7 @@
 //! What a start finds after a crash at any step, made by hand.
 
 use super::*;
-use crate::backend::Deleted;
+use crate::backend::{Deleted, Deletion, Interrupted};
 
 fn restarted(it: Fixture) -> Fixture {
     let root = it.root.clone();
@@ -85,6 +85,19 @@ fn a_half_written_publication_is_none() {
     std::fs::write(it.path(&volume, "published.new"), "{\"ver").unwrap();
     assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
     assert!(it.names("pending").is_empty());
+}
+
+/// An intent may outlive its refusal, by a power cut.
+#[test]
+fn a_deletion_that_was_refused_is_not_carried_out_later() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let deletion = Deletion { id: &volume.id, snapshots_may_outlive: true, secrets: &it.none };
+    let finish = |it: &Fixture| it.local.finish_deletion(&it.call, &deletion).unwrap();
+    assert_eq!(finish(&it), Interrupted::Whole);
+    assert!(it.find(&volume).is_some(), "UNSAFE: it is gone");
+    it.delete(&volume.id).unwrap();
+    assert_eq!(finish(&it), Interrupted::Gone);
 }
 
 #[test]

@@ -69,22 +69,30 @@ pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<Ch
     flattened
 }
 
-/// Gives a volume all its data, also one that was written to, or whose flatten was killed. Killed after its
-/// first step it has lost the features, killed before its last one they are not relied on: both only make
-/// some commands slower.
-pub(crate) fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
-    let map: Vec<&str> = OBJECT_MAP.into_iter().filter(|it| volume.features.contains(*it)).collect();
-    // 1. A map that is new is not relied on. Rebuilding the one there is does not find what is wrong with it.
-    if !map.is_empty() {
-        pool.disable_features(&volume.name, &map)?;
-        pool.enable_features(&volume.name, &map)?;
+/// Gives a volume a new object map, which is not relied on before it is rebuilt. Nobody may have the volume
+/// open. Killed in between it has lost the features, which only makes some commands slower.
+pub(crate) fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
+    let map = object_map(volume);
+    if map.is_empty() {
+        return Ok(());
     }
-    // 2. The data.
+    pool.disable_features(&volume.name, &map)?;
+    pool.enable_features(&volume.name, &map).map(drop)
+}
+
+/// Gives a volume all its data, also one that was written to, or whose flatten was killed; who maps it
+/// meanwhile writes to it in turn. Its object map must be new: to rebuild an older one would not find what is
+/// wrong with it.
+pub(crate) fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
     pool.flatten(&volume.name)?;
     check_parent_later(pool, volume.parent.as_ref());
-    // 3. The map, which can be right again.
-    if !map.is_empty() {
-        pool.rebuild_object_map(&volume.name)?;
+    match object_map(volume).is_empty() {
+        true => Ok(()),
+        false => pool.rebuild_object_map(&volume.name).map(drop),
     }
-    Ok(())
+}
+
+/// Those of the features of the object map that the volume has.
+fn object_map(volume: &ImageInfo) -> Vec<&'static str> {
+    OBJECT_MAP.into_iter().filter(|it| volume.features.contains(*it)).collect()
 }

@@ -25,6 +25,7 @@ use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_sourc
 use crate::backend::rbd::image::find::find_taken;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
+use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy, settle_and_find};
 use crate::backend::rbd::image::size::size_of_copy;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
@@ -301,7 +302,7 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
             None if cleared => break,
             // A name that a killed creation left without an image.
             None => {
-                pool.remove(name)?;
+                remove_bare_name(pool, name)?;
                 cleared = true;
             }
         }

@@ -6,6 +6,7 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::{find_taken, with_record};
+use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::image::size::size_of_new;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
@@ -73,7 +74,7 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, write_intent: WriteInten
             (Made::Taken, None) if cleared => break,
             // A name without an image: a killed creation left it, and only a removal takes it away.
             (Made::Taken, None) => {
-                pool.remove(name)?;
+                remove_bare_name(pool, name)?;
                 cleared = true;
             }
         }

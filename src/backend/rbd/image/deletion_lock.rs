@@ -65,7 +65,11 @@ pub(crate) fn lifetime(context: &Context) -> Duration {
 
 /// Takes the lock on the image of this id, whether or not there is one: the caller looks afterwards.
 pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
-    let target = LockTarget::Header(image);
+    acquire_on(pool, LockTarget::Header(image), &format!("image {image}"))
+}
+
+/// Takes the same lock on what is called `what`.
+pub(crate) fn acquire_on(pool: &Pool<'_>, target: LockTarget<'_>, what: &str) -> Result<Acquired> {
     let request = LockRequest {
         cookie: COOKIE.into(),
         description: purpose(pool),
@@ -85,7 +89,7 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
             Some(dead) => pool.unlock(target, dead)?,
             None if holders.iter().any(is_node) => return Ok(Acquired::Published(holders)),
             None => {
-                let what = format!("another controller that deletes image {image}");
+                let what = format!("another controller that deletes {what}");
                 pool.call.wait(what, pool.timing().deletion_wait, pool.timing().poll)?;
                 return Ok(Acquired::HeldElsewhere);
             }
@@ -109,7 +113,8 @@ pub(crate) fn release_after(pool: &Pool<'_>, image: &str, error: &Error) {
     }
 }
 
-fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
+/// Gives the lock on something back.
+pub(crate) fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
     let holders = pool.holders(target)?;
     holders.iter().filter(|holder| is_own(pool, holder)).try_for_each(|own| pool.unlock(target, own))
 }

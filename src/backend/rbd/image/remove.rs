@@ -156,6 +156,21 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
     removed.inspect_err(|error| deletion_lock::release_after(pool, image, error))
 }
 
+/// Removes what a killed creation has left: a name without an image, which only a removal by name takes away.
+/// One controller at a time does so and looks once more, as another may have done it, and made the volume.
+pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
+    let target = LockTarget::BareName(name);
+    let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {
+        return Err(deletion_lock::held_elsewhere(pool.context));
+    };
+    let removed = lock.under(pool, |pool| match pool.info(ImageRef::Name(name))? {
+        Some(_) => Ok(()),
+        None => pool.remove(name).map(drop),
+    });
+    let released = deletion_lock::unlock_own(pool, target);
+    removed.and(released)
+}
+
 /// Begins to remove an image, as one in this daemon at a time does: the deletion lock does not keep out what
 /// is under way here.
 pub(crate) fn begin_removal<'a>(pool: &Pool<'a>, image: &str) -> Result<WorkGuard<'a>> {

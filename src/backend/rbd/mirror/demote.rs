@@ -17,15 +17,13 @@
 use super::begin;
 use super::newest::{Newest, is_followed};
 use super::role::mirroring;
-use super::users::{nodes, published};
+use super::users::{nodes, published, while_unpublished};
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::find::existing_volume;
-use crate::backend::rbd::image::remove::begin_removal;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, in_use, staying_watchers};
 use crate::backend::rbd::names::DEMOTED_KEY;
-use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
+use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::WHILE_ASKING;
 use crate::backend::rbd::publish::unpublish::take_back;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Promoted, Replay};
@@ -73,21 +71,12 @@ pub(super) fn demote(
     if force {
         take_back(&pool, &info.id)?;
     }
-    let _working = begin_removal(&pool, &info.id)?;
-    // 2. Nobody is given it.
-    let lock = match deletion_lock::acquire(&pool, &info.id)? {
-        Acquired::Locked(lock) => lock,
-        Acquired::Published(holders) if force => return Err(being_published(id, &holders)),
-        Acquired::Published(holders) => return Err(published(id, &holders, "demoted")),
-        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(context)),
+    let refusal = |holders: &[LockHolder]| match force {
+        true => being_published(id, holders),
+        false => published(id, holders, "demoted"),
     };
-    // 3. Nobody keeps it.
-    let demoted = lock.under(&pool, |pool| demotion.carry_out(pool));
-    match demoted {
-        Ok(()) => deletion_lock::release(&pool, &info.id),
-        Err(ref error) => deletion_lock::release_after(&pool, &info.id, error),
-    }
-    demoted
+    // 2. Nobody is given it. 3. Nobody keeps it.
+    while_unpublished(&pool, &info.id, refusal, |pool| demotion.carry_out(pool))
 }
 
 /// The refusal of a volume of which somebody may still be checking whether it can be published.
@@ -104,8 +93,10 @@ impl Demotion<'_> {
         let &Self { info, mode, is_primary, .. } = self;
         if is_primary {
             shut_out_ended(pool, &info.id)?;
-            shut_out_dead_owner(pool, &info.id)?;
             self.refuse_users(pool)?;
+            if shut_out_dead_owner(pool, &info.id)? == Owner::Watches {
+                self.refuse_users(pool)?;
+            }
         }
         pool.memory().scheduled.0.forget(&info.id);
         if !is_primary {

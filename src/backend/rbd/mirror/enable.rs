@@ -10,10 +10,10 @@ use super::schedule::ensure_schedule;
 use super::terms::{self, Terms};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::chain::flatten_volume;
+use crate::backend::rbd::image::chain::{flatten_volume, renew_object_map};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::mirror::users::refuse_published;
+use crate::backend::rbd::mirror::users::{published, while_unpublished};
 use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
 use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, MirrorPool, MirrorScope, MirrorState, Mirroring, Parent,
@@ -43,13 +43,15 @@ pub(super) fn enable(
     if let Some(parent) = &info.parent {
         settle_parent(&pool, id, &info, parent, terms)?;
     }
-    if terms.mode == MirroringMode::Journal {
-        // The kernel's driver looks at an image's features when it maps it: it would write past the journal.
-        refuse_published(&pool, id, &info, "given a journal")?;
-        refuse_watched(&pool, &info.name, MayBeMirrored::No)?;
+    let mirror = |pool: &Pool<'_>| {
+        keep(pool, id, &info, terms, None)?;
+        mirror(pool, id, &info.name, terms.mode)
+    };
+    match terms.mode {
+        MirroringMode::Snapshot => mirror(&pool)?,
+        // The kernel's driver would write past the journal.
+        MirroringMode::Journal => without_clients(&pool, id, &info, "given a journal", mirror)?,
     }
-    keep(&pool, id, &info, terms, None)?;
-    mirror(&pool, id, &info.name, terms.mode)?;
     if let Some(schedule) = &terms.schedule {
         pool.add_schedule(&info.name, schedule)?;
     }
@@ -133,9 +135,28 @@ fn settle_parent(
              (parameter flattenMode=force, or `rbd flatten`)"
         )));
     }
-    refuse_published(pool, id, info, "flattened")?;
-    refuse_watched(pool, &info.name, MayBeMirrored::No)?;
+    // The kernel's driver would not keep the new object map.
+    without_clients(pool, id, info, "flattened", |pool| renew_object_map(pool, info))?;
     flatten_volume(pool, info)
+}
+
+/// Changes the features of an image that nobody has open: the kernel's driver looks at them when it maps it.
+fn without_clients(
+    pool: &Pool<'_>,
+    id: &VolumeId,
+    info: &ImageInfo,
+    what: &str,
+    change: impl FnOnce(&Pool<'_>) -> Result<()>,
+) -> Result<()> {
+    while_unpublished(
+        pool,
+        &info.id,
+        |holders| published(id, holders, what),
+        |pool| {
+            refuse_watched(pool, &info.name, MayBeMirrored::No)?;
+            change(pool)
+        },
+    )
 }
 
 /// Why a clone of this parent would not be copied, if so.

@@ -19,13 +19,13 @@ use super::resync::withdraw_wishes;
 use super::role::mirroring;
 use super::schedule::ensure_schedule;
 use super::terms;
-use super::users::refuse_published;
+use super::users::{published, while_unpublished};
 use super::way::{Attempt, BROKEN_OFF, Way};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names::REPLICATION_KEY;
-use crate::backend::rbd::tool::{ImageInfo, LockTarget, Mirroring, Promoted};
+use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget, Mirroring, Promoted};
 use crate::backend::{MirroringMode, Promotion};
 use crate::call::Call;
 use crate::clock::rfc3339;
@@ -87,9 +87,11 @@ impl Attempt<'_> {
         if !self.asked.force {
             self.unless_promoted_again(BROKEN_OFF)?;
         }
-        refuse_published(self.pool, self.id, self.info, "demoted and promoted once more")?;
-        refuse_watched(self.pool, &self.info.name, MayBeMirrored::Yes)?;
-        self.pool.demote(&self.info.name)?;
+        let refusal = |holders: &[LockHolder]| published(self.id, holders, "demoted and promoted once more");
+        while_unpublished(self.pool, &self.info.id, refusal, |pool| {
+            refuse_watched(pool, &self.info.name, MayBeMirrored::Yes)?;
+            pool.demote(&self.info.name)
+        })?;
         self.promote(Way::Plain)
     }
 

@@ -1,10 +1,34 @@
 //! Who uses a volume, so that its image must not change under them.
 
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::deletion_lock::{self, Acquired};
+use crate::backend::rbd::image::remove::begin_removal;
 use crate::backend::rbd::publish::lock::PublicationLock;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+
+/// Changes an image that no node has, and that none is given meanwhile; `act` looks whether one has kept it.
+/// `refusal` is for a volume that nodes have.
+pub(super) fn while_unpublished<T>(
+    pool: &Pool<'_>,
+    image: &str,
+    refusal: impl FnOnce(&[LockHolder]) -> Error,
+    act: impl FnOnce(&Pool<'_>) -> Result<T>,
+) -> Result<T> {
+    let _working = begin_removal(pool, image)?;
+    let lock = match deletion_lock::acquire(pool, image)? {
+        Acquired::Locked(lock) => lock,
+        Acquired::Published(holders) => return Err(refusal(&holders)),
+        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
+    };
+    let done = lock.under(pool, act);
+    match &done {
+        Ok(_) => deletion_lock::release(pool, image),
+        Err(error) => deletion_lock::release_after(pool, image, error),
+    }
+    done
+}
 
 /// Refuses a volume that a node has. `what` is what it would be.
 pub(super) fn refuse_published(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, what: &str) -> Result<()> {

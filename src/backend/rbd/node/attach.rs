@@ -29,6 +29,9 @@ use crate::secrets::Secrets;
 const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: \
                     unpublish and unstage it here, and stage it again";
 
+const OUT_OF_DATE: &str =
+    "it was attached for an earlier publication, and others may have written to it since";
+
 const EARLIER: &str = "it was attached for an earlier publication, and whether it was shut out since cannot be \
                        asked without rbd and rados of ceph-common";
 
@@ -86,9 +89,12 @@ impl Node {
             return Err(without_lock(id, &image.to_string()));
         }
         if self.context.tool.usable().is_err() {
-            let is_late = !is_mapped && call.age() > self.context.timing.blind_map;
-            let mapped = if is_late { Err(too_late(call, id)) } else { self.mapper.map(call, &request) };
-            return mapped.map(|mapping| mapping.device);
+            return if is_mapped {
+                self.mapper.map(call, &request)
+            } else {
+                self.map_blindly(call, id, &request)
+            }
+            .map(|mapping| mapping.device);
         }
         let publication = published.publication.as_str();
         let writer = Writer { mapper: &self.mapper, pool: &pool, id, publication, request: &request };
@@ -97,6 +103,21 @@ impl Node {
         let confirmed = Confirmed { mapping, publication: publication.to_string(), at: at.clone() };
         self.confirmed.lock().insert(published.image_id.clone(), confirmed);
         Ok(device)
+    }
+
+    /// Maps the image where nobody can be asked whether it is still published: for a call so young that its
+    /// orchestrator still waits for it. The map may have waited for its turn, or the machine stood still.
+    fn map_blindly(&self, call: &Call, id: &VolumeId, request: &MapRequest<'_>) -> Result<node::Mapping> {
+        let is_late = || call.age() > self.context.timing.blind_map;
+        if is_late() {
+            return Err(too_late(call, id));
+        }
+        let mapping = self.mapper.map(call, request)?;
+        if is_late() {
+            self.mapper.ensure_unmapped(call, request.image)?;
+            return Err(too_late(call, id));
+        }
+        Ok(mapping)
     }
 
     /// What the volume is attached as, if that may be used as it is wanted without asking the cluster.
@@ -276,11 +297,11 @@ impl NodeDriver for Node {
         {
             return Ok(Some(dead));
         }
+        let is_another = told.is_some_and(|told| told.publication != attached_for);
         if mapping.device.read_only {
-            return Ok(None);
+            return Ok(is_another.then(|| OUT_OF_DATE.to_string()));
         }
         if self.context.tool.usable().is_err() {
-            let is_another = told.is_some_and(|told| told.publication != attached_for);
             return Ok(is_another.then(|| EARLIER.to_string()));
         }
         let at = self.context.locate(&id.place, wanted.secrets);

@@ -174,28 +174,39 @@ fn is_mirror(pool: &Pool<'_>, info: &ImageInfo, owner: &LockHolder) -> Result<bo
     }
 }
 
+/// What the owner of an image's exclusive lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It is none that may write unseen: there is none, or it may write, or it is shut out.
+    NoDanger,
+    /// No publication stands for it, and it watches the image.
+    Watches,
+}
+
 /// Shuts out the owner of the image's exclusive lock where it watches the image no more: it is dead, or cut
 /// off. That is all that tells of the client of a node without Ceph's tools, which writes nothing down.
 /// A daemon of rbd-mirror owns the lock of a copy, and for a while that of an image that it copies first.
-pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<()> {
+/// Who has looked for clients before looks again if the owner watches: its network may have come back just
+/// now.
+pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner> {
     if !pool.context.fences {
-        return Ok(());
+        return Ok(Owner::NoDanger);
     }
     let owners = pool.holders(LockTarget::Owner(image))?;
-    let Some(owner) = owners.first() else { return Ok(()) };
-    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
+    let Some(owner) = owners.first() else { return Ok(Owner::NoDanger) };
+    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(Owner::NoDanger) };
     if given(pool, image)?.iter().any(|publication| !publication.read_only) || is_mirror(pool, &info, owner)?
     {
-        return Ok(());
+        return Ok(Owner::NoDanger);
     }
     let address = &owner.address;
     if is_watching(pool, &info.name, address)? {
-        return Ok(());
+        return Ok(Owner::Watches);
     }
     // A healthy one may be without a watch for a moment, while its OSD changes.
     let timing = pool.timing();
     let what = format!("the client at {address}, which owns the lock of image {image}, to watch it again");
     pool.call.wait(what, 2 * timing.dead_client_poll, timing.dead_client_poll)?;
     log::warn!("image {image} of {}: the owner of its lock at {address} is gone, and is shut out", pool.at);
-    ensure_shut_out(pool, address)
+    ensure_shut_out(pool, address).map(|()| Owner::NoDanger)
 }

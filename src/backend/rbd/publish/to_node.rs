@@ -13,7 +13,7 @@ use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::fence::{shut_out_dead_owner, shut_out_ended};
+use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
@@ -152,7 +152,9 @@ impl Attempt<'_> {
         self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         // Its watch may have stood when its publication ended.
         let owner = shut_out_dead_owner(self.pool, self.image);
-        owner.or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+        if owner.or_else(|refusal| self.release_and(Stage::Asking, refusal))? == Owner::Watches {
+            self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
+        }
         Ok(info)
     }
 

@@ -11,7 +11,7 @@ use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
 use crate::call::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
@@ -23,6 +23,10 @@ pub(crate) fn unpublish(
     node: Option<&str>,
     secrets: &Secrets,
 ) -> Result<Unpublished> {
+    if call.has_waited() && call.progress().expired() {
+        // It may have been taken back through another controller by then, and published anew.
+        return Err(Error::timeout("the client gave up while it was waited for: ask again"));
+    }
     let at = context.locate_to_unpublish(id, secrets)?;
     let is_meant =
         |_: &str, lock: &PublicationLock| Ok(node.is_none_or(|node| node == lock.publication.node));

@@ -1,6 +1,6 @@
 //! Nodes that are lost: nobody else writes before their clients are shut out, and no other client is.
 
-use super::publish::{given, publish, refused, scene, unpublish};
+use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
 use crate::backend::rbd::publish::client::{Client, Fate, write_down};
 use crate::backend::rbd::publish::to_node::publish_here;
@@ -11,6 +11,8 @@ use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
 pub(super) const OURS: &str = "10.0.0.7:0/42";
+/// More steps than a publication takes.
+const STEPS: u64 = 16;
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A controller, or the daemon of a node.
@@ -245,6 +247,15 @@ fn only_the_machine_itself_takes_back_what_was_mapped_before_its_boot() {
     assert!(!it.cluster.dump().contains(OURS), "{}", it.cluster.dump());
 }
 
+/// A client owns the image's lock; gives its address.
+fn own_lock(it: &Scene) -> String {
+    let hold =
+        LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
+    let owner = LockTarget::Owner(it.id.incarnation.as_deref().unwrap());
+    it.cluster.lock(&call(), &it.cluster.at(), owner, &hold).unwrap();
+    it.cluster.holders(&call(), &it.cluster.at(), owner).unwrap()[0].address.clone()
+}
+
 /// A node without Ceph's tools writes nothing down.
 #[test]
 fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
@@ -254,11 +265,7 @@ fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
     for (watches, (primary, is_shut_out_at_last)) in cases {
         let it = scene();
         it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-        let hold =
-            LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
-        let owner = LockTarget::Owner(it.id.incarnation.as_deref().unwrap());
-        it.cluster.lock(&call(), &it.cluster.at(), owner, &hold).unwrap();
-        let address = it.cluster.holders(&call(), &it.cluster.at(), owner).unwrap()[0].address.clone();
+        let address = own_lock(&it);
         if watches {
             it.watch(&address);
         }
@@ -280,6 +287,24 @@ fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
             is_shut_out_at_last,
             "UNSAFE: primary: {primary:?}, it may come back and write"
         );
+    }
+}
+
+/// Its network comes back just when others look.
+#[test]
+fn an_owner_of_the_lock_that_watches_again_keeps_others_out() {
+    for k in 1..=STEPS {
+        let it = scene();
+        let address = own_lock(&it);
+        it.cluster.forget_steps();
+        let (cluster, name) = (it.cluster.clone(), it.id.object.clone());
+        let again = address.clone();
+        it.cluster.on_step(k, move |_| cluster.watch(&cluster.at(), &name, &again));
+        let published = it.publish("n2", Mode::SingleNodeWriter, false);
+        let steps = it.methods();
+        let last_look = steps.iter().rposition(|step| step == "watchers").unwrap();
+        let was_seen = last_look >= usize::try_from(k).unwrap();
+        assert!(published.is_err() || !was_seen, "UNSAFE: it writes too, back after step {k} of {steps:?}");
     }
 }
 

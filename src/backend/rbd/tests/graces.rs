@@ -68,3 +68,26 @@ fn what_a_killed_creation_left_is_removed_after_the_grace() {
     create(&rbd, &new).unwrap();
     assert!(begun.elapsed() >= grace, "it was removed at once");
 }
+
+#[test]
+fn what_another_made_in_place_of_a_killed_creation_is_not_removed() {
+    let mut met = 0;
+    for step in 1..STEPS {
+        let cluster = FakeCluster::new();
+        let new = wanted("a", GIB, None);
+        let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.create(&call(), &cluster.at(), &image).unwrap_err();
+        let (made, request) = (Arc::new(parking_lot::Mutex::new(None)), new.clone());
+        let theirs = Arc::clone(&made);
+        cluster.on_step(step, move |cluster| {
+            *theirs.lock() = create(&controller(cluster, TWO), &request).ok();
+        });
+        let ours = create(&controller(&cluster, ONE), &new).unwrap();
+        if let Some(theirs) = made.lock().take() {
+            met += 1;
+            assert_eq!(ours.id, theirs.id, "UNSAFE: step {step}: the other's is gone");
+        }
+    }
+    assert!(met > 2, "the other one was never first");
+}

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::mapping_lost::lost;
@@ -25,10 +26,13 @@ struct FakeKernel {
     /// The last number of its address.
     machine: u32,
     mapped: AtomicU32,
+    /// So long a map takes.
+    slow: Mutex<Duration>,
 }
 
 impl FakeKernel {
     fn map(&self, image: &Value) -> Value {
+        std::thread::sleep(*self.slow.lock());
         let number = 400 + self.mapped.fetch_add(1, Ordering::Relaxed);
         let address = format!("10.0.0.{}:0/{number}", self.machine);
         let text = |field: &str| image[field].as_str().unwrap().to_string();
@@ -103,7 +107,13 @@ impl Host {
         }
         fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
         let (sysfs, cluster) = (dir.path().join("sys"), cluster.clone());
-        let kernel = FakeKernel { sysfs, cluster: cluster.clone(), machine, mapped: AtomicU32::new(0) };
+        let kernel = FakeKernel {
+            sysfs,
+            cluster: cluster.clone(),
+            machine,
+            mapped: AtomicU32::new(0),
+            slow: Mutex::default(),
+        };
         Self { dir, cluster, kernel: Arc::new(kernel) }
     }
 
@@ -122,6 +132,11 @@ impl Host {
         let who = (Identity { machine, ..identity("n1", TWO) }, true, timing);
         let (clusters, tool) = (Arc::new(Clusters::of([named])), Arc::new(self.cluster.clone()));
         Rbd::with_timing(clusters, tool, mapper, who, Arc::default())
+    }
+
+    /// From now on a map takes so long.
+    fn slow_down(&self, by: Duration) {
+        *self.kernel.slow.lock() = by;
     }
 
     /// The addresses of the clients that are mapped for writing.
@@ -293,6 +308,20 @@ fn without_tools_no_map_is_begun_for_an_old_call() {
         assert!(it.methods().is_empty(), "nobody is asked");
         assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
     }
+}
+
+/// It may have waited for its turn, or the machine stood still.
+#[test]
+fn without_tools_what_was_mapped_for_a_call_that_is_old_by_then_is_given_back() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
+    it.cluster.take_tools_away();
+    let blind_map = Duration::from_millis(200);
+    host.slow_down(blind_map);
+    let node = host.daemon_with(Timing { blind_map, ..timing() });
+    refused(attach(&node, &it.id, &told, Mode::SingleNodeWriter), Kind::Unavailable, &["s old", "try again"]);
+    assert!(host.clients().is_empty(), "UNSAFE: it stays mapped");
 }
 
 #[test]

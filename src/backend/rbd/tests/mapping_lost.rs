@@ -183,3 +183,21 @@ fn a_node_waits_until_its_dead_client_is_forgotten() {
     });
     refused(refusal, Kind::Precondition, &["10.0.0.9:0/1"]);
 }
+
+/// Readers are not shut out, and nobody sees them: what they have read before is out of date.
+#[test]
+fn what_is_mapped_for_reading_is_for_one_publication() {
+    let it = scene();
+    let host = Host::new(&it.cluster);
+    let node = host.daemon();
+    let told = it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
+    attach(&node, &it.id, &told, Mode::MultiNodeReaderOnly).unwrap();
+    let earlier = told["publication"].clone();
+    it.methods();
+    assert_eq!(lost_for(&node, &it.id, &earlier, &told).unwrap(), None);
+    assert!(it.methods().is_empty(), "nobody is asked");
+    unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
+    let again = it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
+    let why = lost_for(&node, &it.id, &earlier, &again).unwrap();
+    assert!(why.expect("UNSAFE: it reads what was there before").contains("earlier publication"));
+}

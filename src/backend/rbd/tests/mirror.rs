@@ -313,17 +313,20 @@ fn a_clone_of_a_deleted_snapshot_is_flattened_while_nobody_has_it() {
     assert!(copy.methods().contains(&"flatten".to_string()) && copy.is_primary());
 }
 
+/// A clone of a volume that is not mirrored.
+pub(super) fn copy_with_object_map() -> Scene {
+    let it = mirrored_scene();
+    it.cluster.write(&it.cluster.at(), &it.id.object, "data");
+    let mut new = wanted("c", GIB, Some(Origin::Volume(it.id.clone())));
+    let features = "layering,exclusive-lock,object-map,fast-diff";
+    new.parameters = Map::from([("imageFeatures".to_string(), features.to_string())]);
+    Scene { id: create(&it.rbd, &new).unwrap().id, ..it }
+}
+
 #[test]
 fn a_volume_whose_flatten_was_killed_has_all_its_data_when_it_is_enabled_again() {
     for step in 1.. {
-        let it = mirrored_scene();
-        it.cluster.write(&it.cluster.at(), &it.id.object, "data");
-        let mut new = wanted("c", GIB, Some(Origin::Volume(it.id.clone())));
-        new.parameters = Map::from([(
-            "imageFeatures".to_string(),
-            "layering,exclusive-lock,object-map,fast-diff".to_string(),
-        )]);
-        let copy = Scene { id: create(&it.rbd, &new).unwrap().id, ..it };
+        let copy = copy_with_object_map();
         let force = ReplicationTerms { flatten: true, ..terms() };
         copy.cluster.crash_at(step, Fault::HalfMade);
         drop(copy.enable(&force));

@@ -30,7 +30,7 @@ fn a_promotion_that_was_broken_off_is_made_good() {
     assert_eq!(changes(&it), [""; 0], "UNSAFE: two are primary");
     it.cluster.set_mirror_status(&at, &name, recorded::status("both-demoted"));
     it.promote(&promotion(false)).unwrap();
-    assert_eq!(changes(&it), ["demote", "promote"]);
+    assert_eq!(changes(&it), ["lock", "demote", "unlock", "promote"]);
     assert!(it.is_primary());
 }
 

@@ -1,9 +1,14 @@
-//! Volumes that somebody uses, or is just given, when they are to be demoted.
+//! Volumes that somebody uses, or is just given, when they are to be demoted, or their features to be
+//! changed.
+
+use std::sync::mpsc::channel;
 
 use super::fence::{OURS, daemon, is_shut_out, maps};
+use super::mirror::{copy_with_object_map, mirrored_scene, terms};
 use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
 use crate::backend::MirroringMode;
+use crate::backend::ReplicationTerms;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -43,7 +48,7 @@ fn a_volume_in_use_is_not_demoted_unless_by_force() {
     it.cluster.unwatch("10.0.0.7:0/1");
     it.cluster.forget_steps();
     it.demote(false).unwrap();
-    let under_lock = ["holders", "holders", "watchers", "demote", "holders"];
+    let under_lock = ["holders", "watchers", "holders", "demote", "holders"];
     assert_eq!(it.methods(), [&["info", "mirror_snapshots", "lock"], &under_lock[..], &["unlock"]].concat());
     it.demote(false).unwrap();
     assert_eq!(it.methods(), ["info", "mirror_snapshots"], "a repetition");
@@ -176,6 +181,36 @@ fn nobody_is_given_what_is_demoted_wherever_they_meet() {
             it.cluster.on_step(k, move |_| drop(demote(&other, &id, force)));
             drop(it.publish("n1", mode, false));
             assert_safe(&it, &format!("{mode:?}, force {force}, demoted at step {k}"));
+        }
+    }
+}
+
+/// The kernel's driver looks at the features of an image when it maps it.
+#[test]
+fn nobody_is_given_what_changes_its_features_wherever_they_meet() {
+    let journal = ReplicationTerms { mode: MirroringMode::Journal, ..terms() };
+    let flattened = ReplicationTerms { flatten: true, ..terms() };
+    let cases = [
+        (mirrored_scene as fn() -> Scene, journal, ["enable_mirroring"; 2]),
+        (copy_with_object_map, flattened, ["disable_features", "enable_features"]),
+    ];
+    for (made, terms, changes) in cases {
+        for k in 1..=STEPS {
+            let it = made();
+            let (id, other, (told, given)) = (it.id.clone(), controller(&it.cluster, TWO), channel());
+            it.cluster.forget_steps();
+            it.cluster.on_step(k, move |_| {
+                told.send(publish(&other, &id, "n1", Mode::SingleNodeWriter, false).is_ok()).unwrap();
+            });
+            let enabled = it.enable(&terms);
+            let steps = it.methods();
+            let is_changed =
+                steps.iter().skip(usize::try_from(k).unwrap()).any(|step| changes.contains(&step.as_str()));
+            let case = format!("{:?}, published at step {k}: {steps:?}", terms.mode);
+            match given.try_recv() {
+                Ok(true) => assert!(!is_changed, "UNSAFE: {case}"),
+                _ => enabled.unwrap_or_else(|error| panic!("{case}: {error}")),
+            }
         }
     }
 }

@@ -118,6 +118,24 @@ fn commands_are_counted_with_what_their_call_is_about() {
 }
 
 #[test]
+fn what_hangs_in_one_bulkhead_keeps_no_other_from_starting() {
+    let stubs = Stubs::with(|limits| limits.stuck = 1);
+    let go = stubs.fifo("go");
+    let (call, _released) = call_with_lock(true);
+    call.set_bulkhead("stuck".into());
+    stubs.run_for(&call, Class::Unbounded, "read line < $0/go").unwrap_err();
+    let calls = ["stuck", "other"].map(|bulkhead| {
+        let call = patient_call();
+        call.set_bulkhead(bulkhead.into());
+        call
+    });
+    let [stuck, other] = calls.map(|call| stubs.run_for(&call, Class::Question, "echo well"));
+    assert!(matches!(stuck, Err(CommandError::TooBusy { stuck: 1, .. })), "{stuck:?}");
+    assert_eq!(other.unwrap().stdout, b"well\n");
+    fs::write(&go, "\n").unwrap();
+}
+
+#[test]
 fn what_must_not_be_broken_off_outlives_the_daemons_cgroup() {
     let mut stubs = Stubs::new();
     let cmd = || stubs.cmd(Class::Unbounded, "echo $PPID").outliving();

@@ -1,5 +1,7 @@
 //! Locks on objects, by `rados lock`.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 
 use super::answer::says;
@@ -13,13 +15,14 @@ use crate::error::{Error, Result};
 use crate::exec::Class;
 
 /// The name of a lock: others may have locks of theirs on the same object.
-fn name(target: LockTarget<'_>) -> &'static str {
+fn name(target: LockTarget<'_>) -> Cow<'static, str> {
     match target {
-        LockTarget::Header(_) | LockTarget::SnapshotName(_) | LockTarget::VolumeName(_) => "cephlet",
-        LockTarget::Clients(_) => "cephlet.clients",
-        LockTarget::TrashMark(_) => "cephlet.trash",
+        LockTarget::Header(_) | LockTarget::SnapshotName(_) | LockTarget::VolumeName(_) => "cephlet".into(),
+        LockTarget::Clients(_) => "cephlet.clients".into(),
+        LockTarget::TrashMark(_) => "cephlet.trash".into(),
+        LockTarget::BareName(name) => format!("cephlet.bare.{name}").into(),
         // RBD_LOCK_NAME of librbd.
-        LockTarget::Owner(_) => "rbd_lock",
+        LockTarget::Owner(_) => "rbd_lock".into(),
     }
 }
 
@@ -57,7 +60,7 @@ impl LockTool for CommandTool {
         target: LockTarget<'_>,
         request: &LockRequest,
     ) -> Result<Locked> {
-        let cmd = rados(at, Class::Change, &["lock", "get", &object(target), name(target)]);
+        let cmd = rados(at, Class::Change, &["lock", "get", &object(target), &name(target)]);
         let cmd = cmd
             .arg(format!("--lock-cookie={}", request.cookie))
             .arg(format!("--lock-description={}", request.description));
@@ -78,7 +81,7 @@ impl LockTool for CommandTool {
         match self.run(
             call,
             &at.access,
-            rados(at, Class::Question, &["lock", "info", &object(target), name(target), "--format=json"]),
+            rados(at, Class::Question, &["lock", "info", &object(target), &name(target), "--format=json"]),
         ) {
             Ok(output) => {
                 let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
@@ -100,7 +103,8 @@ impl LockTool for CommandTool {
 
     /// `rados lock break`, which releases what another process took.
     fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        let cmd = rados(at, Class::Change, &["lock", "break", &object(target), name(target), &holder.client]);
+        let cmd =
+            rados(at, Class::Change, &["lock", "break", &object(target), &name(target), &holder.client]);
         match self.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
             Ok(_) => Ok(()),
             Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),

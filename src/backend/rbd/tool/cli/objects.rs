@@ -34,6 +34,7 @@ pub(super) fn object(on: LockTarget<'_>) -> String {
         | LockTarget::TrashMark(id)
         | LockTarget::Clients(id)
         | LockTarget::Owner(id) => format!("rbd_header.{id}"),
+        LockTarget::BareName(_) => "rbd_directory".into(),
         LockTarget::SnapshotName(digits) => format!("cephlet.snap.{digits}"),
         LockTarget::VolumeName(digits) => format!("cephlet.name.{digits}"),
     }

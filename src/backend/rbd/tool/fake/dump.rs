@@ -80,6 +80,7 @@ fn object(state: &State, pool: &str, namespace: &str, object: &Object, holders: 
             state.images.get(id).map_or(format!("owner {id}"), |disk| format!("owner of {}", of_disk(disk))),
             false,
         ),
+        Object::BareName(name) => (format!("bare name {}", at(pool, namespace, name)), false),
         Object::Name(digits) => (format!("object name {}", at(pool, namespace, digits)), true),
         Object::Claim(digits) => (format!("claim {}", at(pool, namespace, digits)), true),
     };

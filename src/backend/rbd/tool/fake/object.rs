@@ -15,6 +15,8 @@ pub(super) enum Object {
     Clients(String),
     /// The same header, by the lock of librbd and the kernel.
     Owner(String),
+    /// The name of an image in the pool's directory.
+    BareName(String),
     /// The name of a snapshot.
     Name(String),
     /// The registered name of a volume.
@@ -35,6 +37,7 @@ impl Object {
             LockTarget::TrashMark(id) => Self::Mark(id.to_string()),
             LockTarget::Clients(id) => Self::Clients(id.to_string()),
             LockTarget::Owner(id) => Self::Owner(id.to_string()),
+            LockTarget::BareName(name) => Self::BareName(name.to_string()),
             LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
             LockTarget::VolumeName(digits) => Self::Claim(digits.to_string()),
         }
