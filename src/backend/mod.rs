@@ -245,6 +245,11 @@ pub trait NodeDriver {
     /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;
 
+    /// Takes back what was written into the storage of a volume that this node used before it booted.
+    fn forget_earlier_boots(&self, _call: &Call, _id: &VolumeId) -> Result<()> {
+        Ok(())
+    }
+
     /// Lets the attachment follow the volume's size. One that does so by itself is waited for, until it has
     /// `least` bytes.
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()>;

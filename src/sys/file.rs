@@ -66,16 +66,19 @@ pub fn ensure_file(path: &Path) -> io::Result<()> {
 }
 
 /// Opens a file by which something is locked, and makes it if need be. Whoever can open it can lock it, so it
-/// is its owner's alone, even if an earlier release has left it readable to others.
+/// is its owner's alone, even if an earlier release has left it readable to others; one that is somebody
+/// else's stays as it is.
 ///
 /// # Errors
-/// Those of open(2) and fchmod(2): ELOOP when a symbolic link is there.
+/// Those of open(2): ELOOP when a symbolic link is there.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     ensure_file(path)?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.mode() & 0o077 != 0 {
-        changing("set mode", || file.set_permissions(Permissions::from_mode(0o600)))?;
+    if file.metadata()?.mode() & 0o077 != 0
+        && let Err(error) = changing("set mode", || file.set_permissions(Permissions::from_mode(0o600)))
+    {
+        log::warn!("others can keep {} locked: {error}", path.display());
     }
     Ok(file)
 }

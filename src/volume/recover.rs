@@ -110,6 +110,7 @@ impl Operations {
         let Some(key) = self.lock_of_object(&id.to_string()) else { return Ok(Requeue::Never) };
         with_lock(lock, call, key, || match self.node_record(id)? {
             Some(record) if record.is_unused() => {
+                self.forget_earlier_boots(call, id)?;
                 let released =
                     self.release(&self.look_on_node(call, id)?, record.clone(), &Secrets::default());
                 match released {
@@ -124,6 +125,23 @@ impl Operations {
             _ => Ok(()),
         })?;
         Ok(Requeue::Never)
+    }
+
+    /// Takes back what the node has written into the cluster before it booted.
+    ///
+    /// # Errors
+    /// Those after which asking again helps: the cluster did not answer.
+    fn forget_earlier_boots(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        let Some(backend) = self.backends.by_kind(&id.place) else { return Ok(()) };
+        match backend.node().forget_earlier_boots(call, &self.id_here(id)?) {
+            Err(error) if !matches!(error.kind(), Kind::Unavailable | Kind::Timeout) => {
+                log::warn!(
+                    "volume {id}: what this node wrote into the cluster before it booted stays: {error}"
+                );
+                Ok(())
+            }
+            forgotten => forgotten,
+        }
     }
 
     /// Goes through what the controller had begun when it ended: deletions are finished as far as that is

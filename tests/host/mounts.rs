@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 
 use crate::support::daemon::exists;
-use crate::support::machine::{checksum, is_mounted, mount_at, run, text};
+use crate::support::machine::{checksum, is_mounted, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
 use crate::support::scratch::poke;
 use crate::support::{Code, Daemon, Setup, TestVolume, refused};
@@ -339,4 +339,25 @@ fn the_real_mount_is_reached_by_its_owner_only() {
     let mode = |name: &str| fs::metadata(volume.path(name)).expect(name).permissions().mode() & 0o777;
     assert_eq!((mode("a/b"), mode("run")), (0o700, 0o700));
     volume.retire(&[], &["a/b/stage"]);
+}
+
+/// The staging path is a mount of its own.
+#[test]
+fn a_volume_that_is_mounted_nowhere_but_where_it_is_staged_is_not_published() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
+    volume.stage("stage").expect("stage");
+    let [real] = mounts_below(&daemon.path("run")).try_into().expect("one mount");
+    run("umount", &[text(&real.point)]);
+    refused(
+        volume.publish("stage", "target"),
+        Code::FAILED_PRECONDITION,
+        &["no longer mounted", "unstage it"],
+    );
+    volume.unstage("stage").expect("unstage");
+    volume.stage("stage").expect("stage it again");
+    volume.publish("stage", "target").expect("publish");
+    volume.unpublish("target").expect("unpublish");
+    volume.unstage("stage").expect("unstage");
+    daemon.assert_node_is_clean();
 }

@@ -17,7 +17,7 @@ impl Operations {
     pub fn publish(&self, call: &Call, request: &NodePublish) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.supports(&request.capability)?;
-        let Some(record) = self.node_record(&id)? else {
+        let Some(record) = self.node_record(&id)?.filter(|record| !record.is_unused()) else {
             return Err(self.not_staged(call, backend.as_ref(), &id, request));
         };
         self.ensure_usable(call, backend.as_ref(), &id, &record, &context_of(request, &record))?;
@@ -139,7 +139,14 @@ impl Operations {
     ) -> Result<PathBuf> {
         let id = volume.id;
         if record.access != Access::Block {
-            return self.real_mount(id);
+            let real = self.real_mount(id)?;
+            return match self.mounted_at(volume, &real)? {
+                Mounted::Ours { .. } => Ok(real),
+                _ => Err(Error::precondition(format!(
+                    "volume {id} is no longer mounted on this node, at {}: unstage it, and stage it again",
+                    real.display()
+                ))),
+            };
         }
         let gone =
             || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));

@@ -319,9 +319,10 @@ fn what_was_in_use_before_a_boot_is_remembered_until_it_is_given_back() {
             let left = scene.operations.node_record(&id).unwrap();
             assert!(left.is_some_and(|left| left.is_unused()), "{published:?}");
         }
-        scene.cluster.forget_steps();
-        scene.work_off(RETRY);
-        assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
+        scene.cluster.fail_at(1, Fault::Before);
+        scene.operations.jobs.work_off(Duration::ZERO);
+        assert!(scene.operations.node_record(&id).unwrap().is_some(), "{published:?}: it was not given back");
+        scene.operations.jobs.work_off(RETRY);
         assert_eq!(scene.operations.node_record(&id).unwrap(), None);
     }
 }

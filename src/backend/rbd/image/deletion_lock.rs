@@ -119,10 +119,10 @@ pub(crate) fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> 
     holders.iter().filter(|holder| is_own(pool, holder)).try_for_each(|own| pool.unlock(target, own))
 }
 
-/// The refusal of an image that another controller is deleting or demoting.
+/// The refusal of an image that another controller is removing or changing.
 pub(crate) fn held_elsewhere(context: &Context) -> Error {
     Error::unavailable(format!(
-        "another controller is deleting or demoting it, or died of it: try again, {} s from now at the latest it \
+        "another controller is removing or changing it, or died of it: try again, {} s from now at the latest it \
          is free",
         lifetime(context).as_secs()
     ))

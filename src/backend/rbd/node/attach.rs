@@ -141,23 +141,15 @@ impl Node {
         Ok(is_usable.then_some(mapping.device))
     }
 
-    /// Strikes out what was written down of the clients by which this node had the image mapped. An
-    /// orchestrator has nothing to repeat where that fails: who takes the volume back shuts out a client that
-    /// is gone.
-    fn forget_clients(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) {
+    /// Strikes out what was written down of the clients by which this node had the image mapped.
+    fn forget_clients(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) -> Result<()> {
         let known = self.confirmed.lock().remove(image);
         if self.context.tool.usable().is_err() || self.context.serves(&id.place) != Served::Here {
-            return;
+            return Ok(());
         }
         let at = self.context.locate(&id.place, secrets);
-        let at = at.or_else(|error| known.map(|known| known.at).ok_or(error));
-        let forgotten = at.and_then(|at| forget_own(&self.context.pool(call, &at), image));
-        if let Err(error) = forgotten {
-            log::warn!(
-                "volume {id} is not mapped here; if it was, its client stays written down in the \
-                 cluster: {error}"
-            );
-        }
+        let at = at.or_else(|error| known.map(|known| known.at).ok_or(error))?;
+        forget_own(&self.context.pool(call, &at), image)
     }
 
     /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by
@@ -252,8 +244,14 @@ impl NodeDriver for Node {
         let mapped_image = mapping.as_ref().map(|mapping| mapping.device.image.as_str());
         if let Some(image) = mapped_image.or(id.incarnation.as_deref())
             && !mapping.as_ref().is_some_and(|mapping| mapping.device.read_only)
+            && let Err(error) = self.forget_clients(call, id, image, secrets)
         {
-            self.forget_clients(call, id, image, secrets);
+            // An orchestrator has nothing to repeat: who takes the volume back shuts out a client that is
+            // gone.
+            log::warn!(
+                "volume {id} is not mapped here; if it was, its client stays written down in the \
+                 cluster: {error}"
+            );
         }
         match (published, self.context.serves(&id.place)) {
             (PublishedBy::Controller, _) => Ok(()),
@@ -270,6 +268,11 @@ impl NodeDriver for Node {
                 Ok(())
             }
         }
+    }
+
+    fn forget_earlier_boots(&self, call: &Call, id: &VolumeId) -> Result<()> {
+        let secrets = Secrets::default();
+        id.incarnation.as_ref().map_or(Ok(()), |image| self.forget_clients(call, id, image, &secrets))
     }
 
     fn grow(&self, call: &Call, id: &VolumeId, _attachment: &Attachment, least: u64) -> Result<()> {
@@ -299,7 +302,9 @@ impl NodeDriver for Node {
         }
         let is_another = told.is_some_and(|told| told.publication != attached_for);
         if mapping.device.read_only {
-            return Ok(is_another.then(|| OUT_OF_DATE.to_string()));
+            // Where the record is lost, nobody knows.
+            let is_known = !attached_for.is_empty();
+            return Ok((is_known && is_another).then(|| OUT_OF_DATE.to_string()));
         }
         if self.context.tool.usable().is_err() {
             return Ok(is_another.then(|| EARLIER.to_string()));

@@ -23,13 +23,11 @@ pub(crate) fn unpublish(
     node: Option<&str>,
     secrets: &Secrets,
 ) -> Result<Unpublished> {
-    if call.has_waited() && call.progress().expired() {
-        // It may have been taken back through another controller by then, and published anew.
-        return Err(Error::timeout("the client gave up while it was waited for: ask again"));
-    }
+    // By then it may have been taken back through another controller, and published anew.
+    let is_late = call.has_waited() && call.progress().expired();
     let at = context.locate_to_unpublish(id, secrets)?;
-    let is_meant =
-        |_: &str, lock: &PublicationLock| Ok(node.is_none_or(|node| node == lock.publication.node));
+    let is_of_node = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
+    let is_meant = |_: &str, lock: &PublicationLock| Ok(!is_late && is_of_node(lock));
     let pool = context.pool(call, &at);
     let (image, outcome) = end_publications(&pool, id, is_meant)?;
     if let Some(image) = image {
@@ -37,6 +35,9 @@ pub(crate) fn unpublish(
         if !clients.were_ever {
             shut_out_dead_owner(&pool, &image)?;
         }
+    }
+    if is_late {
+        return Err(Error::timeout(format!("volume {id}: its client has given up meanwhile: ask again")));
     }
     // Nobody says which nodes there are, only which names no node can have.
     let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());

@@ -198,6 +198,7 @@ fn what_is_mapped_for_reading_is_for_one_publication() {
     assert!(it.methods().is_empty(), "nobody is asked");
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     let again = it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
+    assert_eq!(lost_for(&node, &it.id, "", &again).unwrap(), None, "where the record is lost, nobody knows");
     let why = lost_for(&node, &it.id, &earlier, &again).unwrap();
     assert!(why.expect("UNSAFE: it reads what was there before").contains("earlier publication"));
 }

@@ -13,6 +13,7 @@ use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, 
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
+use crate::sys::byte_lock::number_of;
 
 /// The name of a lock: others may have locks of theirs on the same object.
 fn name(target: LockTarget<'_>) -> Cow<'static, str> {
@@ -20,7 +21,8 @@ fn name(target: LockTarget<'_>) -> Cow<'static, str> {
         LockTarget::Header(_) | LockTarget::SnapshotName(_) | LockTarget::VolumeName(_) => "cephlet".into(),
         LockTarget::Clients(_) => "cephlet.clients".into(),
         LockTarget::TrashMark(_) => "cephlet.trash".into(),
-        LockTarget::BareName(name) => format!("cephlet.bare.{name}").into(),
+        // The name of an attribute has at most 100 bytes (osd_max_attr_name_len).
+        LockTarget::BareName(name) => format!("cephlet.bare.{:016x}", number_of(name)).into(),
         // RBD_LOCK_NAME of librbd.
         LockTarget::Owner(_) => "rbd_lock".into(),
     }
