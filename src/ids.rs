@@ -2,8 +2,8 @@
 //!
 //! An ID is readable: backend, cluster, pool (or file system), namespace (or group), object and incarnation,
 //! each percent-encoded and joined by `:`, at most 128 bytes. `local:node7:::csi-vol-…:5f0c…` is a volume; a
-//! snapshot ends in `…:SOURCE-INCARNATION@SNAPSHOT`. What does not parse is an ID that was never given: no
-//! such object.
+//! snapshot ends in `…:SOURCE-INCARNATION@SNAPSHOT:INCARNATION`. What does not parse is an ID that was never
+//! given: no such object.
 
 use std::fmt;
 use std::path::Path;
@@ -70,7 +70,8 @@ pub struct VolumeId {
     pub incarnation: Option<String>,
 }
 
-/// A snapshot: its place, the incarnation of its source and 16 hexadecimal digits of its own.
+/// A snapshot: its place, the incarnation of its source, 16 hexadecimal digits that stand for its name, and its
+/// incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotId {
     /// Where it lives.
@@ -79,6 +80,9 @@ pub struct SnapshotId {
     pub source: String,
     /// 16 hexadecimal digits, derived from the snapshot's name.
     pub snapshot: String,
+    /// The snapshot's own id, so that an ID never means a later snapshot of the same name. None in an ID that
+    /// was given before IDs had it.
+    pub incarnation: Option<String>,
 }
 
 /// The name of the object for a request's name: two controllers that get the same request meet at the same
@@ -146,11 +150,8 @@ impl VolumeId {
         let mut fields = within_limit(text)?.split(':');
         let place = Place::parse(&mut fields)?;
         let object = decode(fields.next()?).filter(|object| !object.is_empty())?;
-        let incarnation = match fields.next() {
-            Some(field) => Some(decode(field).filter(|it| !it.is_empty())?),
-            None => None,
-        };
-        fields.next().is_none().then_some(Self { place, object, incarnation })
+        let incarnation = parse_incarnation(&mut fields)?;
+        Some(Self { place, object, incarnation })
     }
 
     /// The key of the volume's records.
@@ -165,7 +166,7 @@ impl VolumeId {
 
     /// Whether this ID means the object whose own id is `actual`.
     pub fn means(&self, actual: &str) -> bool {
-        self.incarnation.as_deref().is_none_or(|wanted| wanted == actual)
+        means(&self.incarnation, actual)
     }
 
     /// Refuses an ID that would not fit, before anything is made under it.
@@ -187,9 +188,35 @@ impl SnapshotId {
         let mut fields = within_limit(text)?.split(':');
         let place = Place::parse(&mut fields)?;
         let (source, snapshot) = fields.next()?.split_once('@')?;
-        let id = Self { place, source: decode(source)?, snapshot: decode(snapshot)? };
-        let whole = fields.next().is_none() && !id.source.is_empty();
-        (whole && is_digits(&id.snapshot)).then_some(id)
+        let (source, snapshot) = (decode(source)?, decode(snapshot)?);
+        let incarnation = parse_incarnation(&mut fields)?;
+        let is_one = !source.is_empty() && is_digits(&snapshot);
+        is_one.then_some(Self { place, source, snapshot, incarnation })
+    }
+
+    /// Whether this ID means the snapshot of its name whose own id is `actual`.
+    pub fn means(&self, actual: &str) -> bool {
+        means(&self.incarnation, actual)
+    }
+}
+
+/// The last field of an ID, which may be left out; None if it is wrong, or not the last.
+fn parse_incarnation<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<Option<String>> {
+    let incarnation = match fields.next() {
+        Some(field) => Some(decode(field).filter(|it| !it.is_empty())?),
+        None => None,
+    };
+    fields.next().is_none().then_some(incarnation)
+}
+
+fn means(wanted: &Option<String>, actual: &str) -> bool {
+    wanted.as_deref().is_none_or(|wanted| wanted == actual)
+}
+
+fn write_incarnation(f: &mut fmt::Formatter<'_>, incarnation: &Option<String>) -> fmt::Result {
+    match incarnation {
+        Some(incarnation) => write!(f, ":{}", encode(incarnation)),
+        None => Ok(()),
     }
 }
 
@@ -201,10 +228,7 @@ pub fn snapshot_key(place: &Place, digits: &str) -> String {
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key())?;
-        match &self.incarnation {
-            Some(incarnation) => write!(f, ":{}", encode(incarnation)),
-            None => Ok(()),
-        }
+        write_incarnation(f, &self.incarnation)
     }
 }
 
@@ -212,7 +236,8 @@ impl fmt::Display for SnapshotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Place { backend, cluster, pool, namespace } = &self.place;
         let place = [backend, cluster, pool, namespace].map(encode).join(":");
-        write!(f, "{place}:{}@{}", encode(&self.source), encode(&self.snapshot))
+        write!(f, "{place}:{}@{}", encode(&self.source), encode(&self.snapshot))?;
+        write_incarnation(f, &self.incarnation)
     }
 }
 
@@ -283,8 +308,11 @@ mod tests {
 
     #[test]
     fn snapshot_ids_survive_the_round_trip() {
-        let id = SnapshotId { place: place(), source: "a@b".into(), snapshot: "0123456789abcdef".into() };
-        assert_eq!(SnapshotId::parse(&id.to_string()), Some(id));
+        for incarnation in [None, Some("17".to_string())] {
+            let (source, snapshot) = ("a@b".into(), "0123456789abcdef".into());
+            let id = SnapshotId { place: place(), source, snapshot, incarnation };
+            assert_eq!(SnapshotId::parse(&id.to_string()), Some(id));
+        }
     }
 
     #[test]
@@ -308,6 +336,8 @@ mod tests {
             "rbd:main:p::a@b",
             "rbd:main:p::@0123456789abcdef",
             "rbd:main:p::a@0123456789ABCDEF",
+            "rbd:main:p::a@0123456789abcdef:",
+            "rbd:main:p::a@0123456789abcdef:17:1",
         ] {
             assert_eq!(SnapshotId::parse(text), None, "{text}");
         }

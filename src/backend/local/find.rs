@@ -165,6 +165,10 @@ impl Local {
             return Ok(None);
         }
         let record = self.snapshot_record(&snapshot_object(&id.snapshot))?;
-        Ok(record.filter(|record| record.source_incarnation == id.source))
+        let is_it = |record: &SnapshotRecord| {
+            record.source_incarnation == id.source
+                && id.means(record.incarnation.as_deref().unwrap_or_default())
+        };
+        Ok(record.filter(is_it))
     }
 }

@@ -3,6 +3,8 @@
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::*;
+use crate::backend::local::find::snapshot_object;
+use crate::backend::local::store::RECORD;
 use crate::backend::{Deleted, NodeContext};
 use crate::ids::SnapshotId;
 
@@ -108,6 +110,35 @@ fn a_snapshot_is_found_by_its_own_id_only() {
     assert!(find(&of_another).is_none());
     assert_eq!(it.local.snapshots().delete(&it.call, &of_another, &it.none).unwrap(), Deleted::Absent);
     assert!(find(&snapshot.id).is_some());
+}
+
+#[test]
+fn a_later_snapshot_of_the_same_name_is_another() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let earlier = it.snapshot("s", &volume).unwrap();
+    let delete = |id: &SnapshotId| it.local.snapshots().delete(&it.call, id, &it.none).unwrap();
+    assert_eq!(delete(&earlier.id), Deleted::Gone);
+    let later = it.snapshot("s", &volume).unwrap();
+    assert_eq!(delete(&earlier.id), Deleted::Absent);
+    refused(it.create(&it.restored("b", &earlier)), Kind::NotFound, &[&earlier.id.to_string()]);
+    let find = |id: &SnapshotId| it.local.snapshots().find(&it.call, id, &it.none).unwrap();
+    assert_eq!(find(&later.id).unwrap().id, later.id, "UNSAFE: a late deletion hit a later snapshot");
+}
+
+#[test]
+fn a_snapshot_of_an_earlier_version_is_known_by_the_id_that_it_was_given() {
+    let it = fixture();
+    let taken = it.snapshot("s", &it.volume("a", MIB)).unwrap();
+    let path = it.root.join("snapshots").join(snapshot_object(&taken.id.snapshot)).join(RECORD);
+    let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    record.as_object_mut().unwrap().remove("incarnation").unwrap();
+    std::fs::write(&path, record.to_string()).unwrap();
+    let find = |id: &SnapshotId| it.local.snapshots().find(&it.call, id, &it.none).unwrap();
+    let earlier = SnapshotId { incarnation: None, ..taken.id.clone() };
+    assert_eq!(find(&earlier).unwrap().id, earlier);
+    assert!(find(&taken.id).is_none());
+    assert_eq!(it.snapshot("s", &it.volume("a", MIB)).unwrap().id, earlier);
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn complete(
         pool.set_limits(temporary, &limits)?;
     }
     let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(Outcome::Disturbed) };
-    if let Some(wrong) = source.mismatch(&info) {
+    if let Some(wrong) = source.mismatch(pool, &info)? {
         remove_temporary(pool, temporary)?;
         return Ok(wrong.into());
     }

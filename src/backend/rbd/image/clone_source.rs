@@ -7,6 +7,7 @@ use crate::backend::rbd::image::chain::{MAX_PARENTS, count_parents};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::names;
+use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -19,6 +20,8 @@ pub(crate) struct CloneSource {
     /// Its id.
     pub id: String,
     pub snapshot: String,
+    /// The snapshot's ID; None of a transient one.
+    pub asked: Option<SnapshotId>,
     /// How many parents the image has, at most.
     pub parents: usize,
     /// The snapshot is taken for this copy only.
@@ -47,13 +50,18 @@ impl CloneSource {
         is_at_end.then(why).or_else(|| self.is_elsewhere.then(where_from))
     }
 
-    /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and
-    /// by now it is in the trash, where it goes by another.
-    pub fn mismatch(&self, clone: &ImageInfo) -> Option<Mismatch> {
-        let Some(parent) = &clone.parent else { return Some(Mismatch::NoParent) };
-        let is_same_image = parent.id.as_ref() == Some(&self.id);
-        let is_same_snapshot = self.is_transient || parent.snapshot == self.snapshot;
-        (!is_same_image || !is_same_snapshot).then_some(Mismatch::OtherParent)
+    /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and by
+    /// now it is in the trash, where it goes by another. Any other may be a later one of the same name, as the
+    /// tool clones by name only: it is looked at again afterwards, and as numbers never come back, one that is
+    /// there still has had the name all the time.
+    pub fn mismatch(&self, pool: &Pool<'_>, clone: &ImageInfo) -> Result<Option<Mismatch>> {
+        let Some(parent) = &clone.parent else { return Ok(Some(Mismatch::NoParent)) };
+        if parent.id.as_ref() != Some(&self.id) {
+            return Ok(Some(Mismatch::OtherParent));
+        }
+        let Some(asked) = &self.asked else { return Ok(None) };
+        let is_it = parent.snapshot == self.snapshot && find_in(&pool.other(&self.at), asked)?.is_some();
+        Ok((!is_it).then_some(Mismatch::OtherParent))
     }
 }
 
@@ -92,21 +100,21 @@ fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<Poo
     pool.context.locate(place, &spec.new.secrets)
 }
 
-fn from_snapshot(pool: &Pool<'_>, id: &SnapshotId, may_guess: bool) -> Result<CloneSource> {
-    let remembered = if may_guess { last_known(pool, id) } else { None };
+fn from_snapshot(pool: &Pool<'_>, asked: &SnapshotId, may_guess: bool) -> Result<CloneSource> {
+    let remembered = if may_guess { last_known(pool, asked) } else { None };
     let is_cached_name = remembered.is_some();
     let (image, parents) = match remembered {
         Some(known) => known,
         None => {
-            let info = pool.info(ImageRef::Id(&id.source))?;
-            let info = info.ok_or_else(|| no_source(&Origin::Snapshot(id.clone())))?;
+            let info = pool.info(ImageRef::Id(&asked.source))?;
+            let info = info.ok_or_else(|| no_source(&Origin::Snapshot(asked.clone())))?;
             let parents = count_parents(pool, &info)?;
             (info.name, parents)
         }
     };
-    let (at, id, snapshot) = (pool.at.clone(), id.source.clone(), names::snapshot(&id.snapshot));
-    let (is_transient, is_elsewhere) = (false, false);
-    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
+    let (at, id, snapshot) = (pool.at.clone(), asked.source.clone(), names::snapshot(&asked.snapshot));
+    let (is_transient, is_elsewhere, asked) = (false, false, Some(asked.clone()));
+    Ok(CloneSource { at, image, id, snapshot, asked, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// What the image was called, and how many parents it had, a while ago.
@@ -120,8 +128,8 @@ fn from_volume(pool: &Pool<'_>, id: &VolumeId, object: &str) -> Result<CloneSour
     let parents = count_parents(pool, &info)?;
     let (at, snapshot) = (pool.at.clone(), names::transient(object, pool.tag()));
     let (image, id) = (info.name, info.id);
-    let (is_transient, is_cached_name, is_elsewhere) = (true, false, false);
-    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
+    let (asked, is_transient, is_cached_name, is_elsewhere) = (None, true, false, false);
+    Ok(CloneSource { at, image, id, snapshot, asked, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// The refusal of a source that is not there.

@@ -120,10 +120,14 @@ fn source(place: &Place, parent: &Parent, list: &[ListedImage]) -> Option<Source
     if (&parent.pool, &parent.namespace) != (&place.pool, &place.namespace) {
         return None;
     }
-    let snapshot = names::snapshot_digits(&parent.snapshot)?.to_string();
-    let source = match names::id_of_retained(&parent.image) {
-        Some(id) => id.to_string(),
-        None => list.iter().find(|entry| entry.name == parent.image)?.id.clone(),
+    let digits = names::snapshot_digits(&parent.snapshot)?;
+    let image = list.iter().find(|entry| entry.name == parent.image)?;
+    let snapshot = image.snapshots.iter().find(|it| it.name == parent.snapshot)?;
+    let id = SnapshotId {
+        place: place.clone(),
+        source: image.id.clone(),
+        snapshot: digits.to_string(),
+        incarnation: Some(snapshot.id.to_string()),
     };
-    Some(Source::Snapshot(SnapshotId { place: place.clone(), source, snapshot }.to_string()))
+    Some(Source::Snapshot(id.to_string()))
 }

@@ -102,7 +102,7 @@ fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     let images = pool.list().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     let transient =
-        images.iter().flat_map(|image| image.snapshots.iter().map(move |(name, _)| (image, name)));
+        images.iter().flat_map(|image| image.snapshots.iter().map(move |it| (image, it.name.as_str())));
     try_each(transient, |(image, snapshot)| match names::tag_of_transient(snapshot) {
         None => Ok(()),
         Some(tag) if tag == pool.tag() => remove_own_transient(pool, &image.id, snapshot),

@@ -29,6 +29,7 @@ pub(crate) fn create(
         place: new.source.place.clone(),
         source: image.id.clone(),
         snapshot: new.digits.clone(),
+        incarnation: None,
     };
     let info = match find_if_known(&pool, &id, &new.name)? {
         Some(info) => info,
@@ -39,7 +40,8 @@ pub(crate) fn create(
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?
         }
     };
-    context.memory.snapshots.remember(&id.source, &id.snapshot, info.created, Some(&new.name));
+    context.memory.snapshots.remember(&id.source, &id.snapshot, &info, Some(&new.name));
+    let id = SnapshotId { incarnation: Some(info.id.to_string()), ..id };
     let incarnation = new.source.incarnation.clone().or(Some(image.id));
     let source = VolumeId { incarnation, ..new.source.clone() };
     Ok(Snapshot { id, source, size: info.size, created: info.created })
@@ -47,7 +49,7 @@ pub(crate) fn create(
 
 /// A look at what was there a while ago.
 fn find_if_known(pool: &Pool<'_>, id: &SnapshotId, name: &str) -> Result<Option<SnapshotInfo>> {
-    let known = pool.memory().snapshots.get(&id.source, &id.snapshot);
+    let known = pool.memory().snapshots.get(id);
     match known.is_some_and(|known| known.name.as_deref() == Some(name)) {
         true => find_in(pool, id),
         false => Ok(None),

@@ -11,8 +11,14 @@ use crate::secrets::Secrets;
 
 /// The snapshot as the cluster has it; None where image or snapshot are gone.
 pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
-    let name = names::snapshot(&id.snapshot);
-    let all = pool.snapshots(ImageRef::Id(&id.source))?;
+    let named = find_named(pool, &id.source, &id.snapshot)?;
+    Ok(named.filter(|snapshot| id.means(&snapshot.id.to_string())))
+}
+
+/// The snapshot that bears a name now, whichever was meant by it.
+pub(crate) fn find_named(pool: &Pool<'_>, image: &str, digits: &str) -> Result<Option<SnapshotInfo>> {
+    let name = names::snapshot(digits);
+    let all = pool.snapshots(ImageRef::Id(image))?;
     Ok(all.into_iter().flatten().find(|snapshot| !snapshot.trashed && snapshot.name == name))
 }
 

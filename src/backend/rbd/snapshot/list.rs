@@ -10,7 +10,7 @@ use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::call::Call;
 use crate::error::Result;
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 /// At so many images a page ends: what is listed for the first time takes a process each.
@@ -49,7 +49,7 @@ fn list_all(context: &Context, call: &Call, after: &str, limit: usize) -> Result
         if (limit != 0 && entries.len() == limit) || asked == IMAGES {
             return Ok(Page { entries, next: last });
         }
-        let is_known = context.memory.snapshots.get(&it.id.source, &it.id.snapshot).is_some();
+        let is_known = context.memory.snapshots.get(&it.id).is_some();
         asked += usize::from(!is_known);
         entries.extend(complete(&context.pool(call, &it.at), it)?);
         last = Some(it.id.to_string());
@@ -65,17 +65,12 @@ fn look(context: &Context, call: &Call) -> Result<Vec<Listed>> {
         let place = pool.place();
         for entry in pool.list()? {
             let ours = entry.snapshots.iter();
-            let ours = ours.filter_map(|(name, size)| Some((names::snapshot_digits(name)?, *size)));
-            let id = |digits: &str| SnapshotId {
-                place: place.clone(),
-                source: entry.id.clone(),
-                snapshot: digits.to_string(),
-            };
-            listed.extend(ours.map(|(digits, size)| Listed {
+            let ours = ours.filter_map(|it| Some((names::snapshot_digits(&it.name)?, it)));
+            listed.extend(ours.map(|(digits, it)| Listed {
                 at: at.clone(),
-                id: id(digits),
+                id: snapshot_id(&place, &entry.id, digits, it.id),
                 image: entry.name.clone(),
-                size,
+                size: it.size,
             }));
         }
     }
@@ -86,13 +81,14 @@ fn look(context: &Context, call: &Call) -> Result<Vec<Listed>> {
 fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
     let Listed { id, image, size, .. } = listed;
     let cache = &pool.memory().snapshots;
-    if cache.get(&id.source, &id.snapshot).is_none() {
+    if cache.get(id).is_none() {
         let all = pool.snapshots(ImageRef::Id(&id.source))?.unwrap_or_default();
-        for (digits, it) in ours(&all).filter(|(digits, _)| cache.get(&id.source, digits).is_none()) {
-            cache.remember(&id.source, digits, it.created, None);
+        let listed = |digits: &str, it: &SnapshotInfo| snapshot_id(&id.place, &id.source, digits, it.id);
+        for (digits, it) in ours(&all).filter(|(digits, it)| cache.get(&listed(digits, it)).is_none()) {
+            cache.remember(&id.source, digits, it, None);
         }
     }
-    let Some(known) = cache.get(&id.source, &id.snapshot) else { return Ok(None) };
+    let Some(known) = cache.get(id) else { return Ok(None) };
     let source = volume_of(pool, image, &id.source)?;
     Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: known.created }))
 }
@@ -110,7 +106,7 @@ fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets)
     let incarnation = Some(volume.incarnation.clone().unwrap_or_else(|| image.clone()));
     let source = VolumeId { incarnation, ..volume.clone() };
     let snapshot = |(digits, it): (&str, &SnapshotInfo)| Snapshot {
-        id: SnapshotId { place: volume.place.clone(), source: image.clone(), snapshot: digits.to_string() },
+        id: snapshot_id(&volume.place, &image, digits, it.id),
         source: source.clone(),
         size: it.size,
         created: it.created,
@@ -129,6 +125,15 @@ fn snapshots_of(pool: &Pool<'_>, volume: &VolumeId) -> Result<Option<(String, Ve
     }
     let Some(info) = find_volume(pool, volume)? else { return Ok(None) };
     Ok(pool.snapshots(ImageRef::Id(&info.id))?.map(|all| (info.id, all)))
+}
+
+fn snapshot_id(place: &Place, image: &str, digits: &str, number: u64) -> SnapshotId {
+    SnapshotId {
+        place: place.clone(),
+        source: image.to_string(),
+        snapshot: digits.to_string(),
+        incarnation: Some(number.to_string()),
+    }
 }
 
 /// The snapshots that were asked for and are not deleted, with their digits.

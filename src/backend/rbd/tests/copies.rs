@@ -58,14 +58,14 @@ fn refused(outcome: Result<Volume>, kind: Kind, part: &str) {
 }
 
 #[test]
-fn a_snapshot_becomes_a_volume_in_six_processes_and_is_found_in_one() {
+fn a_snapshot_becomes_a_volume_in_seven_processes_and_is_found_in_one() {
     let scene = Scene::new();
     let before = scene.cluster.dump();
     let new = wanted("copy", GIB, scene.of_snapshot());
     let volume = create(&scene.rbd, &new).unwrap();
     let steps: Vec<_> =
         scene.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
-    assert_eq!(steps, ["clone_image", "all_metadata", "set_metadata", "info", "rename", "info"]);
+    assert_eq!(steps, ["clone_image", "all_metadata", "set_metadata", "info", "snapshots", "rename", "info"]);
     assert_eq!(scene.content(&volume), "old");
     assert_eq!((volume.size, volume.fs_type.as_deref()), (GIB, Some("xfs")));
     assert_eq!(volume.source, Some(Source::Snapshot(scene.snap.to_string())));
@@ -84,7 +84,7 @@ fn a_controller_that_knows_nothing_asks_once_more() {
     let scene = Scene::new();
     let rbd = controller(&scene.cluster, TWO);
     create(&rbd, &wanted("copy", 0, scene.of_snapshot())).unwrap();
-    assert_eq!(scene.cluster.steps().len(), 7, "{:?}", scene.cluster.steps());
+    assert_eq!(scene.cluster.steps().len(), 8, "{:?}", scene.cluster.steps());
 }
 
 #[test]

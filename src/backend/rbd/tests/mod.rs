@@ -14,6 +14,7 @@ mod flatten;
 mod graces;
 mod inspect;
 mod internal;
+mod later_snapshots;
 mod lists;
 pub(crate) mod mapping;
 mod mapping_lost;

@@ -139,7 +139,10 @@ fn what_is_deleted_leaves_neither_snapshot_nor_name() {
     let id = snapshot(&scene.rbd, &scene.source, "snap").unwrap().id;
     scene.steps();
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Gone);
-    assert_eq!(scene.steps(), ["holders", "remove_snapshot", "unlock", "lock", "remove_lockable", "info"]);
+    assert_eq!(
+        scene.steps(),
+        ["holders", "remove_numbered_snapshot", "unlock", "lock", "remove_lockable", "info"]
+    );
     assert_eq!(scene.cluster.dump(), before);
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
     assert_eq!(scene.cluster.dump(), before);

@@ -24,8 +24,8 @@ pub use self::mirror::{
     Mirroring, Progress, Promoted, Replay, SiteStatus,
 };
 pub use self::types::{
-    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, Made, ManagerTask, NewClone, NewImage, Parent,
-    Removed, Renamed, SnapshotInfo, TrashSource, Trashed, TrashedSnapshot, Watcher,
+    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, ListedSnapshot, Made, ManagerTask, NewClone,
+    NewImage, NumberedSnapshot, Parent, Removed, Renamed, SnapshotInfo, TrashSource, Trashed, Watcher,
 };
 pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 
@@ -102,14 +102,15 @@ pub trait SnapshotTool: Send + Sync {
     /// absent.
     fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool>;
 
-    /// Deletes a snapshot that is in the trash of an image, both by their ids, unless clones read from it.
-    fn remove_trashed_snapshot(
+    /// Deletes a snapshot, or takes it from its image's trash, both by their ids: never a later one of the same
+    /// name.
+    fn remove_numbered_snapshot(
         &self,
         call: &Call,
         at: &PoolRef,
         image: &str,
         snapshot: u64,
-    ) -> Result<TrashedSnapshot>;
+    ) -> Result<NumberedSnapshot>;
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;

@@ -167,8 +167,19 @@ pub struct ListedImage {
     pub size: u64,
     /// What it is a clone of.
     pub parent: Option<Parent>,
-    /// Names and sizes of its snapshots that are not in the trash.
-    pub snapshots: Vec<(String, u64)>,
+    /// Its snapshots that are not in the trash.
+    pub snapshots: Vec<ListedSnapshot>,
+}
+
+/// A snapshot, as the list of a pool shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedSnapshot {
+    /// Its number, which no other snapshot of the pool has.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// The image's size when it was taken, in bytes.
+    pub size: u64,
 }
 
 /// A snapshot of an image.
@@ -186,13 +197,15 @@ pub struct SnapshotInfo {
     pub trashed: bool,
 }
 
-/// What became of a snapshot in the trash of its image.
+/// What became of a snapshot that was to be deleted by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrashedSnapshot {
-    /// It is gone, perhaps for a while.
+pub enum NumberedSnapshot {
+    /// It is gone; one that clones read from, to the image's trash.
     Gone,
-    /// It stays: clones read from it.
-    HasClones,
+    /// It was not there.
+    Absent,
+    /// It stays: it is protected, or in the trash and clones read from it.
+    Protected,
 }
 
 /// A client that has an image open.

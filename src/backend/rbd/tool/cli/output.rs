@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::backend::MirroringMode;
 use crate::backend::rbd::tool::{
-    ImageInfo, ListedImage, MirrorSnapshot, MirrorSnapshotKind, MirrorState, Mirroring, Parent, SnapshotInfo,
-    TrashSource, Trashed, Watcher,
+    ImageInfo, ListedImage, ListedSnapshot, MirrorSnapshot, MirrorSnapshotKind, MirrorState, Mirroring,
+    Parent, SnapshotInfo, TrashSource, Trashed, Watcher,
 };
 use crate::error::{Error, Result};
 
@@ -111,6 +111,7 @@ pub(super) struct Row {
     id: String,
     size: u64,
     snapshot: Option<String>,
+    snapshot_id: Option<u64>,
     parent: Option<ParentOutput>,
 }
 
@@ -122,9 +123,9 @@ pub(super) fn entries(rows: Vec<Row>) -> Vec<ListedImage> {
         let parent = parent.map(Parent::from);
         entries.insert(name.clone(), ListedImage { name, id, size, parent, snapshots: Vec::new() });
     }
-    for Row { image, size, snapshot, .. } in snapshots {
-        if let (Some(entry), Some(snapshot)) = (entries.get_mut(&image), snapshot) {
-            entry.snapshots.push((snapshot, size));
+    for Row { image, size, snapshot, snapshot_id, .. } in snapshots {
+        if let (Some(entry), Some(name), Some(id)) = (entries.get_mut(&image), snapshot, snapshot_id) {
+            entry.snapshots.push(ListedSnapshot { id, name, size });
         }
     }
     entries.into_values().collect()

@@ -8,7 +8,7 @@ use super::output::{SnapOutput, read};
 use super::{CommandTool, destination, path, rbd_image};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Made, NewClone, Removed, SnapshotInfo, SnapshotTool, TrashedSnapshot,
+    Changed, ImageRef, Made, NewClone, NumberedSnapshot, Removed, SnapshotInfo, SnapshotTool,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -71,11 +71,6 @@ impl SnapshotTool for CommandTool {
                 Ok(Removed::Absent)
             }
             Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
-            Err(failure) if failure.says("is protected from removal") => {
-                let what = "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd \
-                            snap unprotect` it";
-                Err(Error::precondition(format!("{}: {what}", doing())))
-            }
             Err(failure) => Err(self.error(call, failure, at, &doing())),
         }
     }
@@ -93,25 +88,24 @@ impl SnapshotTool for CommandTool {
         }
     }
 
-    /// `rbd snap rm --snap-id`, which takes no `--no-progress`. A snapshot with clones is "protected".
-    fn remove_trashed_snapshot(
+    /// `rbd snap rm --snap-id`, which takes no `--no-progress`. In the trash, one with clones is "protected".
+    fn remove_numbered_snapshot(
         &self,
         call: &Call,
         at: &PoolRef,
         image: &str,
         snapshot: u64,
-    ) -> Result<TrashedSnapshot> {
+    ) -> Result<NumberedSnapshot> {
         let cmd = rbd_image(at, Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
+        let doing = || format!("delete snapshot {snapshot} of image {}", path(at, ImageRef::Id(image)));
         match self.run(call, &at.access, cmd.arg(format!("--snap-id={snapshot}"))) {
-            Ok(_) => Ok(TrashedSnapshot::Gone),
+            Ok(_) => Ok(NumberedSnapshot::Gone),
             Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
-                Ok(TrashedSnapshot::Gone)
+                Ok(NumberedSnapshot::Absent)
             }
-            Err(failure) if is(&failure, libc::EBUSY) => Ok(TrashedSnapshot::HasClones),
-            Err(failure) => {
-                let doing = format!("delete snapshot {snapshot} in the trash of image {}", path(at, image));
-                Err(self.error(call, failure, at, &doing))
-            }
+            Err(failure) if is(&failure, libc::EBUSY) => Ok(NumberedSnapshot::Protected),
+            Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
+            Err(failure) => Err(self.error(call, failure, at, &doing())),
         }
     }
 

@@ -9,8 +9,8 @@ use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, Renamed,
-    SnapshotInfo, SnapshotTool, TrashTool, Trashed, TrashedSnapshot, Watcher,
+    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, NumberedSnapshot, RbdTool, Removed,
+    Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -175,16 +175,16 @@ impl SnapshotTool for FakeCluster {
         })
     }
 
-    fn remove_trashed_snapshot(
+    fn remove_numbered_snapshot(
         &self,
         _: &Call,
         at: &PoolRef,
         image: &str,
         snapshot: u64,
-    ) -> Result<TrashedSnapshot> {
+    ) -> Result<NumberedSnapshot> {
         let link = Link { image: image.to_string(), snapshot };
-        let act = |state: &mut State| state.check(at).map(|()| state.remove_trashed_snapshot(&link));
-        self.step(format!("remove_trashed_snapshot #{image}@{snapshot}"), act)
+        let act = |state: &mut State| state.check(at).map(|()| state.remove_numbered_snapshot(&link));
+        self.step(format!("remove_numbered_snapshot #{image}@{snapshot}"), act)
     }
 
     fn clone_image(&self, _: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {

@@ -4,8 +4,8 @@ use super::Fault;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Layout, ListedImage, Made, ManagerTask, NewImage, Parent, Removed, Renamed,
-    SnapshotInfo, TrashSource, Trashed, TrashedSnapshot,
+    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, ManagerTask, NewImage, NumberedSnapshot,
+    Parent, Removed, Renamed, SnapshotInfo, TrashSource, Trashed,
 };
 use crate::error::{Error, Result};
 
@@ -50,13 +50,17 @@ impl State {
 
     /// Images by name; those that are half made, or half removed, are not in the list.
     pub(super) fn entries(&self, at: &PoolRef) -> Vec<ListedImage> {
-        let name_and_size = |shot: &Shot| (shot.snap.name.clone(), shot.snap.size);
+        let shown = |Shot { snap, .. }: &Shot| ListedSnapshot {
+            id: snap.id,
+            name: snap.name.clone(),
+            size: snap.size,
+        };
         let entry = |disk: &Disk| ListedImage {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
             parent: self.told_parent(disk).map(|parent| Parent { id: None, in_trash: false, ..parent }),
-            snapshots: disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(name_and_size).collect(),
+            snapshots: disk.snapshots.iter().filter(|shot| !shot.snap.trashed).map(shown).collect(),
         };
         let listed = self.images_in(at).filter(|disk| disk.place == Place::Directory);
         let mut entries: Vec<ListedImage> = listed.map(entry).collect();
@@ -182,22 +186,33 @@ impl State {
         let Some(disk) = self.find(at, image) else { return Removed::Absent };
         let Some(shot) = disk.snapshot(name) else { return Removed::Absent };
         let link = Link { image: disk.id.clone(), snapshot: shot.snap.id };
+        self.trash_snapshot(&link);
+        Removed::Gone
+    }
+
+    /// Moves a snapshot to its image's trash, which it leaves at once if no clone reads from it.
+    fn trash_snapshot(&mut self, link: &Link) {
         if let Some(disk) = self.images.get_mut(&link.image) {
             let it = disk.snapshots.iter_mut().filter(|shot| shot.snap.id == link.snapshot);
             it.for_each(|shot| shot.snap.trashed = true);
         }
-        self.let_go(&link);
-        Removed::Gone
+        self.let_go(link);
     }
 
-    pub(super) fn remove_trashed_snapshot(&mut self, link: &Link) -> TrashedSnapshot {
-        if self.has_children(link) {
-            return TrashedSnapshot::HasClones;
+    pub(super) fn remove_numbered_snapshot(&mut self, link: &Link) -> NumberedSnapshot {
+        let is_it = |shot: &&Shot| shot.snap.id == link.snapshot;
+        let shot = self.images.get(&link.image).and_then(|disk| disk.snapshots.iter().find(is_it));
+        match shot.map(|shot| shot.snap.trashed) {
+            None => return NumberedSnapshot::Absent,
+            Some(true) if self.has_children(link) => return NumberedSnapshot::Protected,
+            Some(true) => {
+                if let Some(disk) = self.images.get_mut(&link.image) {
+                    disk.snapshots.retain(|shot| shot.snap.id != link.snapshot);
+                }
+            }
+            Some(false) => self.trash_snapshot(link),
         }
-        if let Some(disk) = self.images.get_mut(&link.image) {
-            disk.snapshots.retain(|shot| shot.snap.id != link.snapshot);
-        }
-        TrashedSnapshot::Gone
+        NumberedSnapshot::Gone
     }
 
     pub(super) fn clone_image(

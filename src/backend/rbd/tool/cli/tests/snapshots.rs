@@ -48,7 +48,7 @@ fn snapshots_in_the_trash_go_by_the_name_they_had() {
 }
 
 #[test]
-fn a_snapshot_is_deleted_but_not_a_protected_one() {
+fn a_snapshot_is_deleted_by_its_name() {
     let it = Fixture::new();
     let rm = "rbd ~ snap rm --no-progress --pool=vms --image=web --snap=s1";
     let go = || it.remove_snapshot(&it.call, &it.at, ImageRef::Name("web"), "s1");
@@ -58,8 +58,6 @@ fn a_snapshot_is_deleted_but_not_a_protected_one() {
         it.fails(rm, 2, absent);
         assert_eq!(go().unwrap(), Removed::Absent);
     }
-    it.fails(rm, 16, "rbd: snapshot 's1' is protected from removal.\n");
-    assert_error(go(), Kind::Precondition, &["vms/web@s1", "rbd snap unprotect"]);
 }
 
 #[test]
@@ -79,19 +77,19 @@ fn clones_are_looked_for_below_all_snapshots() {
 }
 
 #[test]
-fn a_snapshot_in_the_trash_goes_if_it_has_no_clones() {
+fn a_snapshot_goes_by_its_number_unless_it_is_protected() {
     let it = Fixture::new();
     let rm = "rbd ~ snap rm --pool=vms --image-id=10d95d6456b2 --snap-id=6";
-    let go = || it.remove_trashed_snapshot(&it.call, &it.at, "10d95d6456b2", 6);
+    let go = || it.remove_numbered_snapshot(&it.call, &it.at, "10d95d6456b2", 6);
     it.prints(rm, "");
-    assert_eq!(go().unwrap(), TrashedSnapshot::Gone);
+    assert_eq!(go().unwrap(), NumberedSnapshot::Gone);
     let no_image = "rbd: error opening image with id 10d95d6456b2: (2) No such file or directory\n";
     for absent in [no_image, "rbd: failed to remove snapshot: (2) No such file or directory\n"] {
         it.fails(rm, 2, absent);
-        assert_eq!(go().unwrap(), TrashedSnapshot::Gone);
+        assert_eq!(go().unwrap(), NumberedSnapshot::Absent);
     }
     it.fails(rm, 16, "rbd: snapshot id 6 is protected from removal.\n");
-    assert_eq!(go().unwrap(), TrashedSnapshot::HasClones);
+    assert_eq!(go().unwrap(), NumberedSnapshot::Protected);
 }
 
 fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {

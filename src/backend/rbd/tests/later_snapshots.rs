@@ -1,0 +1,156 @@
+//! An ID never means a later snapshot of the same name.
+
+use super::*;
+use crate::backend::rbd::names;
+use crate::backend::rbd::tool::*;
+use crate::backend::{Deleted, Interrupted, SnapshotFilter};
+use crate::error::Kind;
+use crate::ids::SnapshotId;
+
+/// A cluster with a volume, of which a snapshot was taken, deleted, and taken again by the same name when the
+/// volume had other data. Another controller may have done the latter.
+struct Scene {
+    cluster: FakeCluster,
+    rbd: Rbd,
+    earlier: SnapshotId,
+    later: SnapshotId,
+}
+
+impl Scene {
+    fn new(second: &str) -> Self {
+        let cluster = FakeCluster::new();
+        let rbd = controller(&cluster, ONE);
+        let source = create(&rbd, &wanted("source", GIB, None)).unwrap().id;
+        cluster.write(&cluster.at(), &source.object, "earlier");
+        let earlier = snapshot(&rbd, &source, "snap").unwrap().id;
+        let later = retake(&cluster, second, &source, &earlier);
+        Self { cluster, rbd, earlier, later }
+    }
+
+    fn drop_it(&self, id: &SnapshotId) -> Deleted {
+        self.rbd.snapshots().delete(&call(), id, &Secrets::default()).unwrap()
+    }
+
+    fn find(&self, id: &SnapshotId) -> Option<SnapshotId> {
+        self.rbd.snapshots().find(&call(), id, &Secrets::default()).unwrap().map(|found| found.id)
+    }
+}
+
+/// Deletes the snapshot, and takes it again of other data.
+fn retake(cluster: &FakeCluster, tag: &str, source: &VolumeId, earlier: &SnapshotId) -> SnapshotId {
+    let rbd = controller(cluster, tag);
+    repeated(|call| rbd.snapshots().delete(call, earlier, &Secrets::default())).unwrap();
+    cluster.write(&cluster.at(), &source.object, "later");
+    snapshot(&rbd, source, "snap").unwrap().id
+}
+
+fn copy(rbd: &Rbd, of: &SnapshotId) -> Result<Volume> {
+    create(rbd, &wanted("copy", 0, Some(Origin::Snapshot(of.clone()))))
+}
+
+#[test]
+fn a_late_deletion_leaves_a_later_snapshot_and_its_name() {
+    for second in [ONE, TWO] {
+        let scene = Scene::new(second);
+        assert_ne!(scene.earlier, scene.later);
+        let before = scene.cluster.dump();
+        assert_eq!(scene.drop_it(&scene.earlier), Deleted::Absent);
+        assert_eq!(scene.cluster.dump(), before, "UNSAFE: a late deletion hit a later snapshot");
+        let finished = scene.rbd.snapshots().finish_deletion(&call(), &scene.earlier, &Secrets::default());
+        assert_eq!(finished.unwrap(), Interrupted::Gone);
+        assert_eq!(scene.cluster.dump(), before, "UNSAFE: a late deletion hit a later snapshot");
+        assert_eq!(scene.drop_it(&scene.later), Deleted::Gone);
+        assert!(!scene.cluster.dump().contains("snap"), "{}", scene.cluster.dump());
+    }
+}
+
+#[test]
+fn what_was_deleted_is_not_found_by_its_id_and_not_restored() {
+    for second in [ONE, TWO] {
+        let scene = Scene::new(second);
+        assert_eq!((scene.find(&scene.earlier), scene.find(&scene.later)), (None, Some(scene.later.clone())));
+        let before = scene.cluster.dump();
+        let error = copy(&scene.rbd, &scene.earlier).unwrap_err();
+        assert!(error.kind() == Kind::NotFound, "{error}");
+        assert_eq!(scene.cluster.dump(), before);
+        let restored = copy(&scene.rbd, &scene.later).unwrap();
+        assert_eq!(scene.cluster.content(&scene.cluster.at(), &restored.id.object), "later");
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_retaken_while_it_is_restored_is_not_mixed_up() {
+    for k in 1..14 {
+        let cluster = FakeCluster::new();
+        let rbd = controller(&cluster, ONE);
+        let source = create(&rbd, &wanted("source", GIB, None)).unwrap().id;
+        cluster.write(&cluster.at(), &source.object, "earlier");
+        let earlier = snapshot(&rbd, &source, "snap").unwrap().id;
+        let (of, its_source) = (earlier.clone(), source);
+        cluster.on_step(k, move |cluster| drop(retake(cluster, TWO, &its_source, &of)));
+        match copy(&rbd, &earlier) {
+            Ok(volume) => {
+                let content = cluster.content(&cluster.at(), &volume.id.object);
+                assert_eq!(content, "earlier", "UNSAFE: retaken at step {k}");
+            }
+            Err(error) => assert!(error.kind() == Kind::NotFound, "step {k}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_list_tells_of_the_later_one() {
+    let scene = Scene::new(TWO);
+    let list = || scene.rbd.snapshots().list(&call(), &SnapshotFilter::All, &Secrets::default(), "", 0);
+    let listed = list().unwrap().entries;
+    let at = scene.cluster.at();
+    let there = scene.cluster.snapshots(&call(), &at, ImageRef::Id(&scene.later.source)).unwrap().unwrap();
+    assert_eq!((listed.len(), &listed[0].id, listed[0].created), (1, &scene.later, there[0].created));
+}
+
+#[test]
+fn an_id_that_does_not_say_which_means_the_one_that_is_there() {
+    let scene = Scene::new(ONE);
+    let any = SnapshotId { incarnation: None, ..scene.earlier.clone() };
+    assert_eq!(scene.find(&any), Some(any.clone()));
+    assert_eq!(copy(&scene.rbd, &any).unwrap().size, GIB);
+    assert_eq!(scene.drop_it(&any), Deleted::Gone);
+    assert_eq!(scene.find(&scene.later), None);
+    assert_eq!(scene.drop_it(&any), Deleted::Absent);
+}
+
+#[test]
+fn what_is_called_otherwise_is_not_deleted_by_its_number() {
+    let scene = Scene::new(ONE);
+    let at = scene.cluster.at();
+    let source = scene.cluster.info(&call(), &at, ImageRef::Id(&scene.later.source)).unwrap().unwrap();
+    scene.cluster.create_snapshot(&call(), &at, &source.name, "by-hand").unwrap();
+    let all = scene.cluster.snapshots(&call(), &at, ImageRef::Id(&source.id)).unwrap().unwrap();
+    let by_hand = all.iter().find(|it| it.name == "by-hand").unwrap().id;
+    let before = scene.cluster.dump();
+    for id in [
+        SnapshotId { incarnation: Some(by_hand.to_string()), ..scene.later.clone() },
+        SnapshotId {
+            snapshot: names::snapshot_digits("csi-snap-0000000000000000").unwrap().into(),
+            ..scene.later.clone()
+        },
+        SnapshotId { incarnation: Some("no number".into()), ..scene.later.clone() },
+    ] {
+        assert_eq!(scene.drop_it(&id), Deleted::Absent, "{id}");
+        assert_eq!(scene.cluster.dump(), before, "{id}");
+    }
+}
+
+#[test]
+fn a_protected_snapshot_stays_and_one_that_went_meanwhile_is_gone() {
+    let scene = Scene::new(ONE);
+    copy(&scene.rbd, &scene.later).unwrap();
+    let second = controller(&scene.cluster, TWO);
+    let later = scene.later.clone();
+    // Between the look whose name it is and the deletion: by then it is in the trash, and has a clone.
+    scene.cluster.on_step(1, move |_| {
+        second.snapshots().delete(&call(), &later, &Secrets::default()).unwrap();
+    });
+    assert_eq!(scene.drop_it(&scene.later), Deleted::Absent);
+    assert!(!scene.cluster.dump().contains("object name"), "{}", scene.cluster.dump());
+}
