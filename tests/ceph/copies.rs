@@ -51,6 +51,37 @@ fn a_snapshot_is_taken_once() {
 }
 
 #[test]
+fn a_later_snapshot_of_the_same_name_is_another() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let client = daemon.client();
+    let id = with_content(&corner, &client, "one");
+    let first = take(&client, "nightly", &id).snapshot_id;
+    // It is kept in the image's trash as long as something reads from it.
+    let copy = client.create(&from_snapshot(corner.volume("copy", 8), &first)).expect("copy").volume_id;
+    client.delete_snapshot(&delete_snapshot(&first)).expect("delete");
+    corner.poke(&id, 0, b"later");
+    let second = take(&client, "nightly", &id).snapshot_id;
+    for _ in 0..2 {
+        let client = daemon.client();
+        client.delete_snapshot(&delete_snapshot(&first)).expect("it is gone");
+        assert_eq!(take(&client, "nightly", &id).snapshot_id, second, "UNSAFE: a later snapshot was deleted");
+        refused(client.get_snapshot(&get_snapshot(&first)), Code::NOT_FOUND, &[&first]);
+        let restore = from_snapshot(corner.volume("restored", 8), &first);
+        refused(client.create(&restore), Code::NOT_FOUND, &[&first]);
+        daemon.restart();
+    }
+    let client = daemon.client();
+    let restored = client.create(&from_snapshot(corner.volume("restored", 8), &second)).expect("restore");
+    assert_eq!(corner.checksum(&restored.volume_id), corner.checksum(&id));
+    client.delete_snapshot(&delete_snapshot(&second)).expect("delete");
+    for id in [&copy, &restored.volume_id, &id] {
+        client.delete_volume(&delete(id)).expect("delete");
+    }
+    corner.await_empty();
+}
+
+#[test]
 fn a_name_is_for_one_snapshot_only() {
     let corner = Corner::new();
     let mut daemon = corner.start();
