@@ -70,8 +70,8 @@ pub struct VolumeId {
     pub incarnation: Option<String>,
 }
 
-/// A snapshot: its place, the incarnation of its source, 16 hexadecimal digits that stand for its name, and its
-/// incarnation.
+/// A snapshot: its place, the incarnation of its source, 16 hexadecimal digits that stand for its name, and
+/// its incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotId {
     /// Where it lives.
@@ -171,14 +171,7 @@ impl VolumeId {
 
     /// Refuses an ID that would not fit, before anything is made under it.
     pub fn fits(&self) -> Result<()> {
-        let length = self.to_string().len();
-        if length <= MAX_ID {
-            return Ok(());
-        }
-        Err(Error::invalid(format!(
-            "the volume's ID would be {length} bytes ({self}), {MAX_ID} are allowed: use shorter names for \
-             node, pool or namespace"
-        )))
+        fits("volume", &self.to_string())
     }
 }
 
@@ -194,6 +187,18 @@ impl SnapshotId {
         is_one.then_some(Self { place, source, snapshot, incarnation })
     }
 
+    /// Refuses an ID that would not fit, before anything is taken under it.
+    pub fn fits(&self) -> Result<()> {
+        fits("snapshot", &self.to_string())
+    }
+
+    /// Whether two IDs may mean the same snapshot: one that does not say which may mean any of its name.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let name = |id: &Self| Self { incarnation: None, ..id.clone() };
+        name(self) == name(other)
+            && self.incarnation.as_deref().is_none_or(|incarnation| other.means(incarnation))
+    }
+
     /// Whether this ID means the snapshot of its name whose own id is `actual`.
     pub fn means(&self, actual: &str) -> bool {
         means(&self.incarnation, actual)
@@ -207,6 +212,17 @@ fn parse_incarnation<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<O
         None => None,
     };
     fields.next().is_none().then_some(incarnation)
+}
+
+fn fits(what: &str, id: &str) -> Result<()> {
+    let length = id.len();
+    if length <= MAX_ID {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the {what}'s ID would be {length} bytes ({id}), {MAX_ID} are allowed: use shorter names for node, pool \
+         or namespace"
+    )))
 }
 
 fn means(wanted: &Option<String>, actual: &str) -> bool {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::NewVolume;
 use crate::csi::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Result};
+use crate::ids::SnapshotId;
 use crate::topology::Domains;
 
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
@@ -165,7 +166,7 @@ impl CreationRequest {
                 self.name, new.name
             ));
         }
-        if self.source != source {
+        if !is_same_source(self.source.as_ref(), source.as_ref()) {
             return Some(format!("its source is {:?}, not {source:?}", self.source));
         }
         if let Some(difference) = map_difference("parameter", &self.parameters, &new.parameters) {
@@ -183,6 +184,16 @@ impl CreationRequest {
             )
         })
     }
+}
+
+/// Whether a volume was asked for from the same source. An earlier version gave snapshots IDs that do not say
+/// which one of its name is meant.
+fn is_same_source(was: Option<&RecordedSource>, is: Option<&RecordedSource>) -> bool {
+    let (Some(RecordedSource::Snapshot(was)), Some(RecordedSource::Snapshot(is))) = (was, is) else {
+        return was == is;
+    };
+    let both = SnapshotId::parse(was).zip(SnapshotId::parse(is));
+    both.map_or(was == is, |(was, is)| was.agrees_with(&is))
 }
 
 fn map_difference(what: &str, was: &Map, is: &Map) -> Option<String> {

@@ -14,8 +14,8 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
-    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage,
-    NumberedSnapshot, Promoted, RbdTool, Removed, Renamed, SnapshotInfo, Trashed, Watcher,
+    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, Promoted,
+    RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
@@ -232,8 +232,8 @@ impl Pool<'_> {
         self.tool().has_clones(self.call, self.at, image)
     }
 
-    pub fn remove_numbered_snapshot(&self, image: &str, snapshot: u64) -> Result<NumberedSnapshot> {
-        self.tool().remove_numbered_snapshot(self.call, self.at, image, snapshot)
+    pub fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber> {
+        self.tool().remove_snapshot_by_number(self.call, self.at, image, snapshot)
     }
 
     pub fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {

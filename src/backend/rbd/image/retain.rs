@@ -10,7 +10,7 @@ use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::rename::{Named, ensure_renamed};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, NumberedSnapshot, SnapshotInfo};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, RemovedByNumber, SnapshotInfo};
 use crate::error::{Error, Result};
 
 /// Gives an image with snapshots the name of a retained one. A rename takes what has the old name, whatever
@@ -80,9 +80,9 @@ pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) ->
 pub(crate) fn remove_trashed(pool: &Pool<'_>, image: &str, snapshots: &[SnapshotInfo]) -> Result<u64> {
     let mut removed = 0;
     for snapshot in snapshots.iter().filter(|snapshot| snapshot.trashed) {
-        match pool.remove_numbered_snapshot(image, snapshot.id)? {
-            NumberedSnapshot::Gone | NumberedSnapshot::Absent => removed += 1,
-            NumberedSnapshot::Protected => break,
+        match pool.remove_snapshot_by_number(image, snapshot.id)? {
+            RemovedByNumber::Gone | RemovedByNumber::Absent => removed += 1,
+            RemovedByNumber::Protected => break,
         }
     }
     Ok(removed)

@@ -35,6 +35,8 @@ impl SnapshotCache {
     }
 
     pub fn forget(&self, id: &SnapshotId) {
-        self.0.forget(&(id.source.clone(), id.snapshot.clone()));
+        if self.get(id).is_some() {
+            self.0.forget(&(id.source.clone(), id.snapshot.clone()));
+        }
     }
 }

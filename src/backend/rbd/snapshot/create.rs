@@ -1,18 +1,16 @@
 //! Taking a snapshot.
 
-use std::time::Duration;
-
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::find_in;
-use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim, NameOwner};
+use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot, WriteIntent};
 use crate::call::Call;
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 
 /// Takes the snapshot, or finds the one taken by the same request.
@@ -31,6 +29,7 @@ pub(crate) fn create(
         snapshot: new.digits.clone(),
         incarnation: None,
     };
+    SnapshotId { incarnation: Some(u64::MAX.to_string()), ..id.clone() }.fits()?;
     let info = match find_if_known(&pool, &id, &new.name)? {
         Some(info) => info,
         None => {
@@ -72,33 +71,36 @@ fn take_claimed(
         return Ok(info);
     }
     let made = pool.create_snapshot(&image.name, &names::snapshot(&new.digits))?;
-    match (made, &claimed) {
+    match (&made, &claimed) {
         (None, _) => {
             let owner = name_lock::owner(pool, &new.digits, &image.id)?;
-            name_lock::release(pool, &new.digits, &owner)?;
+            // Another controller's, that was taken before the image was renamed.
+            if find_in(pool, id)?.is_none() {
+                name_lock::release_left_over(pool, &new.digits, &owner)?;
+            }
             return Err(Error::not_found(format!("volume {} was deleted at this moment", new.source)));
         }
         (Some(Made::New), Claimed::Before(holder)) => {
             // It may be released at this moment, by one who deleted the former snapshot of this name.
             pool.unlock(LockTarget::SnapshotName(&new.digits), holder)?;
-            name_lock::claim(pool, &claim)?;
+            claim_again(pool, &claim, Made::New)?;
         }
-        (Some(made), _) => check_claim(pool, &claim, since, made)?,
+        // After a long time another controller may have thought our claim dead.
+        (Some(made), _) if name_lock::may_be_lost(pool, since) => claim_again(pool, &claim, *made)?,
+        _ => {}
     }
     find_in(pool, id)?
         .ok_or_else(|| Error::unavailable("it was deleted by others at the moment it was taken: try again"))
 }
 
-/// After a long time another controller may have thought our claim dead.
-fn check_claim(pool: &Pool<'_>, claim: &NameClaim<'_>, since: Duration, made: Made) -> Result<()> {
-    if !name_lock::may_be_lost(pool, since) {
-        return Ok(());
-    }
-    if let NameOwner::Ours(_) = name_lock::owner(pool, claim.digits, claim.image)? {
-        return Ok(());
-    }
+/// Claims the name of a snapshot that was taken. One whose name another image's has by now is none.
+fn claim_again(pool: &Pool<'_>, claim: &NameClaim<'_>, made: Made) -> Result<()> {
+    let taken = match name_lock::claim(pool, claim) {
+        Err(error) if error.kind() == Kind::AlreadyExists => error,
+        claimed => return claimed.map(drop),
+    };
     if made == Made::New {
         pool.remove_snapshot(ImageRef::Id(claim.image), &names::snapshot(claim.digits))?;
     }
-    Err(Error::unavailable("it took so long that another controller took its name: try again"))
+    Err(Error::unavailable(format!("another controller took its name meanwhile, try again: {taken}")))
 }

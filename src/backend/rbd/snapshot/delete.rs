@@ -2,9 +2,9 @@
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::remove::remove_retained;
-use crate::backend::rbd::snapshot::find::{find_in, find_named};
+use crate::backend::rbd::snapshot::find::{all_named, find_in};
 use crate::backend::rbd::snapshot::name_lock::{self, NameOwner};
-use crate::backend::rbd::tool::NumberedSnapshot;
+use crate::backend::rbd::tool::{RemovedByNumber, SnapshotInfo};
 use crate::backend::{Deleted, Interrupted};
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -19,56 +19,62 @@ pub(crate) fn delete(context: &Context, call: &Call, id: &SnapshotId, secrets: &
     deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))
 }
 
+/// Who has the name is asked first: the claim of a snapshot that is seen afterwards is its own.
 fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     let owner = name_lock::owner(pool, &id.snapshot, &id.source)?;
-    let deleted = match number_of(pool, id)? {
-        Some(number) => remove(pool, id, number)?,
+    let named = all_named(pool, &id.source, &id.snapshot)?;
+    let deleted = match named.iter().find(|it| is_meant(id, it)) {
+        Some(snapshot) => remove(pool, id, snapshot)?,
         None => Deleted::Absent,
     };
     pool.memory().snapshots.forget(id);
     match deleted {
         Deleted::Gone => name_lock::release(pool, &id.snapshot, &owner)?,
-        Deleted::Absent => release_if_left(pool, id, &owner)?,
+        Deleted::Absent => release_left_over(pool, id, &owner, &named)?,
     }
     // Asked afterwards: its volume may be deleted at this moment.
     remove_retained(pool, &id.source)?;
     Ok(deleted)
 }
 
-/// The number of the snapshot that an ID means, which says that itself only where name and number were seen
-/// together: whatever else has that number is not ours to delete. None if there is none.
-fn number_of(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<u64>> {
-    let known = pool.memory().snapshots.get(id).filter(|_| id.incarnation.is_some());
-    match known {
-        Some(known) => Ok(Some(known.id)),
-        None => Ok(find_in(pool, id)?.map(|found| found.id)),
-    }
+/// Whether an ID means this one of the snapshots that were taken by its name. Of those in the trash, where a
+/// deletion that was killed leaves them, only one that it names by its number.
+fn is_meant(id: &SnapshotId, snapshot: &SnapshotInfo) -> bool {
+    id.means(&snapshot.id.to_string()) && (!snapshot.trashed || id.incarnation.is_some())
 }
 
-fn remove(pool: &Pool<'_>, id: &SnapshotId, number: u64) -> Result<Deleted> {
-    match pool.remove_numbered_snapshot(&id.source, number)? {
-        NumberedSnapshot::Gone => return Ok(Deleted::Gone),
-        NumberedSnapshot::Absent => return Ok(Deleted::Absent),
-        NumberedSnapshot::Protected => {}
+/// Removes a snapshot. One that is in the trash was deleted before; there it stays as long as clones read from
+/// it.
+fn remove(pool: &Pool<'_>, id: &SnapshotId, snapshot: &SnapshotInfo) -> Result<Deleted> {
+    let removed = pool.remove_snapshot_by_number(&id.source, snapshot.id)?;
+    match removed {
+        RemovedByNumber::Gone if !snapshot.trashed => return Ok(Deleted::Gone),
+        RemovedByNumber::Protected if !snapshot.trashed => {}
+        _ => return Ok(Deleted::Absent),
     }
-    if find_in(pool, id)?.is_none() {
-        // Deleted by others since it was seen, and kept in the trash for its clones.
+    let exact = SnapshotId { incarnation: Some(snapshot.id.to_string()), ..id.clone() };
+    if find_in(pool, &exact)?.is_none() {
+        // Others have deleted it since it was seen.
         return Ok(Deleted::Absent);
     }
-    Err(Error::precondition(
-        "it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd snap unprotect` it",
-    ))
+    Err(Error::precondition(format!(
+        "snapshot {} of image {} in {} is protected, perhaps for clones of version 1: delete or flatten them, \
+         then `rbd snap unprotect` it",
+        snapshot.name, id.source, pool.at
+    )))
 }
 
-/// Gives back the name of a snapshot that is gone, unless a later one has it, or is about to.
-fn release_if_left(pool: &Pool<'_>, id: &SnapshotId, owner: &NameOwner) -> Result<()> {
-    if let NameOwner::Ours(_) = owner
-        && find_named(pool, &id.source, &id.snapshot)?.is_some()
-    {
-        return Ok(());
+/// Gives back the name of a snapshot that is gone, unless a later one has it.
+fn release_left_over(
+    pool: &Pool<'_>,
+    id: &SnapshotId,
+    owner: &NameOwner,
+    named: &[SnapshotInfo],
+) -> Result<()> {
+    match named.iter().any(|it| !it.trashed && !is_meant(id, it)) {
+        true => Ok(()),
+        false => name_lock::release_left_over(pool, &id.snapshot, owner),
     }
-    name_lock::await_snapshot(pool, &id.snapshot, owner)?;
-    name_lock::release(pool, &id.snapshot, owner)
 }
 
 /// Finishes a deletion that was interrupted, if the snapshot is gone: its name is given back, and the image
@@ -86,10 +92,11 @@ pub(crate) fn finish_deletion(
 
 fn finish_deletion_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Interrupted> {
     let owner = name_lock::owner(pool, &id.snapshot, &id.source)?;
-    if find_in(pool, id)?.is_some() {
+    let named = all_named(pool, &id.source, &id.snapshot)?;
+    if named.iter().any(|it| !it.trashed && is_meant(id, it)) {
         return Ok(Interrupted::Whole);
     }
-    release_if_left(pool, id, &owner)?;
+    release_left_over(pool, id, &owner, &named)?;
     remove_retained(pool, &id.source)?;
     Ok(Interrupted::Gone)
 }

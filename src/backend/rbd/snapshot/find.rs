@@ -11,15 +11,15 @@ use crate::secrets::Secrets;
 
 /// The snapshot as the cluster has it; None where image or snapshot are gone.
 pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
-    let named = find_named(pool, &id.source, &id.snapshot)?;
-    Ok(named.filter(|snapshot| id.means(&snapshot.id.to_string())))
+    let named = all_named(pool, &id.source, &id.snapshot)?;
+    Ok(named.into_iter().find(|it| !it.trashed && id.means(&it.id.to_string())))
 }
 
-/// The snapshot that bears a name now, whichever was meant by it.
-pub(crate) fn find_named(pool: &Pool<'_>, image: &str, digits: &str) -> Result<Option<SnapshotInfo>> {
+/// All that were taken by a name and are not gone: one at most that bears it now, the others in the trash.
+pub(crate) fn all_named(pool: &Pool<'_>, image: &str, digits: &str) -> Result<Vec<SnapshotInfo>> {
     let name = names::snapshot(digits);
     let all = pool.snapshots(ImageRef::Id(image))?;
-    Ok(all.into_iter().flatten().find(|snapshot| !snapshot.trashed && snapshot.name == name))
+    Ok(all.into_iter().flatten().filter(|snapshot| snapshot.name == name).collect())
 }
 
 /// Looks a snapshot up.

@@ -153,16 +153,18 @@ pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOw
     })
 }
 
-/// Gives another controller that has the name the time to take the snapshot, as it may be about to. Ok once
-/// its claim counts as dead.
-pub(crate) fn await_snapshot(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
-    let NameOwner::Ours(holder) = owner else { return Ok(()) };
-    if holder.cookie == deleting(pool.tag()) || is_own(pool, holder) {
-        return Ok(());
+/// Gives a name back for which there was no snapshot after its owner was asked. Another controller that has it
+/// is given the time to take one, as it may be about to.
+pub(crate) fn release_left_over(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
+    if let NameOwner::Ours(holder) = owner
+        && holder.cookie != deleting(pool.tag())
+        && !is_own(pool, holder)
+    {
+        let timing = pool.timing();
+        let what = format!("another controller ({}) that has the name of snapshot {digits}", holder.client);
+        pool.call.wait(what, timing.claim_grace, timing.poll)?;
     }
-    let timing = pool.timing();
-    let what = format!("another controller ({}) that has the name of snapshot {digits}", holder.client);
-    pool.call.wait(what, timing.claim_grace, timing.poll)
+    release(pool, digits, owner)
 }
 
 /// Gives a name back, and removes its object.

@@ -1,5 +1,6 @@
 //! An ID never means a later snapshot of the same name.
 
+use super::delete::{delete, delete_snapshot};
 use super::*;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::*;
@@ -12,6 +13,7 @@ use crate::ids::SnapshotId;
 struct Scene {
     cluster: FakeCluster,
     rbd: Rbd,
+    source: VolumeId,
     earlier: SnapshotId,
     later: SnapshotId,
 }
@@ -24,7 +26,7 @@ impl Scene {
         cluster.write(&cluster.at(), &source.object, "earlier");
         let earlier = snapshot(&rbd, &source, "snap").unwrap().id;
         let later = retake(&cluster, second, &source, &earlier);
-        Self { cluster, rbd, earlier, later }
+        Self { cluster, rbd, source, earlier, later }
     }
 
     fn drop_it(&self, id: &SnapshotId) -> Deleted {
@@ -39,7 +41,7 @@ impl Scene {
 /// Deletes the snapshot, and takes it again of other data.
 fn retake(cluster: &FakeCluster, tag: &str, source: &VolumeId, earlier: &SnapshotId) -> SnapshotId {
     let rbd = controller(cluster, tag);
-    repeated(|call| rbd.snapshots().delete(call, earlier, &Secrets::default())).unwrap();
+    delete_snapshot(&rbd, earlier).unwrap();
     cluster.write(&cluster.at(), &source.object, "later");
     snapshot(&rbd, source, "snap").unwrap().id
 }
@@ -142,15 +144,66 @@ fn what_is_called_otherwise_is_not_deleted_by_its_number() {
 }
 
 #[test]
-fn a_protected_snapshot_stays_and_one_that_went_meanwhile_is_gone() {
+fn one_that_others_delete_meanwhile_is_gone() {
+    for k in 1..7 {
+        let scene = Scene::new(ONE);
+        copy(&scene.rbd, &scene.later).unwrap();
+        scene.cluster.forget_steps();
+        let later = scene.later.clone();
+        // By then it is in the trash, and has a clone.
+        scene.cluster.on_step(k, move |cluster| {
+            let second = controller(cluster, TWO);
+            delete_snapshot(&second, &later).unwrap();
+        });
+        delete_snapshot(&scene.rbd, &scene.later).unwrap();
+        assert!(!scene.cluster.dump().contains("object name"), "step {k}: {}", scene.cluster.dump());
+    }
+}
+
+#[test]
+fn a_protected_snapshot_stays_with_its_name() {
     let scene = Scene::new(ONE);
+    let at = scene.cluster.at();
+    let number = scene.later.incarnation.clone().unwrap().parse().unwrap();
+    scene.cluster.protect_snapshot(&at, &scene.source.object, number);
+    let before = scene.cluster.dump();
+    let error = scene.rbd.snapshots().delete(&call(), &scene.later, &Secrets::default()).unwrap_err();
+    let name = names::snapshot(&scene.later.snapshot);
+    assert!(error.kind() == Kind::Precondition && error.message().contains(&name), "{error}");
+    assert_eq!(scene.cluster.dump(), before);
+}
+
+/// A deletion was killed in between; another controller has finished it as far as it could see, and given the
+/// name to a later snapshot.
+#[test]
+fn what_a_killed_deletion_left_in_the_trash_goes_and_the_later_one_stays() {
+    for knows in [ONE, TWO] {
+        let scene = Scene::new(TWO);
+        let at = scene.cluster.at();
+        let number = scene.later.incarnation.clone().unwrap().parse().unwrap();
+        scene.cluster.leave_snapshot_in_trash(&at, &scene.source.object, number);
+        let any = SnapshotId { incarnation: None, ..scene.later.clone() };
+        delete_snapshot(&controller(&scene.cluster, TWO), &any).unwrap();
+        let third = snapshot(&controller(&scene.cluster, knows), &scene.source, "snap").unwrap().id;
+        assert_eq!(scene.drop_it(&scene.later), Deleted::Absent);
+        let dump = scene.cluster.dump();
+        assert!(!dump.contains("trashed") && dump.contains("object name"), "{dump}");
+        assert_eq!(scene.find(&third), Some(third));
+    }
+}
+
+#[test]
+fn a_volume_of_an_earlier_version_is_found_by_either_id_of_its_source() {
+    let scene = Scene::new(ONE);
+    let any = SnapshotId { incarnation: None, ..scene.later.clone() };
+    for (was, is) in [(&any, &scene.later), (&scene.later, &any)] {
+        let made = copy(&scene.rbd, was).unwrap().id;
+        assert_eq!(copy(&controller(&scene.cluster, ONE), is).unwrap().id, made);
+        let error = copy(&scene.rbd, &SnapshotId { snapshot: "0".repeat(16), ..any.clone() }).unwrap_err();
+        assert!(error.kind() == Kind::AlreadyExists, "{error}");
+        delete(&scene.rbd, &made).unwrap();
+    }
     copy(&scene.rbd, &scene.later).unwrap();
-    let second = controller(&scene.cluster, TWO);
-    let later = scene.later.clone();
-    // Between the look whose name it is and the deletion: by then it is in the trash, and has a clone.
-    scene.cluster.on_step(1, move |_| {
-        second.snapshots().delete(&call(), &later, &Secrets::default()).unwrap();
-    });
-    assert_eq!(scene.drop_it(&scene.later), Deleted::Absent);
-    assert!(!scene.cluster.dump().contains("object name"), "{}", scene.cluster.dump());
+    let error = copy(&scene.rbd, &scene.earlier).unwrap_err();
+    assert!(error.kind() == Kind::AlreadyExists, "{error}");
 }

@@ -141,7 +141,7 @@ fn what_is_deleted_leaves_neither_snapshot_nor_name() {
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Gone);
     assert_eq!(
         scene.steps(),
-        ["holders", "remove_numbered_snapshot", "unlock", "lock", "remove_lockable", "info"]
+        ["holders", "snapshots", "remove_snapshot_by_number", "unlock", "lock", "remove_lockable", "info"]
     );
     assert_eq!(scene.cluster.dump(), before);
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
@@ -312,6 +312,21 @@ fn of_two_sources_one_gets_the_name() {
         let ours = snapshot(&scene.rbd, &scene.source, "snap").is_ok();
         assert_eq!(usize::from(ours) + usize::from(theirs.lock().unwrap_or(false)), 1, "step {k}");
         assert_eq!(scene.lines("snapshot"), 1, "step {k}: {}", scene.cluster.dump());
+        sound(&scene, &format!("step {k}"));
+    }
+}
+
+#[test]
+fn a_name_that_is_lost_while_it_is_claimed_again_leaves_no_snapshot_without_one() {
+    for k in 1..12 {
+        let scene = Scene::new();
+        scene.cluster.crash_at(2, Fault::After);
+        snapshot(&scene.rbd, &scene.source, "snap").unwrap_err();
+        scene.cluster.restart();
+        assert_eq!((scene.lines("object name"), scene.lines("snapshot")), (1, 0));
+        let other = scene.other.clone();
+        scene.cluster.on_step(k, move |cluster| drop(snapshot(&controller(cluster, TWO), &other, "snap")));
+        drop(snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap"));
         sound(&scene, &format!("step {k}"));
     }
 }

@@ -25,7 +25,7 @@ pub use self::mirror::{
 };
 pub use self::types::{
     Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, ListedSnapshot, Made, ManagerTask, NewClone,
-    NewImage, NumberedSnapshot, Parent, Removed, Renamed, SnapshotInfo, TrashSource, Trashed, Watcher,
+    NewImage, Parent, Removed, RemovedByNumber, Renamed, SnapshotInfo, TrashSource, Trashed, Watcher,
 };
 pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 
@@ -102,15 +102,15 @@ pub trait SnapshotTool: Send + Sync {
     /// absent.
     fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool>;
 
-    /// Deletes a snapshot, or takes it from its image's trash, both by their ids: never a later one of the same
-    /// name.
-    fn remove_numbered_snapshot(
+    /// Deletes a snapshot, or takes it from its image's trash, both by their ids. librbd looks up the name, and
+    /// where another client owns the image's lock, has that delete what the name stands for by then.
+    fn remove_snapshot_by_number(
         &self,
         call: &Call,
         at: &PoolRef,
         image: &str,
         snapshot: u64,
-    ) -> Result<NumberedSnapshot>;
+    ) -> Result<RemovedByNumber>;
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;

@@ -197,9 +197,9 @@ pub struct SnapshotInfo {
     pub trashed: bool,
 }
 
-/// What became of a snapshot that was to be deleted by its number.
+/// What became of a snapshot that was to be deleted by its number, the image's by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumberedSnapshot {
+pub enum RemovedByNumber {
     /// It is gone; one that clones read from, to the image's trash.
     Gone,
     /// It was not there.

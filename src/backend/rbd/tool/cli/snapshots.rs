@@ -8,7 +8,7 @@ use super::output::{SnapOutput, read};
 use super::{CommandTool, destination, path, rbd_image};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Made, NewClone, NumberedSnapshot, Removed, SnapshotInfo, SnapshotTool,
+    Changed, ImageRef, Made, NewClone, Removed, RemovedByNumber, SnapshotInfo, SnapshotTool,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -89,21 +89,21 @@ impl SnapshotTool for CommandTool {
     }
 
     /// `rbd snap rm --snap-id`, which takes no `--no-progress`. In the trash, one with clones is "protected".
-    fn remove_numbered_snapshot(
+    fn remove_snapshot_by_number(
         &self,
         call: &Call,
         at: &PoolRef,
         image: &str,
         snapshot: u64,
-    ) -> Result<NumberedSnapshot> {
+    ) -> Result<RemovedByNumber> {
         let cmd = rbd_image(at, Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
         let doing = || format!("delete snapshot {snapshot} of image {}", path(at, ImageRef::Id(image)));
         match self.run(call, &at.access, cmd.arg(format!("--snap-id={snapshot}"))) {
-            Ok(_) => Ok(NumberedSnapshot::Gone),
+            Ok(_) => Ok(RemovedByNumber::Gone),
             Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
-                Ok(NumberedSnapshot::Absent)
+                Ok(RemovedByNumber::Absent)
             }
-            Err(failure) if is(&failure, libc::EBUSY) => Ok(NumberedSnapshot::Protected),
+            Err(failure) if failure.says("is protected from removal") => Ok(RemovedByNumber::Protected),
             Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
             Err(failure) => Err(self.error(call, failure, at, &doing())),
         }

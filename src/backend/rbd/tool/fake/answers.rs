@@ -9,7 +9,7 @@ use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, NumberedSnapshot, RbdTool, Removed,
+    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, RemovedByNumber,
     Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::call::Call;
@@ -175,16 +175,16 @@ impl SnapshotTool for FakeCluster {
         })
     }
 
-    fn remove_numbered_snapshot(
+    fn remove_snapshot_by_number(
         &self,
         _: &Call,
         at: &PoolRef,
         image: &str,
         snapshot: u64,
-    ) -> Result<NumberedSnapshot> {
+    ) -> Result<RemovedByNumber> {
         let link = Link { image: image.to_string(), snapshot };
-        let act = |state: &mut State| state.check(at).map(|()| state.remove_numbered_snapshot(&link));
-        self.step(format!("remove_numbered_snapshot #{image}@{snapshot}"), act)
+        let act = |state: &mut State| state.check(at).map(|()| state.remove_snapshot_by_number(&link));
+        self.step(format!("remove_snapshot_by_number #{image}@{snapshot}"), act)
     }
 
     fn clone_image(&self, _: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {

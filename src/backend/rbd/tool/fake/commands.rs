@@ -4,8 +4,8 @@ use super::Fault;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, ManagerTask, NewImage, NumberedSnapshot,
-    Parent, Removed, Renamed, SnapshotInfo, TrashSource, Trashed,
+    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, ManagerTask, NewImage, Parent, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, TrashSource, Trashed,
 };
 use crate::error::{Error, Result};
 
@@ -177,7 +177,8 @@ impl State {
         }
         let (name, size) = (name.to_string(), disk.size);
         let snap = SnapshotInfo { id, name, size, created, trashed: false };
-        disk.snapshots.push(Shot { snap, content: disk.content.clone() });
+        let content = disk.content.clone();
+        disk.snapshots.push(Shot { snap, is_protected: false, content });
         Some(Made::New)
     }
 
@@ -199,20 +200,15 @@ impl State {
         self.let_go(link);
     }
 
-    pub(super) fn remove_numbered_snapshot(&mut self, link: &Link) -> NumberedSnapshot {
+    pub(super) fn remove_snapshot_by_number(&mut self, link: &Link) -> RemovedByNumber {
         let is_it = |shot: &&Shot| shot.snap.id == link.snapshot;
         let shot = self.images.get(&link.image).and_then(|disk| disk.snapshots.iter().find(is_it));
-        match shot.map(|shot| shot.snap.trashed) {
-            None => return NumberedSnapshot::Absent,
-            Some(true) if self.has_children(link) => return NumberedSnapshot::Protected,
-            Some(true) => {
-                if let Some(disk) = self.images.get_mut(&link.image) {
-                    disk.snapshots.retain(|shot| shot.snap.id != link.snapshot);
-                }
-            }
-            Some(false) => self.trash_snapshot(link),
+        let Some(shot) = shot else { return RemovedByNumber::Absent };
+        if shot.is_protected || (shot.snap.trashed && self.has_children(link)) {
+            return RemovedByNumber::Protected;
         }
-        NumberedSnapshot::Gone
+        self.trash_snapshot(link);
+        RemovedByNumber::Gone
     }
 
     pub(super) fn clone_image(

@@ -224,6 +224,26 @@ impl FakeCluster {
         self.0.lock().state.leaves_parents = true;
     }
 
+    /// `rbd snap protect`
+    pub fn protect_snapshot(&self, at: &PoolRef, image: &str, number: u64) {
+        self.disk(at, image, |disk| {
+            disk.snapshots
+                .iter_mut()
+                .filter(|shot| shot.snap.id == number)
+                .for_each(|shot| shot.is_protected = true);
+        });
+    }
+
+    /// A deletion of a snapshot is killed when it has moved it to its image's trash.
+    pub fn leave_snapshot_in_trash(&self, at: &PoolRef, image: &str, number: u64) {
+        self.disk(at, image, |disk| {
+            disk.snapshots
+                .iter_mut()
+                .filter(|shot| shot.snap.id == number)
+                .for_each(|shot| shot.snap.trashed = true);
+        });
+    }
+
     /// From now on a snapshot stays in the trash when its last clone goes, as where the removal of that is
     /// killed.
     pub fn leave_snapshots(&self) {

@@ -52,6 +52,8 @@ pub(super) struct Link {
 /// A snapshot with the data of its time.
 pub(super) struct Shot {
     pub(super) snap: SnapshotInfo,
+    /// It may not be deleted.
+    pub(super) is_protected: bool,
     pub(super) content: String,
 }
 

@@ -80,16 +80,18 @@ fn clones_are_looked_for_below_all_snapshots() {
 fn a_snapshot_goes_by_its_number_unless_it_is_protected() {
     let it = Fixture::new();
     let rm = "rbd ~ snap rm --pool=vms --image-id=10d95d6456b2 --snap-id=6";
-    let go = || it.remove_numbered_snapshot(&it.call, &it.at, "10d95d6456b2", 6);
+    let go = || it.remove_snapshot_by_number(&it.call, &it.at, "10d95d6456b2", 6);
     it.prints(rm, "");
-    assert_eq!(go().unwrap(), NumberedSnapshot::Gone);
+    assert_eq!(go().unwrap(), RemovedByNumber::Gone);
     let no_image = "rbd: error opening image with id 10d95d6456b2: (2) No such file or directory\n";
     for absent in [no_image, "rbd: failed to remove snapshot: (2) No such file or directory\n"] {
         it.fails(rm, 2, absent);
-        assert_eq!(go().unwrap(), NumberedSnapshot::Absent);
+        assert_eq!(go().unwrap(), RemovedByNumber::Absent);
     }
     it.fails(rm, 16, "rbd: snapshot id 6 is protected from removal.\n");
-    assert_eq!(go().unwrap(), NumberedSnapshot::Protected);
+    assert_eq!(go().unwrap(), RemovedByNumber::Protected);
+    it.fails(rm, 30, "rbd: failed to remove snapshot: (30) Read-only file system\n");
+    assert_error(go(), Kind::Precondition, &["delete snapshot 6", "vms/(id 10d95d6456b2)"]);
 }
 
 fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {
