@@ -194,8 +194,10 @@ impl Processes {
     fn watch(&self, mut job: Process, task: Task<'_>) -> Result<Output, CommandError> {
         match self.wait(&mut job, task.class, task.call) {
             WaitEnd::Ended => {
-                debug!("call {}: `{}` took {} ms", task.call.id(), task.command, job.elapsed().as_millis());
-                job.finish(task.command, self.limits.stdout)
+                let (call, took) = (task.call.id(), job.elapsed().as_millis());
+                debug!("call {call}: `{}` took {took} ms", task.command);
+                let ended = job.finish(task.command, self.limits.stdout);
+                ended.inspect_err(|error| debug!("call {call}: {error}"))
             }
             _ if task.class == Class::Unbounded => Err(self.let_run(job, task)),
             _ => Err(self.kill(job, task)),

@@ -220,9 +220,9 @@ fn remove_temporary(pool: &Pool<'_>, temporary: &str) -> Result<()> {
             let what = format!("the cluster to forget the killed command that had {temporary} open");
             pool.call.wait(what, timing.dead_client, timing.dead_client_poll)?;
             Err(Error::unavailable(format!(
-                "image {temporary}, left over from an earlier attempt, is still open: see `rbd status \
-                 {}/{temporary}`",
-                pool.at.pool
+                "image {temporary} of {}, left over from an earlier attempt, is still open: `rbd status` tells \
+                 from where",
+                pool.at
             )))
         }
         Removed::HasSnapshots => Err(Error::precondition(format!(

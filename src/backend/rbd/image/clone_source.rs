@@ -52,8 +52,8 @@ impl CloneSource {
 
     /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and
     /// by now it is in the trash, where it goes by another. Any other may be a later one of the same name, as
-    /// the tool clones by name only: it is looked at again afterwards, and as numbers never come back, one that
-    /// is there still has had the name all the time.
+    /// the tool clones by name only: it is looked at again afterwards, and as numbers never come back, one
+    /// that is there still has had the name all the time.
     pub fn mismatch(&self, pool: &Pool<'_>, clone: &ImageInfo) -> Result<Option<Mismatch>> {
         let Some(parent) = &clone.parent else { return Ok(Some(Mismatch::NoParent)) };
         let is_same_image = parent.id.as_ref() == Some(&self.id);

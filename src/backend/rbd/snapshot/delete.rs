@@ -37,14 +37,14 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     Ok(deleted)
 }
 
-/// Whether an ID means this one of the snapshots that were taken by its name. Of those in the trash, where a
-/// deletion that was killed leaves them, only one that it names by its number.
+/// Whether an ID means this one of the snapshots that were taken by its name. Of those in the trash, where
+/// a deletion that was killed leaves them, only one that it names by its number.
 fn is_meant(id: &SnapshotId, snapshot: &SnapshotInfo) -> bool {
     id.means(&snapshot.id.to_string()) && (!snapshot.trashed || id.incarnation.is_some())
 }
 
-/// Removes a snapshot. One that is in the trash was deleted before; there it stays as long as clones read from
-/// it.
+/// Removes a snapshot. One that is in the trash was deleted before; there it stays as long as clones read
+/// from it.
 fn remove(pool: &Pool<'_>, id: &SnapshotId, snapshot: &SnapshotInfo) -> Result<Deleted> {
     let removed = pool.remove_snapshot_by_number(&id.source, snapshot.id)?;
     match removed {

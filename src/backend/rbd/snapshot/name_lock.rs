@@ -153,8 +153,8 @@ pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOw
     })
 }
 
-/// Gives a name back for which there was no snapshot after its owner was asked. Another controller that has it
-/// is given the time to take one, as it may be about to.
+/// Gives a name back for which there was no snapshot after its owner was asked. Another controller that has
+/// it is given the time to take one, as it may be about to.
 pub(crate) fn release_left_over(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
     if let NameOwner::Ours(holder) = owner
         && holder.cookie != deleting(pool.tag())

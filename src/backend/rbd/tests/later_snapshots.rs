@@ -90,7 +90,8 @@ fn a_snapshot_that_is_retaken_while_it_is_restored_is_not_mixed_up() {
         let earlier = snapshot(&rbd, &source, "snap").unwrap().id;
         let (of, its_source) = (earlier.clone(), source);
         cluster.on_step(k, move |cluster| drop(retake(cluster, TWO, &its_source, &of)));
-        match copy(&rbd, &earlier) {
+        // It knows nothing, so it looks before it clones.
+        match copy(&controller(&cluster, ONE), &earlier) {
             Ok(volume) => {
                 let content = cluster.content(&cluster.at(), &volume.id.object);
                 assert_eq!(content, "earlier", "UNSAFE: retaken at step {k}");

@@ -102,8 +102,8 @@ pub trait SnapshotTool: Send + Sync {
     /// absent.
     fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool>;
 
-    /// Deletes a snapshot, or takes it from its image's trash, both by their ids. librbd looks up the name, and
-    /// where another client owns the image's lock, has that delete what the name stands for by then.
+    /// Deletes a snapshot, or takes it from its image's trash, both by their ids. librbd looks up the name,
+    /// and where another client owns the image's lock, has that delete what the name stands for by then.
     fn remove_snapshot_by_number(
         &self,
         call: &Call,
