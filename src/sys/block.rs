@@ -38,6 +38,13 @@ impl DeviceNumber {
     pub fn of(device: &File) -> io::Result<Self> {
         device.metadata().map(|found| Self::from_raw(found.rdev()))
     }
+
+    /// Whether no block device has this number, as that was taken away under a mount. File systems without a
+    /// device have numbers of major 0 (kernel, admin-guide/devices.txt).
+    pub fn is_of_gone_device(self) -> bool {
+        let absent = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        self.major != 0 && fs::symlink_metadata(format!("/sys/dev/block/{self}")).is_err_and(absent)
+    }
 }
 
 impl fmt::Display for DeviceNumber {
@@ -148,6 +155,14 @@ mod tests {
         assert_eq!(device.number.major, 7, "the loop driver's major");
         assert_eq!(size(&open(image.device()).unwrap()).unwrap(), 8 << 20);
         assert!(device.holders().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_number_is_gone_with_its_device() {
+        let image = LoopImage::new(8 << 20);
+        assert!(!Device::at(image.device()).unwrap().number.is_of_gone_device());
+        assert!(DeviceNumber { major: 7, minor: (1 << 20) - 1 }.is_of_gone_device());
+        assert!(!DeviceNumber { major: 0, minor: 999 }.is_of_gone_device(), "a file system without a device");
     }
 
     #[test]
