@@ -87,8 +87,8 @@ pub(crate) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
     made.map_err(|error| Error::io(format!("create {}", path.display()), &error))
 }
 
-/// Whether `mount` belongs to a volume whose device is gone: it is of a device that is gone, a bind of what is
-/// mounted at `real`, or of a device's node. Anything else at the path may be anybody's.
+/// Whether `mount` belongs to a volume whose device is gone: it is of a device that is gone, a bind of what
+/// is mounted at `real`, or of a device's node. Anything else at the path may be anybody's.
 fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
     let same = |other: &Mount| (other.device, &other.root) == (mount.device, &mount.root);
     let is_node = |dev: &Mount| dev.device == mount.device && dev.root != mount.root;
