@@ -245,7 +245,7 @@ fn a_snapshot_and_the_claim_to_its_name_are_completed() {
     let mut daemon = corner.start();
     let source = with_content(&corner, &daemon.client(), "one");
     let other = daemon.client().create(&corner.volume("other", 8)).expect("create").volume_id;
-    let taken = take(&daemon.client(), "moment", &source);
+    let mut id = take(&daemon.client(), "moment", &source).snapshot_id;
     let claims = || -> Vec<String> {
         corner.objects().into_iter().filter(|name| name.starts_with("cephlet.snap.")).collect()
     };
@@ -261,10 +261,12 @@ fn a_snapshot_and_the_claim_to_its_name_are_completed() {
         corner.cluster.rados(&["--pool=rbd", &namespace, "rm", &claim]);
     };
     let states: [&dyn Fn(); 2] = [&without_snapshot, &without_claim];
-    for leave_half_made in states {
+    for (number, leave_half_made) in states.into_iter().enumerate() {
         leave_half_made();
         daemon.restart();
-        assert_eq!(take(&daemon.client(), "moment", &source).snapshot_id, taken.snapshot_id);
+        let again = take(&daemon.client(), "moment", &source).snapshot_id;
+        assert_eq!(again == id, number == 1, "{id}, {again}: only one that was taken anew is another");
+        id = again;
         assert_eq!((claims(), snapshot_of(&corner, &source).is_object()), (vec![claim.clone()], true));
         refused(
             daemon.client().create_snapshot(&snapshot("moment", &other)),
@@ -275,12 +277,12 @@ fn a_snapshot_and_the_claim_to_its_name_are_completed() {
     for leave_half_made in states {
         leave_half_made();
         daemon.restart();
-        daemon.client().delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete");
+        daemon.client().delete_snapshot(&delete_snapshot(&id)).expect("delete");
         assert_eq!((claims(), snapshot_of(&corner, &source)), (vec![], Value::Null));
-        take(&daemon.client(), "moment", &source);
+        id = take(&daemon.client(), "moment", &source).snapshot_id;
     }
     let client = daemon.client();
-    client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete");
+    client.delete_snapshot(&delete_snapshot(&id)).expect("delete");
     for volume in [source, other] {
         client.delete_volume(&delete(&volume)).expect("delete");
     }
