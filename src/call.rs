@@ -258,7 +258,7 @@ mod tests {
         call.wait("one", LONG, PAUSE).expect_err("there is time left");
         std::thread::sleep(Duration::from_millis(2));
         call.clone().wait("one", Duration::from_millis(2), PAUSE).expect("it was waited for long enough");
-        call.wait("other", Duration::from_millis(2), PAUSE).expect_err("nobody has waited for this one");
+        call.wait("other", LONG, PAUSE).expect_err("nobody has waited for this one");
         call.wait("none", Duration::ZERO, PAUSE).expect("nothing to wait for");
     }
 

@@ -79,7 +79,12 @@ fn every_call_says_that_the_monitors_do_not_answer() {
         for one in asked {
             let (what, answer) = one.join().expect("asked");
             let failure = answer.expect_err(what);
-            refused::<()>(Err(failure), Code::UNAVAILABLE, &["\"main\"", NOBODY, "check that they run"]);
+            // Ceph's tools give up after 20 s. On a slow machine the daemon does before that.
+            let (code, last) = match failure.code {
+                Code::DEADLINE_EXCEEDED => (Code::DEADLINE_EXCEEDED, ""),
+                _ => (Code::UNAVAILABLE, "check that they run"),
+            };
+            refused::<()>(Err(failure), code, &["\"main\"", NOBODY, last]);
         }
     });
     daemon.assert_well();

@@ -1,13 +1,13 @@
-//! A request about RBD volumes, on a real cluster: the daemon is killed at every step of it and started again
-//! at once, while what it had started goes on. It finds its state directory as it was or finds nothing: in
-//! turn, or both at every step (TESTS=full).
+//! A request about RBD volumes, on a real cluster: the daemon is killed at a step of it and started again at
+//! once, while what it had started goes on. It finds its state directory as it was or finds nothing: in turn
+//! at half of the steps, or both at each of them (TESTS=full).
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::scene::assert_journal_is_empty;
-use super::trial::{Outcome, ask_until_death, await_answer, is_answer, points_in};
+use super::trial::{Outcome, ask_until_death, await_answer, is_answer, points_in, sample};
 use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, await_that, is_full};
@@ -163,7 +163,7 @@ fn states(number: usize, what: &str) -> &'static [StateDir] {
         // What is lost with the directory does not depend on whether a process still runs.
         "process started" => &[StateDir::Kept],
         _ if is_full() => &[StateDir::Kept, StateDir::Lost],
-        _ if number.is_multiple_of(2) => &[StateDir::Kept],
+        _ if (number / 2).is_multiple_of(2) => &[StateDir::Kept],
         _ => &[StateDir::Lost],
     }
 }
@@ -226,7 +226,7 @@ impl Trial {
         (self.check)(scene);
         let shape = settled_shape(&scene.corner);
         scene.clear();
-        Rehearsal { outcome, shape, points }
+        Rehearsal { outcome, shape, points: sample(points) }
     }
 
     /// One trial; false if the request was answered before the daemon came to this point.

@@ -13,11 +13,11 @@ use cephlet::{Bus, name_key};
 
 use super::rbd::UNCHANGED;
 use super::scene::{DATA, assert_journal_is_empty};
-use super::trial::{Points, ask_until_death, await_answer};
+use super::trial::{Points, ask_until_death, await_answer, sample};
 use crate::support::client::Answer;
 use crate::support::machine::{mount_at, mounts_below, rbd_devices, run};
 use crate::support::requests::*;
-use crate::support::{Code, Daemon, LONG_PATIENCE, MIB, Setup, cluster, is_full};
+use crate::support::{Code, Daemon, LONG_PATIENCE, MIB, Setup, cluster};
 
 /// A node, and an image that is given to it, in the default namespace of the pool `rbd`.
 struct Scene {
@@ -168,8 +168,7 @@ impl Trial {
         (self.ask)(&scene).expect("undisturbed");
         scene.clear();
         let points = self.rehearse(&mut scene);
-        // A VM is slow: a sample, or all (TESTS=full).
-        let points: Vec<_> = points.into_iter().step_by(if is_full() { 1 } else { 2 }).collect();
+        let points = sample(points);
         // What is repeated while something is waited for has points, too: not every trial has as many.
         let crashes = points.iter().filter(|(number, _)| self.crash_at(&mut scene, *number)).count();
         assert!(2 * crashes >= points.len(), "only {crashes} of {points:?}");

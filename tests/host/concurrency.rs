@@ -57,7 +57,7 @@ fn of_different_creations_of_one_name_one_wins() {
 
 #[test]
 fn a_storm_on_few_volumes_ends_in_order() {
-    let daemon = Daemon::start();
+    let daemon = Setup::new().set("CEPHLET_LOCK_WAIT", "300s").start();
     thread::scope(|scope| {
         for seed in 0..8 {
             let daemon = &daemon;
@@ -265,7 +265,7 @@ fn a_call_whose_client_gave_up_is_not_run() {
     assert!(client.is_ready(), "it is connected");
     let method = "/csi.v1.Controller/ControllerExpandVolume";
     let bytes = expand(&stuck.id, 999 * MIB).write_to_bytes().expect("encodes");
-    let answer = raw::call_within(&client.channel, method, bytes, Duration::from_secs(5));
+    let answer = raw::call_within(&client.channel, method, bytes, Duration::from_secs(15));
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
     // The daemon's clock for the call began when it heard of it: later than the client's.
     let ended = stuck.daemon.log.await_lines(method, 1).remove(0);

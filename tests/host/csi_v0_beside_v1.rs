@@ -207,7 +207,7 @@ impl Storm<'_> {
 
 #[test]
 fn a_storm_through_both_ends_in_order() {
-    let daemon = Daemon::start();
+    let daemon = Setup::new().set("CEPHLET_LOCK_WAIT", "300s").start();
     thread::scope(|scope| {
         for seed in 0..8_u32 {
             let (new, old, state) =

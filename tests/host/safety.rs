@@ -227,7 +227,7 @@ fn a_formatting_that_outlasts_its_call_goes_on_and_is_found_done() {
     let node = wire::NodeClient::new(daemon.client().channel);
     let request = stage(&volume.id, &daemon.text("stage"), mount("ext4"));
     // Long enough to come to the formatting, which hangs for as long as it takes.
-    let soon = grpcio::CallOption::default().timeout(std::time::Duration::from_secs(15));
+    let soon = grpcio::CallOption::default().timeout(std::time::Duration::from_secs(30));
     std::thread::scope(|scope| {
         let call = scope.spawn(|| node.node_stage_volume(&request, soon));
         hanging.await_start();

@@ -35,17 +35,17 @@ SUITES = [
     Suite("faults", "ceph", 3, 60, 2400, modules=("faults::",), cluster=True),
     Suite("crashes", "crash", 2, 120, 2400, modules=("rbd_controller::",), cluster=True, crash_points=True),
     Suite("vm", "ceph", 0, 60, 1200, modules=("node::",), where="vm", cluster=True),
-    Suite("vm", "crash", 0, 60, 2400, modules=("rbd_node::",), where="vm", cluster=True, crash_points=True),
+    Suite("crashes", "crash", 0, 60, 2400, modules=("rbd_node::",), where="vm", cluster=True, crash_points=True),
     Suite("bare", "ceph", 0, 60, 1200, modules=("bare::",), where="bare", cluster=True),
 ]
 # A process each for all of their tests, and csi-sanity.
 UNITS = Suite("local", "unit", 3, 30)
-SANITY = Suite("local", "sanity", 3, 30, 1200)
-SANITY_RBD = Suite("rbd", "sanity", 3, 30, 1200, cluster=True)
-SANITY_VM = Suite("vm", "sanity", 0, 60, 2400, where="vm", cluster=True)
+SANITY = Suite("sanity", "sanity", 3, 30, 3000)
+SANITY_RBD = Suite("sanity", "sanity", 3, 30, 3000, cluster=True)
+SANITY_VM = Suite("sanity", "sanity", 0, 60, 3000, where="vm", cluster=True)
 # Of all that runs on this machine at once.
 PLACES = 12
-PARTS = list(dict.fromkeys(suite.part for suite in SUITES))
+PARTS = list(dict.fromkeys(suite.part for suite in [*SUITES, SANITY]))
 
 
 @dataclasses.dataclass

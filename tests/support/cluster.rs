@@ -166,9 +166,16 @@ impl Cluster {
 
     #[track_caller]
     fn must(&self, tool: &str, arguments: &[&str]) -> String {
+        self.told(tool, arguments).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// What a tool of Ceph prints when it is run as admin, or how it fails.
+    pub fn told(&self, tool: &str, arguments: &[&str]) -> Result<String, String> {
         let Output { status, stdout, stderr } = self.attempt(tool, arguments);
-        assert!(status.success(), "{tool} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
-        String::from_utf8_lossy(&stdout).trim().to_string()
+        match status.success() {
+            true => Ok(String::from_utf8_lossy(&stdout).trim().to_string()),
+            false => Err(format!("{tool} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr))),
+        }
     }
 
     /// Runs a tool of Ceph as admin, which may fail. One that hangs is killed.

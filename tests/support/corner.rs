@@ -110,9 +110,15 @@ impl Corner {
     }
 
     /// What an `rbd` command prints as JSON.
+    #[track_caller]
     pub fn json(&self, arguments: &[&str]) -> Value {
-        let said = self.cluster.rbd(&[arguments, &["--format", "json"]].concat());
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
+        self.try_json(arguments).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The same of a command that may fail.
+    pub fn try_json(&self, arguments: &[&str]) -> Result<Value, String> {
+        let said = self.cluster.told("rbd", &[arguments, &["--format", "json"]].concat())?;
+        serde_json::from_str(&said).map_err(|error| format!("{arguments:?}: {error}: {said}"))
     }
 
     /// Writes `bytes` into an image.

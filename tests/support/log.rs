@@ -44,19 +44,13 @@ impl Log {
         self.0.0.lock().expect("no reader panicked")[count..].to_vec()
     }
 
-    /// All lines so far that contain `part`.
+    /// All lines so far that contain `part`, but for reminders of calls that are still running.
     pub fn lines_with(&self, part: &str) -> Vec<String> {
-        self.0
-            .0
-            .lock()
-            .expect("no reader panicked")
-            .iter()
-            .filter(|line| line.contains(part))
-            .cloned()
-            .collect()
+        let lines = self.0.0.lock().expect("no reader panicked");
+        lines.iter().filter(|line| is_about(line, part)).cloned().collect()
     }
 
-    /// Waits until `count` lines contain `part`; gives them.
+    /// Waits until there are `count` of [`Self::lines_with`] it; gives them.
     pub fn await_lines(&self, part: &str, count: usize) -> Vec<String> {
         self.await_lines_within(PATIENCE, part, count)
     }
@@ -64,7 +58,7 @@ impl Log {
     /// The same for what takes its time.
     pub fn await_lines_within(&self, time: Duration, part: &str, count: usize) -> Vec<String> {
         let (lines, grown) = &*self.0;
-        let found = |lines: &Vec<String>| lines.iter().filter(|line| line.contains(part)).count() >= count;
+        let found = |lines: &Vec<String>| lines.iter().filter(|line| is_about(line, part)).count() >= count;
         let end = Instant::now() + time;
         let mut held = lines.lock().expect("no reader panicked");
         while !found(&held) {
@@ -72,6 +66,11 @@ impl Log {
             assert!(!left.is_zero(), "{part:?} was not logged {count} times:\n{}", held.join("\n"));
             held = grown.wait_timeout(held, left).expect("no reader panicked").0;
         }
-        held.iter().filter(|line| line.contains(part)).cloned().collect()
+        held.iter().filter(|line| is_about(line, part)).cloned().collect()
     }
+}
+
+/// Whether a line contains this and is no reminder of a slow call, which may come at any time.
+fn is_about(line: &str, part: &str) -> bool {
+    line.contains(part) && !line.contains(" still running after ")
 }

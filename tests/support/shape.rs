@@ -6,17 +6,21 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::LONG_PATIENCE;
-use super::corner::{Corner, object_of};
+use super::corner::{Corner, await_that, object_of};
 use super::machine::Checksum;
 
 impl Corner {
     /// What `rbd ls -l` says of each image, by name.
     #[track_caller]
     pub fn rows(&self) -> BTreeMap<String, Value> {
-        let rows = list(self.json(&["ls", "--long", &self.place()]))
-            .into_iter()
-            .filter(|row| row["snapshot"].is_null());
-        rows.map(|row| (word(&row["image"]), row)).collect()
+        await_that("all images are listed", || self.try_rows())
+    }
+
+    /// The same once, which fails if an image vanishes meanwhile.
+    fn try_rows(&self) -> Result<BTreeMap<String, Value>, String> {
+        let rows = list(self.try_json(&["ls", "--long", &self.place()])?);
+        let images = rows.into_iter().filter(|row| row["snapshot"].is_null());
+        Ok(images.map(|row| (word(&row["image"]), row)).collect())
     }
 
     /// Writes to a volume what is told from zeros.
@@ -46,27 +50,32 @@ impl Corner {
     /// Everything that is here, without what chance or time decide: images, snapshots, trash, objects.
     #[track_caller]
     pub fn shape(&self) -> Vec<String> {
+        await_that("all that is here is listed", || self.try_shape())
+    }
+
+    /// The same once, which fails if an image vanishes meanwhile.
+    fn try_shape(&self) -> Result<Vec<String>, String> {
         let mut labels = BTreeMap::new();
         let mut lines = Vec::new();
-        for (name, row) in self.rows() {
+        for (name, row) in self.try_rows()? {
             let id = word(&row["id"]);
             let label = name.replace(&id, "ID");
             let parent = if row["parent"].is_null() { "" } else { ", a clone" };
             lines.push(format!("image {label}: {}{parent}", row["size"]));
-            for snap in list(self.json(&["snap", "ls", "--all", &self.spec(&name)])) {
+            for snap in list(self.try_json(&["snap", "ls", "--all", &self.spec(&name)])?) {
                 let trashed = word(&snap["namespace"]["type"]) == "trash";
                 let snap = if trashed { "trashed".to_string() } else { word(&snap["name"]) };
                 lines.push(format!("snapshot {label}@{snap}"));
             }
             labels.insert(id, label);
         }
-        for row in list(self.json(&["trash", "ls", "--all", &self.place()])) {
+        for row in list(self.try_json(&["trash", "ls", "--all", &self.place()])?) {
             lines.push(format!("trash {}", word(&row["name"])));
             labels.insert(word(&row["id"]), format!("trash-{}", word(&row["name"])));
         }
         lines.extend(self.objects().iter().map(|object| labelled(object, &labels)));
         lines.sort();
-        lines
+        Ok(lines)
     }
 
     /// Waits until this is what is here: what was deleted may be purged in the background.

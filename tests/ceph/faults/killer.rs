@@ -1,7 +1,6 @@
 //! Commands that change something are killed a random time after they began, as many as a test wants: their
 //! place is taken by scripts, which use up one file with a delay for each kill.
 
-use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,10 +10,12 @@ use crate::support::client::Answer;
 use crate::support::machine::text;
 use crate::support::requests::delete;
 use crate::support::stub::{BEHIND, install};
-use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, Scratch, is_full};
+use crate::support::{Client, Cluster, Code, Corner, Daemon, Failure, LONG_PATIENCE, Scratch, is_full};
 
 /// What all kills of a test may take, on a machine that has other things to do.
 const TORMENT: Duration = Duration::from_secs(1200);
+/// More than the clusters of tests take to forget a client that died: 10 s.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 /// No test needs as many.
 const ROUNDS: usize = 20;
 /// In microseconds: as long as a command takes on a machine that has nothing else to do.
@@ -86,8 +87,8 @@ impl Kills {
 
     /// Asks until it is told that all is well, not much longer than commands are killed.
     #[track_caller]
-    pub fn insist<T>(&self, ask: impl Fn() -> Answer<T>) -> T {
-        let mut calm = None;
+    pub fn insist<T>(&self, cluster: &Cluster, ask: impl Fn() -> Answer<T>) -> T {
+        let (mut calm, mut forgotten) = (None, false);
         let end = Instant::now() + TORMENT;
         loop {
             let failure = match ask() {
@@ -105,6 +106,9 @@ impl Kills {
                     since.elapsed() < LONG_PATIENCE,
                     "not within {LONG_PATIENCE:?} after the last kill: {failure:?}"
                 );
+                if since.elapsed() > FORGOTTEN && !std::mem::replace(&mut forgotten, true) {
+                    forget_the_dead(cluster, &failure);
+                }
             }
             assert!(Instant::now() < end, "not all commands were killed: {failure:?}");
             thread::sleep(Duration::from_millis(50));
@@ -198,23 +202,7 @@ impl Killer {
     #[track_caller]
     pub fn insist<T>(&self, ask: impl Fn(&Client) -> Answer<T>) -> T {
         let client = self.client();
-        let forgotten = Cell::new(false);
-        self.kills.insist(|| {
-            ask(&client).inspect_err(|failure| {
-                let is_stuck = self.kills.left() == 0 && failure.message.contains("is still open");
-                if is_stuck && !forgotten.replace(true) {
-                    self.forget_the_dead();
-                }
-            })
-        })
-    }
-
-    /// Ceph before Reef keeps the watcher of a client for ever that was killed at the moment when it began to
-    /// watch (tracker.ceph.com/issues/58120), until the OSD looks anew at who is there. Those who live watch
-    /// again by themselves.
-    fn forget_the_dead(&self) {
-        eprintln!("{}: a watcher stays though all killed ones should be forgotten", self.corner.namespace);
-        self.corner.cluster.ceph(&["osd", "down", "0"]);
+        self.kills.insist(self.corner.cluster, || ask(&client))
     }
 
     /// Does something for many, four at a time, undisturbed.
@@ -234,10 +222,19 @@ impl Killer {
     #[track_caller]
     pub fn clear(&self, ids: &[String]) {
         assert_eq!(self.kills.left(), 0, "commands are killed still");
-        self.each(ids, |client, id| client.delete_volume(&delete(id)).expect("delete"));
+        // A command that was killed may be forgotten only in a while.
+        self.each(ids, |_, id| self.insist(|client| client.delete_volume(&delete(id))));
         self.corner.await_objects(&[]);
         self.daemon.assert_well();
     }
+}
+
+/// Ceph before Reef keeps the watcher of a client for ever that was killed at the moment when it began to
+/// watch (tracker.ceph.com/issues/58120), until the OSD looks anew at who is there. Those who live watch
+/// again by themselves.
+fn forget_the_dead(cluster: &Cluster, failure: &Failure) {
+    eprintln!("all that were killed should be forgotten: {failure:?}");
+    cluster.ceph(&["osd", "down", "0"]);
 }
 
 /// What runs in place of a tool. Beside others a command would not come far before its time is over, so one

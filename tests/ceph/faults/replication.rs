@@ -42,7 +42,7 @@ impl Tormented<'_> {
         let (mut done, before) = (self.done.borrow_mut(), self.kills.killed());
         let count = done.entry(name).or_default();
         self.kills.arm(longest, KILLS.saturating_sub(*count));
-        self.kills.insist(|| ask(&self.site));
+        self.kills.insist(&self.site.cluster, || ask(&self.site));
         self.kills.spare();
         *count += self.kills.killed() - before;
         eprintln!("{name}: {count} were killed");

@@ -85,7 +85,7 @@ pub fn made_anew_by_one_that_is_killed(mode: &str) {
     let newest = backup.checksum(&id);
     is_given_up(&main, &backup, &id, mode);
     let anew = Anew::of(&main, &id);
-    killed(&mut main, |main| anew.ask(main));
+    killed(&mut main, &id, |main| anew.ask(main));
     anew.assert_once(&main, &newest);
     main.daemon.assert_well();
 }

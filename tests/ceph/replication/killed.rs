@@ -1,10 +1,13 @@
 //! Daemons that are killed in the middle of a step.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 
 use super::accepted;
-use crate::support::Failure;
+use crate::support::log::Log;
 use crate::support::sites::{Site, sites};
+use crate::support::{Failure, object_of};
 
 #[test]
 #[ignore = "long: tests/run --full"]
@@ -18,30 +21,35 @@ pub fn each_step_is_killed(parameters: &[(&str, &str)]) {
     let [mut main, mut backup] = sites();
     let id = main.volume("killed", 8).expect("create").volume_id;
     main.fill(&id, 1, 11);
-    killed(&mut main, |it| it.enable(&id, parameters));
+    killed(&mut main, &id, |it| it.enable(&id, parameters));
     accepted("the copy arrives", || main.destination(&id));
     main.fill(&id, 1, 22);
     let written = main.checksum(&id);
-    killed(&mut main, |it| it.demote(&id, false));
-    killed(&mut backup, |it| it.promote(&id, false, &[]));
+    killed(&mut main, &id, |it| it.demote(&id, false));
+    killed(&mut backup, &id, |it| it.promote(&id, false, &[]));
     assert!(backup.checksum(&id) == written, "UNSAFE: it is not what was written");
     backup.fill(&id, 1, 33);
     let written = backup.checksum(&id);
-    killed(&mut backup, |it| it.demote(&id, false));
-    killed(&mut main, |it| it.promote(&id, false, &[]));
+    killed(&mut backup, &id, |it| it.demote(&id, false));
+    killed(&mut main, &id, |it| it.promote(&id, false, &[]));
     assert!(main.checksum(&id) == written, "UNSAFE: it is not what was written");
-    killed(&mut main, |it| it.disable(&id, &[]));
+    killed(&mut main, &id, |it| it.disable(&id, &[]));
     assert_eq!(main.is_primary(&id), None);
 }
 
-/// Does something whose daemon is killed while it does so, at one moment after another, until it is done.
+/// Does something about a volume whose daemon is killed meanwhile, once one of the commands for it has ended,
+/// once two have and so on, until it is done.
 #[track_caller]
-pub fn killed(site: &mut Site, act: impl Fn(&Site) -> Result<(), Failure> + Sync) {
-    for pause in [10, 40, 80, 120] {
+pub fn killed(site: &mut Site, id: &str, act: impl Fn(&Site) -> Result<(), Failure> + Sync) {
+    for count in 1..=4 {
         let (daemon, site_now) = (&site.daemon, &*site);
+        let ended = || commands(&daemon.log, id);
+        let before = ended();
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| act(site_now).is_ok());
-            std::thread::sleep(std::time::Duration::from_millis(pause));
+            while ended() < before + count && !asked.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             daemon.signal(Signal::KILL);
             asked.join().expect("a client");
         });
@@ -49,4 +57,9 @@ pub fn killed(site: &mut Site, act: impl Fn(&Site) -> Result<(), Failure> + Sync
         site.daemon.restart();
     }
     accepted("it is done at last", || act(site));
+}
+
+/// How many commands about a volume have ended.
+fn commands(log: &Log, id: &str) -> usize {
+    log.lines_with("` took ").iter().filter(|line| line.contains(object_of(id))).count()
 }

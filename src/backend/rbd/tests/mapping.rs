@@ -317,7 +317,7 @@ fn without_tools_what_was_mapped_for_a_call_that_is_old_by_then_is_given_back() 
     let host = Host::new(&it.cluster);
     let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     it.cluster.take_tools_away();
-    let blind_map = Duration::from_millis(200);
+    let blind_map = Duration::from_secs(2);
     host.slow_down(blind_map);
     let node = host.daemon_with(Timing { blind_map, ..timing() });
     refused(attach(&node, &it.id, &told, Mode::SingleNodeWriter), Kind::Unavailable, &["s old", "try again"]);

@@ -54,7 +54,7 @@ use crate::sys::random::Machine;
 
 pub(super) const GIB: u64 = 1 << 30;
 /// Long enough for anything that should happen soon, on the slowest machine.
-pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(300);
 /// The plugin's name.
 pub(super) const PLUGIN: &str = "org.test";
 /// The tags of two controllers.
