@@ -1,6 +1,6 @@
 //! A request about RBD volumes, on a real cluster: the daemon is killed at a step of it and started again at
 //! once, while what it had started goes on. It finds its state directory as it was or finds nothing: in turn
-//! at half of the steps, or both at each of them (TESTS=full).
+//! at a third of the steps, or both at each of them (TESTS=full).
 
 use std::fs;
 use std::thread;

@@ -1,5 +1,5 @@
 //! What a node does with an RBD volume that its kernel maps: the daemon is killed at every step of it, or at
-//! every second one, and started again at once, while what it had started goes on.
+//! a sample of them, and started again at once, while what it had started goes on.
 //!
 //! For the VM of `tests/vm/run`, which has the driver; elsewhere every test fails.
 
