@@ -98,8 +98,8 @@ pub fn points_in(lines: &[String]) -> Vec<String> {
     lines.iter().filter_map(|line| line.strip_prefix("crash point: ")).map(String::from).collect()
 }
 
-/// Where one trial takes seconds: a third of these points, or all of them (TESTS=full). Most come in pairs, as
-/// a process starts and ends: it is every third pair.
+/// Where one trial takes seconds: a third of these points, or all of them (TESTS=full). Most come in pairs,
+/// as a process starts and ends: it is every third pair.
 pub fn sample<T>(points: Vec<T>) -> Vec<T> {
     let is_chosen = |at: usize| is_full() || (at / 2).is_multiple_of(3);
     points.into_iter().enumerate().filter(|(at, _)| is_chosen(*at)).map(|(_, point)| point).collect()
