@@ -32,6 +32,8 @@ pub(crate) const REPLICATION_KEY: &str = "cephlet.replication";
 /// The key of which image of a volume that is mirrored by a journal was demoted last, by its id. The copy has
 /// another id, and the same metadata once it has come so far.
 pub(crate) const DEMOTED_KEY: &str = "cephlet.demoted";
+/// What a copy has under it that was made of a volume that was demoted some day: no image has this id.
+pub(crate) const NEVER_DEMOTED: &str = "none";
 /// The key of the name that the image of a deleted volume had as one.
 pub(crate) const OBJECT_KEY: &str = "cephlet.object";
 /// How metadata keys begin that limit an image.
@@ -116,7 +118,7 @@ pub(crate) fn transient(object: &str, tag: &str) -> String {
 
 /// Whether a snapshot of this name was taken for a copy only, by a controller or by rbd-mirror.
 pub(crate) fn is_transient(snapshot: &str) -> bool {
-    snapshot.starts_with(TRANSIENT) || snapshot.starts_with(FIRST_COPY)
+    tag_of_transient(snapshot).is_some() || snapshot.starts_with(FIRST_COPY)
 }
 
 /// The tag of the controller that took the transient snapshot of this name.
@@ -181,6 +183,9 @@ mod tests {
         assert_eq!((temporary_from(&source), transient_of(&copy)), (copy.clone(), source.clone()));
         assert_eq!(tag_of_transient(&source), Some(TAG));
         assert_eq!(tag_of_transient("csi-copy-by-hand"), None);
+        assert!(
+            is_transient(&source) && is_transient(".rbd-mirror.7d1b") && !is_transient("csi-copy-by-hand")
+        );
     }
 
     #[test]

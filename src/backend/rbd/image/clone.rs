@@ -10,7 +10,8 @@
 //! 2. of a volume: a transient snapshot, for this copy only
 //! 3. clone
 //! 4. of a volume: remove that snapshot; it lives on in the source's trash as long as something reads from it
-//! 5. what the clone has inherited from its source: its file system is kept, its limits are not
+//! 5. what the clone has inherited from its source: its file system is kept, its limits and the terms of its
+//!    replication are not
 //! 6. the creation record, limits
 //! 7. does it read from the source? size
 //! 8. flatten, if it would have too many parents, or is in another domain: [`chain`]
@@ -30,7 +31,8 @@ use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy, set
 use crate::backend::rbd::image::size::size_of_copy;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
-use crate::backend::rbd::names::{self, LIMIT_KEY, RECORD_KEY};
+use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
+use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RECORD_KEY, REPLICATION_KEY};
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
 use crate::backend::{Origin, WriteIntent};
@@ -244,6 +246,7 @@ fn complete(
     if pool.set_metadata(temporary, RECORD_KEY, &record.text()?)? == Changed::Absent {
         return Ok(Outcome::Disturbed);
     }
+    forget_replication(pool, temporary, &inherited)?;
     let limits = changed_limits(&inherited, &spec.settings.limits);
     if !limits.is_empty() {
         let limits: Vec<_> = limits.iter().map(|(key, limit)| (setting(key), *limit)).collect();
@@ -308,6 +311,16 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
         }
     }
     Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
+}
+
+/// What the source's replication has written down is nothing of the copy's, which is not replicated.
+fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, String>) -> Result<()> {
+    let none =
+        [(REPLICATION_KEY, ReplicationTerms::new(None).text()?), (DEMOTED_KEY, NEVER_DEMOTED.to_string())];
+    for (key, none) in none.iter().filter(|(key, none)| inherited.get(*key).is_some_and(|it| it != none)) {
+        pool.set_metadata(copy, key, none)?;
+    }
+    Ok(())
 }
 
 /// The record with the file system of the source, where the request names none: what is on the source is on

@@ -22,6 +22,7 @@ use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_paren
 use crate::backend::rbd::image::remove::{
     Attempt, Terms, WithSnapshots, begin_removal, interrupted, remove_image, try_remove_by_name,
 };
+use crate::backend::rbd::image::rename::{has_own_name, settle_and_find};
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash::{
     Purge, Restored, is_in_trash, is_large, is_put_aside, restore_snapshotted, schedule_purge,
@@ -141,7 +142,9 @@ fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interr
         return Ok(Interrupted::Whole);
     };
     // Nobody is to be kept from a volume that is whole, not even for a moment.
-    if find_volume(pool, id)?.is_some() {
+    if let Some(info) = find_volume(pool, id)?
+        && has_own_name(pool, &info)?
+    {
         return Ok(Interrupted::Whole);
     }
     let _working = begin_removal(pool, image)?;
@@ -159,6 +162,8 @@ fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interr
 /// Finishes the deletion of the image that is locked, unless it was restored from the trash meanwhile, or put
 /// there by somebody else.
 fn finish_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> Result<Interrupted> {
+    // One that is retained already may have its former name still.
+    settle_and_find(pool, &id.object)?;
     if find_volume(pool, id)?.is_some() || is_put_aside(pool, image)? {
         deletion_lock::release(pool, image);
         return Ok(Interrupted::Whole);

@@ -93,12 +93,16 @@ fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
     }
 }
 
+/// Whether the name by which the image was found is its own, or it is gone.
+pub(crate) fn has_own_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
+    Ok(pool.info(ImageRef::Id(&info.id))?.is_none_or(|now| now.name == info.name))
+}
+
 /// Settles whether the image has the name by which it was found. A second name is removed once it is certain
 /// that nobody is renaming.
 fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
-    match pool.info(ImageRef::Id(&info.id))? {
-        Some(now) if now.name != info.name => {}
-        _ => return Ok(Settled::OwnName),
+    if has_own_name(pool, info)? {
+        return Ok(Settled::OwnName);
     }
     let timing = pool.timing();
     let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);

@@ -16,7 +16,7 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::retain::remove_trashed;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, Removed};
+use crate::backend::rbd::tool::{ImageRef, Removed, TrashSource};
 use crate::error::Result;
 
 /// What became of a parent in the trash.
@@ -28,8 +28,12 @@ pub(crate) enum Checked {
     Watched,
 }
 
-/// Purges a parent that librbd keeps in the trash, if it has no clones any more.
+/// Purges a parent that librbd keeps in the trash, if it has no clones any more. One that somebody put there
+/// by hand is his to remove.
 pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+    if !is_kept_for_clones(pool, image)? {
+        return Ok(Checked::Settled);
+    }
     let info = pool.info(ImageRef::Id(image))?;
     let Some(info) = info.filter(|info| names::is_ours(&info.name)) else { return Ok(Checked::Settled) };
     if info.snapshots > 0 {
@@ -46,4 +50,9 @@ pub(crate) fn purge_if_childless(pool: &Pool<'_>, image: &str) -> Result<Checked
         Removed::Absent | Removed::HasSnapshots => Ok(Checked::Settled),
         Removed::Watched => Ok(Checked::Watched),
     }
+}
+
+/// Whether librbd has put the image into the trash.
+fn is_kept_for_clones(pool: &Pool<'_>, image: &str) -> Result<bool> {
+    Ok(pool.trash()?.iter().any(|it| it.id == image && it.source == TrashSource::Clones))
 }

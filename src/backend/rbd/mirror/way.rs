@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use super::newest::Newest;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::names::{DEMOTED_KEY, FIRST_COPY};
+use crate::backend::rbd::names::{DEMOTED_KEY, FIRST_COPY, NEVER_DEMOTED};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, MirrorStatus, Mirroring, Replay, SiteStatus};
 use crate::backend::{MirroringMode, Promotion};
 use crate::clock::rfc3339;
@@ -106,7 +106,7 @@ impl Attempt<'_> {
             return Err(self.never_whole());
         }
         let is_begun = own.is_some_and(|own| own.updated.is_some() && own.replay != Replay::Starting);
-        if is_begun || self.asked.accept_loss || self.pool.metadata(&self.info.name, DEMOTED_KEY)?.is_some() {
+        if is_begun || self.asked.accept_loss || self.demoted_last()?.is_some() {
             return Ok(Way::Forced(None));
         }
         Err(Error::precondition(format!(
@@ -120,11 +120,17 @@ impl Attempt<'_> {
     /// Whether the cluster can be asked: it refuses a copy until the demotion of the peer has arrived, and
     /// nothing that was demoted here.
     fn by_the_journal(&self) -> Result<Way> {
-        match self.pool.metadata(&self.info.name, DEMOTED_KEY)? {
+        match self.demoted_last()? {
             Some(demoted) if demoted == self.info.id => Err(self.given_away()),
             Some(_) => self.unless_promoted_again(ARRIVED),
             None => self.unless_peer_is_primary(),
         }
+    }
+
+    /// The id of the volume's image that was demoted last, if that was by a controller.
+    fn demoted_last(&self) -> Result<Option<String>> {
+        let demoted = self.pool.metadata(&self.info.name, DEMOTED_KEY)?;
+        Ok(demoted.filter(|image| image != NEVER_DEMOTED))
     }
 
     /// For what was demoted by somebody else, so that nobody knows where.

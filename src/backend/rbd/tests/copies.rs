@@ -363,3 +363,21 @@ fn the_source_may_be_deleted_between_any_two_steps() {
         }
     }
 }
+
+#[test]
+fn a_copy_of_a_replicated_volume_takes_over_nothing_of_its_replication() {
+    let scene = Scene::new();
+    let at = scene.cluster.at();
+    for (key, value) in [
+        ("cephlet.replication", "{\"version\":1,\"interval\":\"5m\"}"),
+        ("cephlet.demoted", scene.source.incarnation.as_deref().unwrap()),
+    ] {
+        scene.cluster.set_metadata(&call(), &at, &scene.source.object, key, value).unwrap();
+    }
+    for (name, origin) in [("of-snapshot", scene.of_snapshot()), ("of-volume", scene.of_volume())] {
+        let copy = create(&scene.rbd, &wanted(name, GIB, origin)).unwrap();
+        let metadata = scene.cluster.all_metadata(&at, &copy.id.object);
+        assert_eq!(metadata["cephlet.replication"], "{\"version\":1}", "{name}");
+        assert_eq!(metadata["cephlet.demoted"], "none", "{name}");
+    }
+}

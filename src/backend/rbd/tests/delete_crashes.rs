@@ -2,7 +2,8 @@
 //! ends like one that was never interrupted.
 
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
-use crate::backend::{Deleted, Origin};
+use crate::backend::rbd::tool::{ImageRef, ImageTool as _};
+use crate::backend::{Deleted, Deletion, Interrupted, Origin};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 
@@ -162,5 +163,38 @@ fn a_half_made_name_is_free_again_after_the_deletion() {
         insist(&scene.cluster, || delete(&controller(&scene.cluster, ONE), &scene.volume));
         let left = if survives { String::new() } else { format!("image rbd/{} {GIB}", new.object) };
         assert_eq!(scene.cluster.dump(), left, "{fault:?}");
+    }
+}
+
+/// The next start finishes what was begun, or finds the volume whole: never one that is half retained, which
+/// would be there by its name, and go with its last snapshot.
+#[test]
+fn a_volume_with_a_snapshot_is_whole_or_retained_after_the_next_start() {
+    for fault in FAULTS {
+        for step in 1.. {
+            let Scene { cluster, volume, .. } = scene(1, true, false, true);
+            cluster.crash_at(step, fault);
+            let _ = delete(&controller(&cluster, ONE), &volume);
+            if cluster.fault_pending() {
+                break;
+            }
+            cluster.restart();
+            let rbd = controller(&cluster, ONE);
+            let deletion =
+                Deletion { id: &volume, snapshots_may_outlive: true, secrets: &Secrets::default() };
+            let finish = || repeated(|call| rbd.volumes().finish_deletion(call, &deletion)).unwrap();
+            let outcome = finish();
+            let at = cluster.at();
+            let by_name = cluster.info(&call(), &at, ImageRef::Name(&volume.object)).unwrap();
+            let by_id =
+                cluster.info(&call(), &at, ImageRef::Id(volume.incarnation.as_ref().unwrap())).unwrap();
+            let is_whole = by_id.is_some_and(|image| image.name == volume.object);
+            assert_eq!(
+                (outcome == Interrupted::Whole, by_name.is_some()),
+                (is_whole, is_whole),
+                "UNSAFE: {fault:?} at step {step} left:\n{}",
+                cluster.dump()
+            );
+        }
     }
 }

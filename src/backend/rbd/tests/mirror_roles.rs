@@ -121,6 +121,8 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     // Nothing is copied yet.
     it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
     it.cluster.remove_snapshot(&call(), &at, ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
+    // Its volume is a copy of one that was demoted some day.
+    it.cluster.set_metadata(&call(), &at, name, "cephlet.demoted", "none").unwrap();
     refused(it.promote(&promotion(true)), Precondition, &["empty", "acceptLoss=true"]);
     it.promote(&Promotion { accept_loss: true, ..promotion(true) }).unwrap();
     assert!(it.is_primary());

@@ -278,3 +278,20 @@ fn images_of_others_are_left_alone() {
     do_jobs(&rbd);
     assert_eq!(parents_in_trash(&cluster).len(), 1);
 }
+
+/// Its clones go on reading from it there, and librbd says of it what it says of one that it keeps for them.
+#[test]
+fn a_parent_that_was_put_into_the_trash_by_hand_stays() {
+    let (cluster, rbd, source) = with_volume(1);
+    let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
+    cluster.move_to_trash(&call(), &cluster.at(), &source.object).unwrap();
+    delete(&rbd, &copy).unwrap();
+    do_jobs_soon(&rbd);
+    do_jobs(&rbd);
+    let trash = cluster.trash(&call(), &cluster.at()).unwrap();
+    assert_eq!(
+        trash.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        [source.object.as_str()],
+        "UNSAFE: an operator's image was purged"
+    );
+}
