@@ -118,12 +118,12 @@ impl Scene {
         let mounts = mounts_below(&self.node.path(""));
         assert_eq!(mounts.len(), at.len() + 1, "{mounts:?}");
         assert!(at.iter().all(|name| mount_at(&self.node.path(name)).is_some()), "{mounts:?}");
-        assert_eq!(rbd_devices(&self.image).len(), 1);
+        assert_eq!(rbd_devices(&self.image).len(), 1, "UNSAFE: it is mapped otherwise than once");
     }
 
     #[track_caller]
     fn assert_holds_data(&self, at: &str) {
-        assert_eq!(run("cat", &[&self.node.text(&format!("{at}/file"))]), DATA);
+        assert_eq!(run("cat", &[&self.node.text(&format!("{at}/file"))]), DATA, "UNSAFE: wrong data");
     }
 
     /// Takes everything back; nothing is left.
@@ -132,15 +132,15 @@ impl Scene {
         self.unpublish().expect("unpublish");
         self.unstage().expect("unstage");
         let mounts = mounts_below(&self.node.path(""));
-        assert!(mounts.is_empty(), "still mounted: {mounts:?}");
-        assert!(rbd_devices(&self.image).is_empty(), "it is mapped still");
+        assert!(mounts.is_empty(), "UNSAFE: still mounted: {mounts:?}");
+        assert!(rbd_devices(&self.image).is_empty(), "UNSAFE: it is mapped still");
         assert!(
             !Bus::default().is_locked(name_key("rbd", "", &self.image)).expect("the driver"),
-            "it is being mapped still"
+            "UNSAFE: it is being mapped still"
         );
         assert!(!self.node.path("target").exists(), "we made it");
         if self.told.is_empty() {
-            assert_eq!(cluster().holders("rbd", &self.image_id), "");
+            assert_eq!(cluster().holders("rbd", &self.image_id), "", "UNSAFE: a lock is left");
         }
         self.node.assert_well();
     }

@@ -13,16 +13,21 @@ class Shared:
     def get(self):
         """Its directory; a cluster is started when there is none."""
         if not self.directory:
-            directory = tempfile.mkdtemp(prefix="cephlet-ceph-", dir="/tmp")
-            subprocess.run([SCRIPT, "up", directory, "--owner", str(os.getpid())], check=True, timeout=900)
-            self.directory = pathlib.Path(directory)
+            self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cephlet-ceph-", dir="/tmp"))
+            try:
+                subprocess.run([SCRIPT, "up", str(self.directory), "--owner", str(os.getpid())], check=True, timeout=900)
+            except subprocess.SubprocessError as error:
+                raise RuntimeError(f"there is no cluster: {error}") from None
         return self.directory
 
     def is_well(self):
-        """Whether it answers. What a test has stopped, goes on first."""
-        for file in (self.directory / "run").glob("*.pid"):
+        """Whether it answers, if there is one. What a test has stopped, goes on first."""
+        if not self.directory:
+            return True
+        for daemon in ("mon", "osd", "mgr"):
             try:
-                os.kill(int(file.read_text()), signal.SIGCONT)
+                # A dead one has no file.
+                os.kill(int((self.directory / "run" / f"{daemon}.pid").read_text()), signal.SIGCONT)
             except (OSError, ValueError):
                 return False
         environment = {**os.environ, "CEPH_CONF": str(self.directory / "admin.conf")}
@@ -31,6 +36,9 @@ class Shared:
 
     def end(self):
         if self.directory:
-            subprocess.run([SCRIPT, "down", str(self.directory)], timeout=300)
+            try:
+                subprocess.run([SCRIPT, "down", str(self.directory)], timeout=300)
+            except subprocess.TimeoutExpired as error:
+                print(f"tests/run: a cluster does not end: {error}", flush=True)
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = None

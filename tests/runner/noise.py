@@ -12,6 +12,8 @@ def start():
     if child := os.fork():
         return child
     supervise.LIBC.prctl(supervise.PR_SET_PDEATHSIG, signal.SIGKILL)
+    # What stands still must go on before the runner can end it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for _ in range(LOOPS):
         if os.fork() == 0:
             supervise.LIBC.prctl(supervise.PR_SET_PDEATHSIG, signal.SIGKILL)

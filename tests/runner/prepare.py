@@ -24,13 +24,14 @@ class Stop(Exception):
 class Steps:
     """One after the other; the first that fails ends the run."""
 
-    def __init__(self, logs):
-        self.logs = logs
+    def __init__(self, logs, end):
+        self.logs, self.end = logs, end
         self.took = []
 
     def step(self, name, limit, *command, **environment):
         log = self.logs / f"{name.replace(' ', '-')}.log"
         begun = time.monotonic()
+        limit = max(min(limit, self.end - begun), 1)
         _, status = os.waitpid(supervise.start([str(word) for word in command], environment, log, limit), 0)
         self.took.append((name, time.monotonic() - begun))
         print(f"{self.took[-1][1]:5.0f} s  {name}", flush=True)

@@ -1,7 +1,7 @@
 """Runs tests side by side, and finds out what became of them."""
 import collections, os, select, signal, time
 
-from . import supervise, vm
+from . import report, supervise, vm
 from .cluster import Shared
 from .suites import PLACES
 
@@ -57,7 +57,7 @@ class Schedule:
     def await_ends(self):
         """The tests that have ended, one at least or what a minute brings."""
         until = time.monotonic() + 60
-        ended, _, _ = select.select(list(self.running), [], [], min(until, self.end) - time.monotonic())
+        ended, _, _ = select.select(list(self.running), [], [], max(min(until, self.end) - time.monotonic(), 0))
         if time.monotonic() > self.end:
             raise TooLong
         if not ended:
@@ -78,14 +78,22 @@ class Schedule:
         print(f"still running: {', '.join(long)}", flush=True)
 
     def end_of(self, test):
+        # What was said about safety holds, whatever became of the cluster.
+        may_run_again = report.may_be_forgiven(test, self.logs)
         if test in self.given_up:
             self.given_up.remove(test)
-            self.waiting.append(test)
-        elif test.verdict != "passed":
+            if may_run_again:
+                return self.run_again(test)
+        if test.verdict != "passed":
             print(f"{test.verdict} after {test.seconds:.0f} s: {test.name}", flush=True)
             if test.suite.cluster and test.suite.where == "here":
-                self.suspects.append(test)
+                if may_run_again:
+                    self.suspects.append(test)
                 self.look_at_the_cluster()
+
+    def run_again(self, test):
+        report.keep_log(test, self.logs)
+        self.waiting.append(test)
 
     def look_at_the_cluster(self):
         """One that has died is replaced, and what failed on it or still runs there is run again."""
@@ -99,7 +107,8 @@ class Schedule:
         for one in self.running.values():
             if one.test in self.given_up:
                 os.kill(one.process, signal.SIGTERM)
-        self.waiting += self.suspects
+        for test in self.suspects:
+            self.run_again(test)
         self.suspects = []
         self.cluster.end()
 

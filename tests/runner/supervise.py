@@ -10,8 +10,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def start(command, environment, log, limit):
-    """Forks a process that runs the command and ends with PASSED, FAILED or NOT_OVER; gives its ID."""
+def start(command, environment, log, limit, undo=lambda: None):
+    """Forks a process that runs the command and ends with PASSED, FAILED or NOT_OVER; gives its ID. `undo` takes back what a command
+    that failed may have done to others."""
     sys.stdout.flush()
     if child := os.fork():
         return child
@@ -21,9 +22,12 @@ def start(command, environment, log, limit):
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
         signal.signal(signal.SIGTERM, told_to_end)
+        # As nohup(1) may have it.
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, told_to_end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with open(log, "wb", buffering=0) as output:
-            status = supervise(command, environment, output, limit)
+            status = supervise(command, environment, output, limit, undo)
     finally:
         os._exit(status)
 
@@ -31,26 +35,43 @@ def start(command, environment, log, limit):
 def told_to_end(*_):
     """Once: a second signal would break the cleaning up off."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.exit(FAILED)
 
 
-def supervise(command, environment, log, limit):
+def supervise(command, environment, log, limit, undo):
     directory = pathlib.Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
+    # The same in memory.
+    in_memory = pathlib.Path("/dev/shm", directory.name)
+    in_memory.mkdir()
+    verdict = FAILED
     try:
+        environment = {**environment, "TMPDIR": str(directory), "MEMORY_DIR": str(in_memory)}
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                 env={**os.environ, **environment, "TMPDIR": str(directory)})
+                                 env={**os.environ, **environment})
         if not ends_within(child.pid, limit):
-            log.write(f"\n--- not over after {limit} s; what it runs ---\n{picture()}".encode())
-            log.write(tails(environment.get("CLUSTER_DIR")).encode())
-            return NOT_OVER
-        status = child.wait()
-        log.write(f"--- status {status} ---\n".encode())
-        return PASSED if status == 0 else FAILED
+            tell_what_runs(f"not over after {limit} s", environment.get("CLUSTER_DIR"), log)
+            verdict = NOT_OVER
+        else:
+            status = child.wait()
+            log.write(f"--- status {status} ---\n".encode())
+            verdict = PASSED if status == 0 else FAILED
     except OSError as error:
         log.write(f"{command}: {error}\n".encode())
-        return FAILED
+    except SystemExit:
+        tell_what_runs("told to end", environment.get("CLUSTER_DIR"), log)
     finally:
-        clean_up(directory, log)
+        end_all(log)
+        if verdict != PASSED:
+            undo()
+        for one in (directory, in_memory):
+            clean_up(one, log)
+        unmap_images(log)
+    return verdict
+
+
+def tell_what_runs(why, cluster, log):
+    log.write(f"\n--- {why}; what it runs ---\n{picture()}{tails(cluster)}".encode())
 
 
 def ends_within(process, seconds):
@@ -112,12 +133,10 @@ def tail(log, lines):
 
 
 def clean_up(directory, log):
-    end_all(log)
     for point in reversed(mounts_below(directory)):
         subprocess.run(["umount", "--lazy", point], stdout=log, stderr=log)
     for device in loops_below(directory):
         subprocess.run(["losetup", "--detach", device], stdout=log, stderr=log)
-    unmap_images(log)
     shutil.rmtree(directory, ignore_errors=True)
 
 

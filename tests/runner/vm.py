@@ -1,5 +1,5 @@
 """Tests in a VM with Debian's kernel, which has Ceph's drivers: one at a time, as it has one cluster and one kernel."""
-import json, os, pathlib, socket, time
+import json, os, pathlib, socket, subprocess, sys, time
 
 from . import supervise
 from .suites import PROGRAMS, SANITY_VM, Suite, TESTS, Test
@@ -25,24 +25,27 @@ def lane(where, tests, logs):
 
 
 def inside():
-    """In the VM, and what is to be prepared for it here."""
+    """In the VM, and what is to be prepared for it here, which is no result: the VM is not booted for what that fails for."""
     tests = json.loads((OUT / "tests.json").read_text())
+    is_prepared = "PREPARE" in os.environ
     for name, command, environment, limit in tests:
         begun = time.monotonic()
         test = Test(SANITY_VM, name, command)
-        _, status = os.waitpid(supervise.start(command, environment, test.log(OUT), limit), 0)
+        undo = (lambda: None) if is_prepared else go_on
+        _, status = os.waitpid(supervise.start(command, environment, test.log(OUT), limit, undo), 0)
         verdict = supervise.VERDICTS.get(os.waitstatus_to_exitcode(status), "failed")
-        with (OUT / "results").open("a") as results:
-            results.write(json.dumps([name, verdict, time.monotonic() - begun]) + "\n")
         if verdict != "passed":
             print(f"{verdict}: {name}", flush=True)
-            go_on()
+        if is_prepared and verdict != "passed":
+            sys.exit(1)
+        if not is_prepared:
+            with (OUT / "results").open("a") as results:
+                results.write(json.dumps([name, verdict, time.monotonic() - begun]) + "\n")
 
 
 def go_on():
-    """The cluster's daemons, which a test may have stopped."""
-    if "CLUSTER_CONTROL" not in os.environ:
-        return
+    """The network, which a failed test may have cut, and the cluster's daemons, which it may have stopped."""
+    subprocess.run(["ip", "route", "flush", "type", "blackhole"])
     host, port = os.environ["CLUSTER_CONTROL"].split(":")
     with socket.create_connection((host, int(port))) as control, control.makefile("rw") as line:
         for daemon in ("mon", "osd", "mgr"):

@@ -128,7 +128,7 @@ fn killed_in_the_middle_of_an_unmount() {
     drop(paused);
     retried(|| scene.unstage(&volume, "stage"), "unstage again");
     scene.stage(&volume, "stage").expect("stage it again");
-    assert_eq!(fs::read(scene.path("stage/file")).expect("read"), vec![7; 1 << 20]);
+    assert_eq!(fs::read(scene.path("stage/file")).expect("read"), vec![7; 1 << 20], "UNSAFE: wrong data");
     scene.retire(&volume, &[], &["stage"]);
     scene.assert_clean();
 }

@@ -28,7 +28,7 @@ fn carries_data(fs_type: &str, mib: i64) {
     let before = checksum(&scene.path("target/file"));
     scene.unpublish(&volume, "target").expect("unpublish");
     scene.unstage(&volume, "stage").expect("unstage");
-    assert!(devices(&volume).is_empty(), "it is mapped still");
+    assert!(devices(&volume).is_empty(), "UNSAFE: it is mapped still");
     scene.stage(&volume, "elsewhere").expect("stage elsewhere");
     fs::create_dir_all(scene.path("pod")).expect("the parent of the target");
     for _ in 0..2 {

@@ -269,7 +269,7 @@ impl Scene {
     pub fn retire(&self, volume: &Volume, targets: &[&str], stagings: &[&str]) {
         targets.iter().for_each(|target| self.unpublish(volume, target).expect("unpublish"));
         stagings.iter().for_each(|staging| self.unstage(volume, staging).expect("unstage"));
-        assert!(devices(volume).is_empty(), "{} is still mapped", volume.image());
+        assert!(devices(volume).is_empty(), "UNSAFE: {} is still mapped", volume.image());
         let controller = self.controller.client();
         controller
             .controller_unpublish_volume(&unpublish_from(&volume.id, "node-1"))
@@ -277,7 +277,7 @@ impl Scene {
         controller.delete_volume(&delete(&volume.id)).expect("delete");
         assert!(
             !cluster().attempt("rbd", &["info", &volume.spec()]).status.success(),
-            "{} is still there",
+            "UNSAFE: {} is still there",
             volume.image()
         );
     }
@@ -286,7 +286,7 @@ impl Scene {
     #[track_caller]
     pub fn assert_clean(&self) {
         let mounts = mounts_below(&self.node.path(""));
-        assert!(mounts.is_empty(), "still mounted: {mounts:?}");
+        assert!(mounts.is_empty(), "UNSAFE: still mounted: {mounts:?}");
         self.node.assert_well();
         self.controller.assert_well();
     }
@@ -315,7 +315,7 @@ pub fn devices(volume: &Volume) -> Vec<PathBuf> {
 #[track_caller]
 pub fn device(volume: &Volume) -> PathBuf {
     let mut all = devices(volume);
-    assert_eq!(all.len(), 1, "one mapping: {all:?}");
+    assert_eq!(all.len(), 1, "UNSAFE: one mapping: {all:?}");
     all.remove(0)
 }
 

@@ -189,7 +189,7 @@ fn two_sites_work_as_they_are_described() {
     type_in(&main, "cephlet volume delete \"$id\"", &id).expect("delete");
     for site in [&main, &backup] {
         let mounts = mounts_below(&site.daemon.path(""));
-        assert!(mounts.is_empty(), "still mounted: {mounts:?}");
+        assert!(mounts.is_empty(), "UNSAFE: still mounted: {mounts:?}");
         site.daemon.assert_well();
     }
 }

@@ -54,7 +54,7 @@ impl Unstaged {
     }
 
     fn retire(self) {
-        assert!(devices(&self.volume()).is_empty(), "still mapped");
+        assert!(devices(&self.volume()).is_empty(), "UNSAFE: still mapped");
         let controller = Client::of(&self.scene.controller);
         controller
             .controller_unpublish_volume(&v0::unpublish_from(&self.id, "node-1"))
