@@ -49,12 +49,9 @@ impl Backends {
         }
     }
 
-    /// The node whose controller serves objects at `place`, if that is another than this.
-    pub fn owning_node(&self, place: &Place) -> Option<String> {
-        match self.by_kind(place)?.serves(place) {
-            Served::ByNode(node) => Some(node),
-            Served::Here | Served::Nowhere => None,
-        }
+    /// Who serves objects at `place`.
+    pub fn serves(&self, place: &Place) -> Served {
+        self.by_kind(place).map_or(Served::Nowhere, |backend| backend.serves(place))
     }
 
     /// The backend for what is in use on this node: of the kind of `place`, be that place configured here

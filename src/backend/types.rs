@@ -41,6 +41,8 @@ pub enum Served {
     Here,
     /// Only the controller on this other node can reach it.
     ByNode(String),
+    /// Nobody here, as long as the configuration does not say how to reach it.
+    NotSetUp,
     /// Nobody: no configuration like this one could have given an ID of it.
     Nowhere,
 }

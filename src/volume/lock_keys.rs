@@ -80,17 +80,15 @@ impl Operations {
         }
     }
 
-    /// What a controller's work on one volume locks. A volume that only another node's controller can reach
-    /// is refused.
+    /// What a controller's work on one volume locks. One that cannot be reached from here is refused.
     pub fn locks_of_controller_volume(&self, id: &str) -> Result<LockSet> {
-        self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
+        self.refuse_unreachable(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
         Ok(self.locks_of_volume(id))
     }
 
-    /// What a controller's work on one snapshot locks. A snapshot that only another node's controller can
-    /// reach is refused.
+    /// What a controller's work on one snapshot locks. One that cannot be reached from here is refused.
     pub fn locks_of_controller_snapshot(&self, id: &str) -> Result<LockSet> {
-        self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
+        self.refuse_unreachable(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
         Ok(match self.snapshot(id) {
             Ok((snapshot, _)) => {
                 let place = self.canonical(&snapshot.place);

@@ -17,7 +17,7 @@ pub(crate) mod tests;
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Backends, Fencing, Service};
+use crate::backend::{Backend, Backends, Fencing, Served, Service};
 use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::csi::{ANOTHER_NODE, Map};
@@ -99,14 +99,21 @@ impl Operations {
         })
     }
 
-    /// Refuses an object that only the controller of another node can reach: it is not absent, and to delete
-    /// it is not done by saying so. None is an ID that means nothing anywhere.
-    fn refuse_another_nodes(&self, id: &str, place: Option<&Place>) -> Result<()> {
-        match place.and_then(|place| self.backends.owning_node(place)) {
-            None => Ok(()),
-            Some(home) => Err(Error::unavailable(format!(
+    /// Refuses an object that only the controller of another node can reach, or nobody before its cluster is
+    /// set up: it is not absent, and to delete it is not done by saying so. None is an ID that means nothing
+    /// anywhere.
+    fn refuse_unreachable(&self, id: &str, place: Option<&Place>) -> Result<()> {
+        let Some(place) = place else { return Ok(()) };
+        match self.backends.serves(place) {
+            Served::Here | Served::Nowhere => Ok(()),
+            Served::ByNode(home) => Err(Error::unavailable(format!(
                 "{ANOTHER_NODE}: {id} is on node {home:?} and this is {:?}: ask the plugin there",
                 self.node_id
+            ))),
+            Served::NotSetUp => Err(Error::precondition(format!(
+                "{id} is in cluster {:?}, which is not set up here, and nothing can be done to it: name the \
+                 cluster in the configuration and reload it, or ask a plugin that has it",
+                place.cluster
             ))),
         }
     }

@@ -182,3 +182,35 @@ fn a_cluster_without_credentials_serves_requests_that_bring_some() {
     assert!(listed(&client).is_empty(), "without credentials there is no list");
     assert!(client.is_ready());
 }
+
+#[test]
+fn what_is_in_a_cluster_that_is_not_set_up_is_not_gone() {
+    let other = entry("other", cluster());
+    let daemon = start(&[entry("main", cluster()), other.clone()].concat());
+    let client = daemon.client();
+    let made = client.create(&volume_in(&unused_name("stays"), "main")).expect("create");
+    let snapshot = client.create_snapshot(&snapshot("of-it", &made.volume_id)).expect("snapshot").snapshot;
+    client.controller_publish_volume(&publish_to(&made.volume_id, "node-1")).expect("publish");
+    let path = daemon.path("clusters.toml");
+    let all = fs::read_to_string(&path).expect("the file");
+    fs::write(&path, other).expect("write the file");
+    daemon.signal(Signal::HUP);
+    let parts = ["\"main\"", "not set up"];
+    await_that("the cluster is forgotten", || match client.controller_get_volume(&get(&made.volume_id)) {
+        Err(error) if error.code == Code::FAILED_PRECONDITION => Ok(()),
+        answer => Err(format!("{answer:?}")),
+    });
+    let unpublish = unpublish_from(&made.volume_id, "node-1");
+    refused(client.controller_unpublish_volume(&unpublish), Code::FAILED_PRECONDITION, &parts);
+    refused(client.delete_volume(&delete(&made.volume_id)), Code::FAILED_PRECONDITION, &parts);
+    let delete_snapshot = delete_snapshot(&snapshot.snapshot_id);
+    refused(client.delete_snapshot(&delete_snapshot), Code::FAILED_PRECONDITION, &parts);
+    fs::write(&path, all).expect("write the file");
+    daemon.signal(Signal::HUP);
+    await_that("the cluster is back", || {
+        client.controller_unpublish_volume(&unpublish).map(drop).map_err(|error| format!("{error:?}"))
+    });
+    client.delete_snapshot(&delete_snapshot).expect("delete the snapshot");
+    client.delete_volume(&delete(&made.volume_id)).expect("delete");
+    assert!(!listed(&client).contains(&made.volume_id));
+}

@@ -181,6 +181,6 @@ pub fn assert_journal_is_empty(daemon: &Daemon) {
     let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
     for table in [Table::Intents, Table::Node, Table::Formats] {
         let keys: Vec<String> = journal.entries(table).into_iter().map(|(key, _)| key).collect();
-        assert!(keys.is_empty(), "{table:?}: {keys:?}");
+        assert!(keys.is_empty(), "UNSAFE: {table:?} has {keys:?}");
     }
 }

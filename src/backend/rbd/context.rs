@@ -87,7 +87,7 @@ impl Context {
     /// against it.
     pub fn serves(&self, place: &Place) -> Served {
         match self.clusters.find(&place.cluster) {
-            Ok(None) => Served::Nowhere,
+            Ok(None) => Served::NotSetUp,
             Ok(Some(_)) | Err(_) => Served::Here,
         }
     }

@@ -63,11 +63,11 @@ impl Operations {
     fn origin(&self, source: Source) -> Result<(Source, Origin)> {
         let origin = match &source {
             Source::Volume(id) => {
-                self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
+                self.refuse_unreachable(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
                 self.volume(id).map(|(id, _)| Origin::Volume(id))
             }
             Source::Snapshot(id) => {
-                self.refuse_another_nodes(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
+                self.refuse_unreachable(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
                 self.snapshot(id).map(|(id, _)| Origin::Snapshot(id))
             }
         };

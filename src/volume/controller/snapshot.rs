@@ -13,7 +13,7 @@ impl Operations {
     /// The snapshot that a request asks for.
     pub fn plan_snapshot(&self, request: CreateSnapshot) -> Result<NewSnapshot> {
         let id = &request.source_volume_id;
-        self.refuse_another_nodes(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
+        self.refuse_unreachable(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
         let (source, backend) = self.volume(id)?;
         if let Some(unknown) = request.parameters.keys().find(|key| !key.starts_with(METADATA)) {
             return Err(Error::invalid(format!(
