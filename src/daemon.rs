@@ -300,7 +300,7 @@ fn backends(
             &config.node_id,
             &config.name,
             loops,
-            config.services.controller,
+            config.services.controller.then(|| layout.local_dir_id()),
         )?));
     }
     if config.wants(BackendName::Rbd).unwrap_or(true) {

@@ -44,6 +44,11 @@ impl Layout {
         &self.local
     }
 
+    /// Remembers which directory the local backend has served under its path.
+    pub fn local_dir_id(&self) -> PathBuf {
+        self.state.join("local-dirs").join(short_hash(&self.local.to_string_lossy()))
+    }
+
     /// Held by the one daemon that serves at this socket. Nothing is written beside a socket, whose directory
     /// may be an orchestrator's.
     pub fn socket_lock(&self, socket: &Path) -> PathBuf {

@@ -1,7 +1,7 @@
 //! Exact work on files and names: open(2), unlink(2), rmdir(2), mkdir(2), fsync(2).
 
 use std::fs::{DirBuilder, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -93,6 +93,23 @@ pub fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
         (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
         _ => Ok(path.to_path_buf()),
     }
+}
+
+/// Writes a small file that is there as a whole or not at all, whenever it is looked at; what was there
+/// before goes. Its directory is made if it is missing.
+///
+/// # Errors
+/// Those of open(2), write(2), fsync(2) and rename(2).
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let unfinished = path.with_extension("new");
+    ensure_dir(directory)?;
+    remove(&unfinished)?;
+    let mut file = create_new(&unfinished)?;
+    file.write_all(text.as_bytes())?;
+    sync_file(&file)?;
+    changing("rename file", || std::fs::rename(&unfinished, path))?;
+    sync_file(&File::open(directory)?)
 }
 
 /// Waits until the file's data and length are on disk. After an error nobody knows what is: do not try again.

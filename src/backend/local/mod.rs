@@ -10,6 +10,7 @@
 //! | `snapshots/csi-snap-<16 hex>/{image,record}` | a full copy, by reflink where the file system can |
 //! | `pending/` | half-made and half-removed things under random names, and notes of freezes |
 //! | `lock` | flock held by the one daemon that serves the controller here |
+//! | `id` | the directory's own ID: [`identity`] |
 //!
 //! Volumes and snapshots do not depend on each other: either can be deleted first.
 //!
@@ -21,6 +22,7 @@ mod copy;
 mod directory;
 mod files;
 mod find;
+mod identity;
 mod image;
 mod loops;
 mod parameters;
@@ -69,7 +71,8 @@ pub struct Local {
     pending: Arc<Pending>,
     loops: Arc<dyn Loops>,
     reflink: bool,
-    controller: bool,
+    /// Where the ID of the directory is remembered; None where another daemon is the controller.
+    identity: Option<PathBuf>,
     /// Why no volume can be attached on this node, as it was at start.
     node_trouble: Option<Error>,
     lock: Mutex<Option<Locked>>,
@@ -77,8 +80,8 @@ pub struct Local {
 
 impl Local {
     /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`.
-    /// `controller` says whether this copy of the daemon makes and deletes volumes; only then
-    /// [`Backend::recover`] is to be called.
+    /// Where this copy of the daemon makes and deletes volumes, `identity` is the file in which the
+    /// directory's ID is remembered; only then [`Backend::recover`] is to be called.
     ///
     /// # Errors
     /// The directory cannot be made or, for a controller, not be written to; the message says why.
@@ -87,13 +90,13 @@ impl Local {
         node: &str,
         plugin: &str,
         loops: Arc<dyn Loops>,
-        controller: bool,
+        identity: Option<PathBuf>,
     ) -> Result<Self> {
         let pending = Arc::new(Pending::ensure(root.join("pending"))?);
         Ok(Self {
             volumes: Shelf::ensure(root.join("volumes"), &pending)?,
             snapshots: Shelf::ensure(root.join("snapshots"), &pending)?,
-            reflink: controller && copy::has_reflink(&pending)?,
+            reflink: identity.is_some() && copy::has_reflink(&pending)?,
             node: node.to_string(),
             topology_key: segment_key(plugin, NODE_LABEL),
             lock: Mutex::default(),
@@ -104,7 +107,7 @@ impl Local {
                 .err()
                 .inspect(|trouble| log::warn!("no local volume can be attached here: {trouble}")),
             loops,
-            controller,
+            identity,
         })
     }
 
@@ -154,10 +157,11 @@ impl Local {
 
     /// A controller can make volumes also where none can be attached.
     fn ready(&self) -> Result<()> {
-        if let (false, Some(trouble)) = (self.controller, &self.node_trouble) {
+        let is_controller = self.identity.is_some();
+        if let (false, Some(trouble)) = (is_controller, &self.node_trouble) {
             return Err(trouble.clone());
         }
-        if self.controller && self.lock.lock().is_none() {
+        if is_controller && self.lock.lock().is_none() {
             return Err(Error::precondition(format!(
                 "the lock of {} is not held: see the log of the start",
                 self.root.display()
@@ -228,6 +232,9 @@ impl Backend for Local {
 
     fn recover(&self) -> Result<()> {
         self.take_lock()?;
+        if let Some(remembered) = &self.identity {
+            identity::ensure_same(&self.root, remembered)?;
+        }
         // A crash may have come between a rename and its sync: from here on what is seen is durable.
         self.volumes.directory().sync()?;
         self.snapshots.directory().sync()?;

@@ -113,10 +113,7 @@ fn what_a_copy_left_frozen_is_thawed_and_only_that() {
 #[test]
 fn a_second_controller_on_the_same_directory_is_refused() {
     let it = fixture();
-    let open = |controller| {
-        Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), controller).unwrap()
-    };
-    let second = open(true);
+    let second = open(&it.root, Arc::new(FakeLoops::default()));
     refused(
         second.recover(),
         Kind::Precondition,
@@ -124,5 +121,30 @@ fn a_second_controller_on_the_same_directory_is_refused() {
     );
     refused(second.health(Service::Any), Kind::Precondition, &["lock"]);
     it.local.health(Service::Any).unwrap();
-    open(false).health(Service::Any).unwrap();
+    let node_only = Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), None);
+    node_only.unwrap().health(Service::Any).unwrap();
+}
+
+/// As at a boot at which the disk is not mounted, or another one is.
+#[test]
+fn another_directory_in_the_place_of_the_one_with_volumes_is_refused() {
+    let it = fixture();
+    let made = it.local.create(&it.call, &it.new_volume("a", MIB), &|| Ok(())).unwrap();
+    let (root, away) = (it.root.clone(), it.root.with_extension("away"));
+    let Fixture { local, _dir, .. } = it;
+    drop(local);
+    std::fs::rename(&root, &away).unwrap();
+    let restart = || open(&root, Arc::new(FakeLoops::default()));
+    let parts = ["is new", "mount the disk", root.to_str().unwrap(), "local.id"];
+    refused(restart().recover(), Kind::Precondition, &parts);
+    std::fs::write(root.join("id"), "00000000000000000000000000000000\n").unwrap();
+    refused(restart().recover(), Kind::Precondition, &["belongs to other local volumes"]);
+    std::fs::remove_dir_all(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    let back = Fixture::at(root.clone());
+    assert!(back.local.find(&back.call, &made.id, &back.none).unwrap().is_some());
+    drop(back);
+    // A state directory that was lost.
+    std::fs::remove_file(root.with_extension("id")).unwrap();
+    Fixture::at(root);
 }

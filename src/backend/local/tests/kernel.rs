@@ -21,8 +21,7 @@ impl Helper for InPlace {
 /// A backend with real devices, in a private mount namespace; what it leaves attached is detached.
 fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
     let root = directory.join("local");
-    let local =
-        Local::open(root.clone(), NODE, "org.test", Arc::new(Kernel::new(Arc::new(InPlace))), true).unwrap();
+    let local = open(&root, Arc::new(Kernel::new(Arc::new(InPlace))));
     local.recover().unwrap();
     let it = Fixture { local, root, ..fixture() };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&it)));

@@ -154,12 +154,16 @@ pub(super) fn fixture() -> Fixture {
     Fixture { _dir: Some(dir), ..fixture }
 }
 
+/// A controller and node for this directory, whose ID is remembered beside it.
+pub(super) fn open(root: &Path, loops: Arc<dyn Loops>) -> Local {
+    Local::open(root.into(), NODE, "org.test", loops, Some(root.with_extension("id"))).unwrap()
+}
+
 impl Fixture {
     /// A backend in this directory, as after a start of the daemon.
     pub fn at(root: PathBuf) -> Self {
         let loops = Arc::new(FakeLoops::default());
-        let local =
-            Local::open(root.clone(), NODE, "org.test", Arc::clone(&loops) as Arc<dyn Loops>, true).unwrap();
+        let local = open(&root, Arc::clone(&loops) as Arc<dyn Loops>);
         local.recover().unwrap();
         Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
     }

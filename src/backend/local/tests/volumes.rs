@@ -91,7 +91,7 @@ fn identical_creates_at_once_make_one_volume() {
 fn an_id_that_would_not_fit_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let local =
-        Local::open(dir.path().into(), &"x".repeat(80), "org.test", Arc::new(FakeLoops::default()), true)
+        Local::open(dir.path().into(), &"x".repeat(80), "org.test", Arc::new(FakeLoops::default()), None)
             .unwrap();
     let it = fixture();
     refused(local.create(&it.call, &it.new_volume("a", MIB), &|| Ok(())), Kind::InvalidArgument, &["128"]);
