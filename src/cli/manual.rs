@@ -58,7 +58,7 @@ fn command(command: &Command) -> String {
         page += &format!(".Pp\n{}\n", text(note));
     }
     if !command.json.is_empty() {
-        page += &format!(".Pp\nJSON: {}\n", text(&format!("{}.", command.json)));
+        page += &format!(".Pp\n{}\n", text(&format!("JSON: {}.", command.json)));
     }
     page
 }
