@@ -3,10 +3,8 @@
 //! A call outlives the client that made it. Whatever it holds (the lock of its volume) is freed when the last
 //! clone of it is dropped, so a command that could not be killed keeps the volume locked by keeping a clone.
 //!
-//! An operation never sleeps for longer than a moment. Where it has to wait for something that ends by itself
-//! (a client that died, another controller's claim) it asks [`Call::wait`] and gives up with the error it
-//! gets. Whoever runs the call frees the thread, keeps what the call holds and runs the operation again, from
-//! its start, after the pause. Operations look before they act, so that is safe.
+//! A call runs on a thread of its own, and works while it holds a worker's permit. Where it has to wait for
+//! something that ends by itself (a client that died, another controller's claim) it gives the permit back.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -19,11 +17,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::clock;
+use crate::dispatch::{Permit, Permits};
 use crate::error::{Error, Result};
 
 /// What may hang as a whole, by its name: a cluster, or the local disk. What is limited is limited for each
 /// of them, so that one that hangs takes nothing from the others.
 pub type Bulkhead = Arc<str>;
+
+/// How often a call that waits looks whether its client's deadline has passed: gRPC's deadline can only be asked,
+/// not waited for.
+pub const TICK: Duration = Duration::from_millis(500);
 
 /// Numbers of calls, for the log.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -40,6 +43,7 @@ type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct Call {
     progress: Progress,
     held: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
+    worker: Arc<Mutex<Option<Permit>>>,
     /// What the operation has waited for, and since when.
     waits: Arc<Mutex<HashMap<String, Instant>>>,
     begun: Arc<Mutex<Option<String>>>,
@@ -77,8 +81,8 @@ impl Call {
             subject: Mutex::default(),
             step: Mutex::new((String::from("queued"), now)),
         }));
-        let (held, waits, begun) = (Arc::default(), Arc::default(), Arc::default());
-        Self { progress, held, waits, begun, condition: None }
+        let (held, worker, waits, begun) = (Arc::default(), Arc::default(), Arc::default(), Arc::default());
+        Self { progress, held, worker, waits, begun, condition: None }
     }
 
     /// A piece of work nobody waits for: start-up, background jobs, tests.
@@ -143,6 +147,35 @@ impl Call {
     /// What this call has begun, now or before it had to wait.
     pub fn begun(&self) -> Option<String> {
         self.begun.lock().clone()
+    }
+
+    /// It works from now on.
+    pub fn work_with(&self, permit: Permit) {
+        *self.worker.lock() = Some(permit);
+    }
+
+    /// It works no more.
+    pub fn stop_working(&self) {
+        drop(self.worker.lock().take());
+    }
+
+    /// Does nothing for a while, and is no worker meanwhile.
+    ///
+    /// # Errors
+    /// `Unavailable`: the daemon stops.
+    pub fn pause(&self, time: Duration) -> Result<()> {
+        let Some(permit) = self.worker.lock().take() else {
+            std::thread::sleep(time);
+            return Ok(());
+        };
+        let permit = Permits::pause(permit, self, time).map_err(|_| {
+            let (step, _) = self.current_step();
+            Error::unavailable(format!(
+                "cephlet is stopping in step \"{step}\"; send the request again when it is back"
+            ))
+        })?;
+        self.work_with(permit);
+        Ok(())
     }
 
     /// Keeps `thing` until the last clone of this call is gone.

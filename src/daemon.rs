@@ -16,6 +16,7 @@ use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services, TopologyChange};
+use crate::dispatch::{LockTable, Workers};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
@@ -27,13 +28,11 @@ use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
-use crate::locks::Locks;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
 use crate::topology::NodeTopology;
 use crate::volume::{AcquireLock, Operations};
-use crate::workers::Workers;
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -75,7 +74,7 @@ struct Daemon {
     notifier: Notifier,
     server: Server,
     workers: Arc<Workers>,
-    locks: Arc<Locks<Answer>>,
+    locks: Arc<LockTable<Answer>>,
     jobs: Arc<JobQueue>,
     running: Arc<ActiveCalls>,
     processes: Arc<Processes>,
@@ -100,15 +99,13 @@ impl Daemon {
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let topology = Arc::new(open_topology(config, &clusters)?);
         let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters, &topology)?);
-        let locks: Arc<Locks<Answer>> =
-            Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
+        let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
         recover(config, &operations, &locks)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
         let running = Arc::new(ActiveCalls::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
-        let parked = Arc::clone(&locks);
-        let workers = Arc::new(Workers::start(config.workers, config.queue, move || parked.parked())?);
+        let workers = Arc::new(Workers::start(config.workers, config.queue)?);
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let lock = operations.layout.socket_lock(&config.endpoint);
         let server = Server::open(&config.endpoint, &lock, services(config, &bridge, operations))?;
@@ -178,16 +175,13 @@ impl Daemon {
         // The calls that wait for it are answered now, and those that were parked behind them: a formatting
         // goes on for longer.
         self.processes.shutdown(Instant::now() + KILL);
-        self.locks.refuse_parked(&Error::unavailable(
-            "cephlet is stopping; send the request again when it is back",
-        ));
+        self.locks.close(Error::unavailable("cephlet is stopping; send the request again when it is back"));
         if !self.workers.drain(Instant::now() + LAST_WORDS) {
             log::warn!(
                 "{} calls are left where they are; repeated, they go on from there",
-                self.workers.load().running
+                self.workers.load().0
             );
         }
-        self.workers.stop();
         server.close(Instant::now() + LAST_WORDS);
         self.running.stop();
         if let Err(error) = self.journal.sync() {
@@ -329,7 +323,7 @@ fn fencing(
     wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::clone(processes) as _)) as _)
 }
 
-fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<Locks<Answer>>) -> Result<()> {
+fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<LockTable<Answer>>) -> Result<()> {
     let locks = Arc::clone(locks);
     let lock: AcquireLock = Arc::new(move |call, key| Ok(Box::new(locks.lock(call, key)?)));
     if config.services.controller {

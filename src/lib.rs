@@ -12,6 +12,7 @@ mod clusters;
 mod config;
 mod csi;
 mod daemon;
+mod dispatch;
 mod error;
 mod exec;
 mod files;
@@ -21,7 +22,6 @@ mod jobs;
 mod journal;
 mod kernel;
 mod layout;
-mod locks;
 mod logging;
 mod notify;
 mod secrets;
@@ -30,7 +30,6 @@ mod spelling;
 mod sys;
 mod topology;
 mod volume;
-mod workers;
 
 // The program.
 pub use cli::run;

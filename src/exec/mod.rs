@@ -25,7 +25,6 @@ mod process;
 mod reaper;
 mod runner;
 mod scope;
-mod semaphore;
 mod starter;
 mod stream;
 mod tools;

@@ -169,17 +169,10 @@ impl Process {
         [self.stdout.fd(), self.stderr.fd()].into_iter().flatten()
     }
 
-    /// What becomes ready when the process writes or ends: for the reaper's own poll.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.pidfd.as_fd()).chain(self.pipes())
-    }
-
-    /// Reads what is there, and takes the status of the process if it has ended.
-    pub(super) fn try_reap(&mut self) -> bool {
-        self.stdout.drain();
-        self.stderr.drain();
-        // An error means that the status was lost to somebody else, and the process with it.
-        !matches!(self.child.try_wait(), Ok(None))
+    /// Takes the status of a process that has ended, which frees its number.
+    pub(super) fn reap(&mut self) {
+        // An error means that the status was lost, and the process with it.
+        let _ = self.child.wait();
     }
 
     /// Signals the process and what it started, as far as that stayed in its group.

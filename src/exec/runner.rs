@@ -19,10 +19,10 @@ use super::guard;
 use super::helper::{HELPER_ARGUMENT, Helper};
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
-use super::semaphore::{Permit, Semaphore, Waiter};
 use super::starter::Starter;
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
-use crate::call::Call;
+use crate::call::{Bulkhead, Call};
+use crate::dispatch::{Limits, NoPermit, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
 
@@ -86,8 +86,8 @@ pub struct Processes {
     helper_program: PathBuf,
     /// There while systemd runs this machine.
     booted: PathBuf,
-    tools_running: Arc<Semaphore>,
-    helpers_running: Arc<Semaphore>,
+    tools_running: Arc<Permits>,
+    helpers_running: Arc<Permits>,
     starter: Starter,
     reaper: Reaper,
     /// Can be read from the moment the daemon stops.
@@ -120,10 +120,10 @@ impl Processes {
             tools,
             helper_program: PathBuf::from("/proc/self/exe"),
             booted: PathBuf::from(scope::BOOTED),
-            tools_running: Semaphore::new(limits.tools, limits.change),
-            helpers_running: Semaphore::new(limits.helpers, limits.change),
+            tools_running: Permits::new(at_once(limits.tools)),
+            helpers_running: Permits::new(at_once(limits.helpers)),
             starter: Starter::start()?,
-            reaper: Reaper::start()?,
+            reaper: Reaper::default(),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stopping: AtomicBool::new(false),
             watched: Mutex::new(0),
@@ -170,6 +170,23 @@ impl Processes {
     ) -> Start<'a> {
         let (search_path, stdout_limit) = (self.search_path.as_os_str(), self.limits.stdout);
         Start { program, name, args, search_path, stdin, files: &[], kept_open: None, stdout_limit, orphaned }
+    }
+
+    /// Waits until a command may be run.
+    fn permit(
+        &self,
+        permits: &Arc<Permits>,
+        call: &Call,
+        (command, class): (&str, Class),
+        bulkhead: Option<Bulkhead>,
+    ) -> Result<Permit, CommandError> {
+        let step = || format!("waiting for others to end before {command}");
+        let (is_lasting, patience) = (class.is_lasting(), self.limits.change);
+        let want = Want { bulkhead, is_lasting, is_back: false, step: Some(&step), patience };
+        permits.acquire(call, want).map_err(|refused| match refused {
+            NoPermit::Expired(waited) => CommandError::Expired { command: command.into(), waited },
+            NoPermit::Closed => CommandError::Stopping { command: command.into() },
+        })
     }
 
     /// Starts the process and watches it to its end.
@@ -255,9 +272,11 @@ impl Processes {
             event = job.wait(Some(Instant::now() + self.limits.last_wait), None);
         }
         let stderr_tail = job.stderr_tail();
-        let reaped = event == WaitEnd::Ended && job.try_reap();
         let command = task.command;
-        if !reaped {
+        let reaped = event == WaitEnd::Ended;
+        if reaped {
+            job.reap();
+        } else {
             warn!(
                 "call {}: `{command}` (process {}) cannot be killed; its volume stays locked",
                 task.call.id(),
@@ -296,12 +315,8 @@ impl Runner for Processes {
         let program = self.tools.path(cmd.tool)?;
         let _watched = Watched::new(self);
         let (command, queued) = (cmd.to_string(), Instant::now());
-        let permit = self.tools_running.enter(&Waiter {
-            call,
-            command: &command,
-            class: cmd.class,
-            bulkhead: cmd.bulkhead.clone().or_else(|| call.bulkhead()),
-        })?;
+        let bulkhead = cmd.bulkhead.clone().or_else(|| call.bulkhead());
+        let permit = self.permit(&self.tools_running, call, (&command, cmd.class), bulkhead)?;
         if !call.may_begin() {
             return Err(CommandError::Expired { command, waited: queued.elapsed() });
         }
@@ -325,13 +340,19 @@ impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
         let _watched = Watched::new(self);
         let bulkhead = call.bulkhead();
-        let permit = self.helpers_running.enter(&Waiter { call, command: step, class, bulkhead })?;
+        let permit = self.permit(&self.helpers_running, call, (step, class), bulkhead)?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
         let task = Task { call, command: step.to_owned(), class, start, permit };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
+}
+
+/// So many in each bulkhead, of which those without a deadline leave one to the others.
+fn at_once(each: usize) -> Limits {
+    let each = each.max(1);
+    Limits { all: usize::MAX, each, lasting: each - 1, spare: 0 }
 }
 
 /// What becomes of a process when the daemon dies.

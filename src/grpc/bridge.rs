@@ -1,11 +1,9 @@
-//! From gRPC's thread to a worker and back.
+//! From gRPC's thread to a thread of the call's own, and back.
 //!
-//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands
-//! the request's bytes to the workers. A worker decodes and plans; the plan waits for its locks without
-//! holding a worker; a worker runs it. Work that has to wait (see [`Call::wait`]) gives its worker back,
-//! keeps its locks and is run again from its start after the pause. The answer goes through a one-shot to a
-//! small future on gRPC's own executor, which awaits the sending (a reply dropped unawaited cancels the
-//! call).
+//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands the
+//! request's bytes to the workers. There the request is decoded and planned, waits for its locks, and is run. The
+//! answer goes through a one-shot to a small future on gRPC's own executor, which awaits the sending (a reply
+//! dropped unawaited cancels the call).
 
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
@@ -19,11 +17,10 @@ use parking_lot::Mutex;
 use protobuf::Message;
 
 use crate::call::{Bulkhead, Call};
+use crate::dispatch::{Guard, Identical, Key, KeySet, LockTable, Locked, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::status;
-use crate::locks::{Entry, Guard, Identical, Key, KeySet, Locks, Turn};
-use crate::workers::{Task, Workers};
 
 /// A reply, encoded; shared by all callers that asked the same.
 type Bytes = Arc<[u8]>;
@@ -143,20 +140,11 @@ impl Drop for Reply {
     }
 }
 
-/// A plan that has its locks, and the call that is owed its answer.
-struct Ready {
-    bulkhead: Option<Bulkhead>,
-    work: Work<Bytes>,
-    reply: Reply,
-    // Dropped after the reply: whoever gets the locks next comes after the answer.
-    guard: Option<Guard<Answer>>,
-}
-
 /// Connects services to the workers and the lock table.
 #[derive(Clone)]
 pub struct Bridge {
     workers: Arc<Workers>,
-    locks: Arc<Locks<Answer>>,
+    locks: Arc<LockTable<Answer>>,
     running: Arc<ActiveCalls>,
 }
 
@@ -168,7 +156,7 @@ impl std::fmt::Debug for Bridge {
 
 impl Bridge {
     /// A bridge to these workers and this lock table.
-    pub fn new(workers: Arc<Workers>, locks: Arc<Locks<Answer>>, running: Arc<ActiveCalls>) -> Self {
+    pub fn new(workers: Arc<Workers>, locks: Arc<LockTable<Answer>>, running: Arc<ActiveCalls>) -> Self {
         Self { workers, locks, running }
     }
 
@@ -214,9 +202,9 @@ impl Bridge {
         (Reply { call, running: Arc::clone(&self.running), sender: Some(sender) }, receiver)
     }
 
-    /// Queues the first part of a call, or refuses it if the queue is full.
+    /// Gives a call a thread, or refuses it where there are too many.
     fn submit(&self, reply: Reply, job: impl FnOnce(Reply) + Send + 'static) {
-        let quick = QUICK.iter().any(|quick| reply.call.method().ends_with(quick));
+        let quick = is_quick(&reply.call);
         let slot = Arc::new(Mutex::new(Some(reply)));
         let taken = Arc::clone(&slot);
         let run = move || {
@@ -224,41 +212,55 @@ impl Bridge {
                 job(reply);
             }
         };
-        let queued =
-            if quick { self.workers.submit_quick(run) } else { self.workers.submit(Task::new(None, run)) };
+        let accepted = if quick { self.workers.run_quick(run) } else { self.workers.run(run) };
         // A job that is refused is dropped, so the reply is kept where both can reach it.
-        if let Err(refused) = queued
+        if let Err(refused) = accepted
             && let Some(reply) = slot.lock().take()
         {
             reply.finish(Err(refused));
         }
     }
 
-    /// Decodes and plans a call, then runs it or lets it wait for its locks.
+    /// A call from its start to its end, on its own thread.
     fn serve(&self, planner: &Planner, request: &[u8], reply: Reply) {
-        match guarded(&reply.call, || planner(request)) {
-            Ok(plan) => self.start(plan, reply),
-            Err(error) => reply.finish(Err(error)),
+        let call = reply.call.clone();
+        let mut guard = None;
+        let answer = guarded(&call, || self.answer(&call, planner(request)?, &mut guard));
+        if let Some(guard) = &guard {
+            guard.answer(&answer);
         }
+        call.stop_working();
+        // From here the lock is held by the call alone: by this thread until it lets go, or by the reaper of a
+        // command that could not be killed. The next who gets it comes after the answer.
+        call.hold(guard);
+        reply.finish(answer);
     }
 
-    fn start(&self, plan: Plan<Bytes>, reply: Reply) {
+    /// Locks what the plan says, and works; or has the answer of the same request.
+    fn answer(&self, call: &Call, plan: Plan<Bytes>, guard: &mut Option<Guard<Answer>>) -> Answer {
         let Plan { subject, bulkhead, lock, work } = plan;
-        reply.call.set_subject(subject);
-        if let Err(refused) = self.enter_bulkhead(&reply.call, bulkhead.as_ref()) {
-            return reply.finish(Err(refused));
+        call.set_subject(subject);
+        self.enter_bulkhead(call, bulkhead.as_ref())?;
+        if let Some(Locking { keys, request }) = lock {
+            call.enter_step("waiting for the volume's lock");
+            match self.locks.enter(call, &keys, Some(request))? {
+                Locked::Held(held) => *guard = Some(held),
+                Locked::Joined(answer) => return answer,
+            }
         }
-        let Some(Locking { keys, request }) = lock else {
-            return self.run(Ready { bulkhead, work, reply, guard: None });
-        };
-        reply.call.enter_step("waiting for the volume's lock");
-        let (bridge, call) = (self.clone(), reply.call.clone());
-        let wake = move |turn: Turn<Answer>| match turn {
-            Turn::Go(guard) => bridge.run(Ready { bulkhead, work, reply, guard: Some(guard) }),
-            Turn::Answer(answer) => reply.finish(answer),
-            Turn::Refused(error) => reply.finish(Err(error)),
-        };
-        self.locks.enter(Entry { keys, call, joinable: Some(request), wake: Box::new(wake) });
+        // A health check never waits for a worker.
+        if !is_quick(call) {
+            self.workers.begin(call, bulkhead)?;
+        }
+        loop {
+            match work(call) {
+                Err(error) => match error.pause() {
+                    Some(pause) => call.pause(pause)?,
+                    None => return Err(error),
+                },
+                answer => return answer,
+            }
+        }
     }
 
     /// Counts a call among those of its bulkhead from now on, unless they are too many already.
@@ -269,34 +271,10 @@ impl Bridge {
         call.set_bulkhead(Arc::clone(bulkhead));
         Ok(())
     }
+}
 
-    /// Runs a plan that has its locks: at once on this worker, if the bulkhead has room and this is a worker.
-    fn run(&self, ready: Ready) {
-        let parked = ready.guard.as_ref().is_some_and(Guard::waited);
-        let task = self.task(ready);
-        if parked { self.workers.resume(task) } else { self.workers.go_on(task) }
-    }
-
-    fn task(&self, ready: Ready) -> Task {
-        let (bridge, call) = (self.clone(), ready.reply.call.clone());
-        Task::new(ready.bulkhead.clone(), move || bridge.work(ready)).unless(move || call.is_void())
-    }
-
-    /// Works, and answers unless the work has to wait.
-    fn work(&self, ready: Ready) {
-        let answer = execute(&ready.reply.call, &ready.work);
-        if let Some(pause) = answer.as_ref().err().and_then(Error::pause) {
-            return self.workers.resume_after(pause, self.task(ready));
-        }
-        let Ready { reply, guard, .. } = ready;
-        if let Some(guard) = &guard {
-            guard.answer(&answer);
-        }
-        // From here the lock is held by the call alone: by this worker until it lets go, or by the reaper of
-        // a command that could not be killed.
-        reply.call.hold(guard);
-        reply.finish(answer);
-    }
+fn is_quick(call: &Call) -> bool {
+    QUICK.iter().any(|quick| call.method().ends_with(quick))
 }
 
 /// A method whose messages stay bytes: they are decoded and encoded by a worker.
@@ -347,15 +325,6 @@ async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) 
     if let Err(error) = sent {
         log::debug!("an answer could not be sent, the client is gone: {error}");
     }
-}
-
-/// Runs the work of a call whose deadline has not passed. Work that has waited is run once more even so: it
-/// ends by itself ([`Call::wait`] refuses), and leaves what it began for a repetition.
-fn execute(call: &Call, work: &Work<Bytes>) -> Answer {
-    if call.is_void() {
-        return Err(Error::timeout("the call's deadline passed while it waited; nothing was done"));
-    }
-    guarded(call, || work(call))
 }
 
 /// Runs `body`, turning a panic into an error that the log can find again.

@@ -10,12 +10,11 @@ use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, Se
 
 use super::{Bridge, Plan};
 use crate::call::{Bulkhead, Call};
+use crate::dispatch::{Key, LockTable, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::Server;
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1 as wire;
-use crate::locks::{Key, Locks};
-use crate::workers::{Load, Workers};
 
 /// A deadline that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -162,9 +161,8 @@ impl House {
     fn open() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("csi.sock");
-        let locks = Arc::new(Locks::new(16, PATIENCE, Bridge::is_retryable).unwrap());
-        let parked = Arc::clone(&locks);
-        let workers = Arc::new(Workers::start(4, 16, move || parked.parked()).unwrap());
+        let locks = LockTable::new(16, PATIENCE, Bridge::is_retryable);
+        let workers = Arc::new(Workers::start(4, 16).unwrap());
         let running = Arc::new(ActiveCalls::default());
         let bridge = Bridge::new(Arc::clone(&workers), locks, Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
@@ -192,11 +190,11 @@ impl House {
         thread::spawn(move || ask(&channel, &name, PATIENCE))
     }
 
-    /// Waits until so many calls are parked and no worker works.
+    /// Waits until so many calls are under way and none of them works.
     #[track_caller]
-    fn await_parked(&self, parked: usize) {
+    fn await_waiting(&self, calls: usize) {
         let end = Instant::now() + PATIENCE;
-        while self.workers.load() != (Load { running: 0, queued: 0, parked }) {
+        while self.workers.load() != (calls, 0) {
             assert!(Instant::now() < end, "{:?}", self.workers.load());
             thread::yield_now();
         }
@@ -206,12 +204,11 @@ impl House {
         self.volumes.done.lock().unwrap().clone()
     }
 
-    /// Waits until nothing is under way and nobody works.
+    /// Waits until no call is under way.
     #[track_caller]
     fn await_rest(&self) {
         let end = Instant::now() + PATIENCE;
-        let idle = Load { running: 0, queued: 0, parked: 0 };
-        while !self.running.is_empty() || self.workers.load() != idle {
+        while !self.running.is_empty() || self.workers.load() != (0, 0) {
             assert!(
                 Instant::now() < end,
                 "{} calls under way, {:?}",
@@ -253,7 +250,7 @@ fn a_defect_costs_one_call_and_frees_its_lock() {
         "src/grpc/bridge_tests.rs:",
         "on purpose, before the lock",
         "on purpose, with the lock",
-        "thread \"worker ",
+        "thread \"worker",
     ] {
         assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is missing in {lines:?}");
     }
@@ -265,7 +262,7 @@ fn calls_that_wait_hold_no_worker() {
     // More than there are workers.
     let names: Vec<String> = (0..8).map(|number| format!("{number}: wait")).collect();
     let calls: Vec<_> = names.iter().map(|name| house.begin(name)).collect();
-    house.await_parked(8);
+    house.await_waiting(8);
     house.ask("volume: well").unwrap();
     assert_eq!(house.done(), ["volume: well"]);
     house.volumes.gate.store(true, Ordering::SeqCst);
@@ -280,9 +277,9 @@ fn calls_that_wait_hold_no_worker() {
 fn a_cluster_that_hangs_does_not_fill_the_queue() {
     let house = House::open();
     let calls: Vec<_> = (0..40).map(|number| house.begin(&format!("{number}: wait"))).collect();
-    // So many as the queue has places are either parked or refused.
+    // Each call waits or is refused.
     let end = Instant::now() + PATIENCE;
-    while calls.iter().filter(|call| call.is_finished()).count() + house.workers.load().parked < 40 {
+    while calls.iter().filter(|call| call.is_finished()).count() + house.workers.load().0 < 40 {
         assert!(Instant::now() < end, "{:?}", house.workers.load());
         thread::yield_now();
     }
@@ -307,11 +304,11 @@ fn a_long_message_arrives_with_its_code_its_beginning_and_its_end() {
 fn a_call_that_waits_keeps_its_lock_and_those_that_joined_it() {
     let house = House::open();
     let first = house.begin("volume: wait");
-    house.await_parked(1);
+    house.await_waiting(1);
     let joined = house.begin("volume: wait");
-    house.await_parked(2);
+    house.await_waiting(2);
     let behind = house.begin("volume: well");
-    house.await_parked(3);
+    house.await_waiting(3);
     house.volumes.gate.store(true, Ordering::SeqCst);
     for call in [first, joined, behind] {
         call.join().unwrap().unwrap();
@@ -337,10 +334,10 @@ fn a_deadline_that_passes_while_a_call_waits_ends_it() {
 fn calls_that_wait_are_answered_at_once_when_the_daemon_stops() {
     let house = House::open();
     let call = house.begin("volume: wait");
-    house.await_parked(1);
+    house.await_waiting(1);
     house.workers.end_pauses();
     let (code, message) = call.join().unwrap().unwrap_err();
     assert_eq!(code, RpcStatusCode::UNAVAILABLE);
-    assert!(message.contains("going down"), "{message}");
+    assert!(message.contains("stopping"), "{message}");
     house.await_rest();
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::call::Call;
+use crate::dispatch::Identical;
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
-use crate::locks::Identical;
 use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 

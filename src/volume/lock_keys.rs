@@ -5,9 +5,9 @@
 //! nothing here needs no lock: its operation only says so.
 
 use crate::backend::{NewSnapshot, NewVolume, Origin};
+use crate::dispatch::Key;
 use crate::error::Result;
 use crate::ids::{self, SnapshotId, VolumeId};
-use crate::locks::Key;
 use crate::volume::Operations;
 
 /// What a request occupies: the cluster or disk it works on, and the objects it locks.

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::backend::{Backend, Deletion, Interrupted};
 use crate::call::Call;
+use crate::dispatch::Key;
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::jobs::{RETRY, Requeue};
 use crate::journal::{Change, Table};
-use crate::locks::Key;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::intent::{Intent, Operation};

@@ -128,7 +128,7 @@ fn what_may_not_begin_any_more_when_its_turn_comes_is_not_begun() {
         let before = scope.spawn(|| stubs.run("echo > $0/ready; read line < $0/go"));
         fs::read(&ready).unwrap();
         let waits = scope.spawn(|| stubs.run_for(&call, Class::Change, "echo > $0/begun"));
-        while !format!("{:?}", stubs.processes.tools_running).ends_with("1 waiting") {
+        while !format!("{:?}", stubs.processes.tools_running).ends_with("1 waited for") {
             thread::yield_now();
         }
         in_time.store(false, Ordering::Relaxed);

@@ -23,10 +23,10 @@ pub mod node;
 use std::sync::Arc;
 
 use crate::call::Call;
+use crate::dispatch::Identical;
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation;
-use crate::locks::Identical;
 use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 

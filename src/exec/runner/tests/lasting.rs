@@ -13,7 +13,7 @@ fn unbounded_work_survives_its_call_and_keeps_the_lock() {
     assert!(matches!(error, CommandError::StillRunning { .. }), "{error}");
     drop(call);
     assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the work goes on");
-    assert_eq!(format!("{:?}", stubs.processes.tools_running), "1 of 1 for each bulkhead running, 0 waiting");
+    assert_eq!(format!("{:?}", stubs.processes.tools_running), "1 permits held, 0 waited for");
     fs::write(go, "finished\n").unwrap();
     assert!(released.recv_timeout(SOON).is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected));
     assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");

@@ -3,14 +3,14 @@
 use std::any::Any;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// The whole name of an object: what a lock, a node record and a mount of the daemon are filed under.
 /// Compared exactly.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    hash: NonZeroU64,
+    /// For a quick first comparison.
+    hash: u64,
     text: Arc<str>,
 }
 
@@ -19,14 +19,7 @@ impl<T: Into<Arc<str>>> From<T> for Key {
         let text = text.into();
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        Self { hash: NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN), text }
-    }
-}
-
-impl Key {
-    /// A quick first comparison; good for this process only.
-    pub(super) fn hash(&self) -> NonZeroU64 {
-        self.hash
+        Self { hash: hasher.finish(), text }
     }
 }
 

@@ -1,0 +1,156 @@
+//! The threads and permits of calls.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::permits::{Limits, NoPermit, Permits, Want};
+use super::pool::Pool;
+use crate::call::{Bulkhead, Call};
+use crate::error::{Error, Result};
+
+/// The fewest workers that leave a bulkhead half of them.
+pub const MIN_WORKERS: usize = 4;
+
+/// Workers that bulkheads leave to those that have none yet.
+const SPARE: usize = 2;
+
+/// The threads that calls run on, and how many of them may work at once.
+#[derive(Debug)]
+pub struct Workers {
+    pool: Pool,
+    quick: Pool,
+    permits: Arc<Permits>,
+    count: usize,
+    queue: usize,
+}
+
+impl Workers {
+    /// With `count` workers, at least [`MIN_WORKERS`], and `queue` calls more that may wait.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(count: usize, queue: usize) -> Result<Self> {
+        let count = count.max(MIN_WORKERS);
+        let limits = Limits { all: count, each: usize::MAX, lasting: usize::MAX, spare: SPARE };
+        Ok(Self {
+            pool: Pool::start("worker", count..=count + queue, count + queue)?,
+            quick: Pool::start("quick worker", 1..=1, queue)?,
+            permits: Permits::new(limits),
+            count,
+            queue,
+        })
+    }
+
+    /// Runs a call on a thread of its own.
+    ///
+    /// # Errors
+    /// `Unavailable`: there are as many calls as may be, or the daemon is about to stop.
+    pub fn run(&self, call: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.pool.run(call)
+    }
+
+    /// Runs a call that needs no storage.
+    ///
+    /// # Errors
+    /// As for [`Workers::run`].
+    pub fn run_quick(&self, call: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.quick.run(call)
+    }
+
+    /// Waits until the call may work with this bulkhead.
+    ///
+    /// # Errors
+    /// `Timeout`: the client's deadline has passed. `Unavailable`: the daemon stops.
+    pub fn begin(&self, call: &Call, bulkhead: Option<Bulkhead>) -> Result<()> {
+        let late = || Error::timeout("the call's deadline passed while it waited; nothing was done");
+        if call.expired() {
+            return Err(late());
+        }
+        let step = || "waiting for a worker".to_string();
+        let (is_lasting, is_back, patience) = (false, false, Duration::MAX);
+        let want = Want { bulkhead, is_lasting, is_back, step: Some(&step), patience };
+        let permit = self.permits.acquire(call, want).map_err(|refused| match refused {
+            NoPermit::Expired(_) => late(),
+            NoPermit::Closed => {
+                Error::unavailable("cephlet is stopping; send the request again when it is back")
+            }
+        })?;
+        call.work_with(permit);
+        Ok(())
+    }
+
+    /// Refuses one more call of a bulkhead that has `own` of the `all` calls under way already. It may have as
+    /// many as there are workers, and beyond that as many as there is room for others: so those of a cluster that
+    /// hangs leave half of the queue free, those of a second one a quarter.
+    ///
+    /// # Errors
+    /// `Unavailable`
+    pub fn ensure_room(&self, bulkhead: &Bulkhead, own: usize, all: usize) -> Result<()> {
+        let free = (self.count + self.queue).saturating_sub(all);
+        if own < self.count.max(free) {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "too much to do for {bulkhead}: {own} calls are under way, and the rest of the queue is for others \
+             (CEPHLET_QUEUE, {}); send the request again later",
+            self.queue
+        )))
+    }
+
+    /// Ends the pauses of all calls, and those that would begin later.
+    pub fn end_pauses(&self) {
+        self.permits.end_pauses();
+    }
+
+    /// Refuses new calls, and waits until those under way have ended. False if that took longer than `deadline`.
+    /// Calls that need no storage go on being served.
+    pub fn drain(&self, deadline: Instant) -> bool {
+        self.pool.drain(deadline)
+    }
+
+    /// How many calls are under way, and how many of them work.
+    pub fn load(&self) -> (usize, usize) {
+        (self.pool.jobs(), self.permits.load().0)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_bulkhead_that_hangs_leaves_half_of_the_queue_to_the_others_and_a_second_one_a_quarter() {
+        let workers = Workers::start(4, 256).unwrap();
+        let ensure = |own, all| workers.ensure_room(&"cluster".into(), own, all);
+        ensure(129, 129).unwrap();
+        let refusal = ensure(131, 131).unwrap_err();
+        assert_eq!(refusal.kind(), Kind::Unavailable);
+        assert!(refusal.message().contains("cluster") && refusal.message().contains("256"), "{refusal}");
+        ensure(64, 131 + 64).unwrap();
+        assert!(ensure(66, 131 + 66).is_err());
+        ensure(3, 1000).expect("as many as there are workers it may have whatever others do");
+    }
+
+    #[test]
+    fn a_call_that_pauses_is_no_worker_until_it_is_back() {
+        let workers = Workers::start(4, 1).unwrap();
+        let call = Call::internal("test");
+        workers.begin(&call, Some("cluster".into())).unwrap();
+        assert_eq!(workers.load().1, 1);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let pausing = scope.spawn(|| call.pause(Duration::from_millis(300)));
+            while workers.load().1 > 0 {
+                std::thread::yield_now();
+            }
+            pausing.join().unwrap().unwrap();
+        });
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+        assert_eq!(workers.load().1, 1);
+        workers.end_pauses();
+        assert_eq!(call.pause(Duration::from_secs(600)).unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(workers.load().1, 0);
+    }
+}
