@@ -11,6 +11,7 @@ pub mod crash;
 pub mod file;
 pub mod flock;
 pub mod freeze;
+pub mod holders;
 pub mod keyring;
 pub mod loopdev;
 pub mod modules;

@@ -57,11 +57,11 @@ impl NodeDriver for Local {
 
     fn detach(&self, call: &Call, id: &VolumeId, _by: PublishedBy, _secrets: &Secrets) -> Result<()> {
         let Some(device) = self.device_of(id)? else { return Ok(()) };
-        let detached = self
-            .loops
-            .detach(call, &device)
-            .map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        if detached == Detached::Gone {
+        let explain = |error: Error| error.context(format_args!("detach volume {id}"));
+        // Once detached, a device that others stand on is of no use until the last of them is gone.
+        if self.loops.holders(&device).map_err(explain)?.is_empty()
+            && self.loops.detach(call, &device).map_err(explain)? == Detached::Gone
+        {
             return Ok(());
         }
         Err(Error::precondition(format!(
@@ -109,14 +109,15 @@ impl Local {
         if other { Ok(None) } else { self.loops.find(&self.volumes.image_path(&id.object)) }
     }
 
-    /// "attached as /dev/loop3 and mounted at /a, /b"
+    /// "attached as /dev/loop3 and mounted at /a, /b and held by md0"
     pub(super) fn users_of(&self, device: &LoopDevice) -> Result<String> {
-        let attached = format!("attached as {}", device.path.display());
+        let mut users = vec![format!("attached as {}", device.path.display())];
         let mounts = self.loops.mounts(device)?;
-        if mounts.is_empty() {
-            return Ok(attached);
+        if !mounts.is_empty() {
+            let mounts: Vec<_> = mounts.iter().map(|path| path.display().to_string()).collect();
+            users.push(format!("mounted at {}", mounts.join(", ")));
         }
-        let mounts: Vec<_> = mounts.iter().map(|path| path.display().to_string()).collect();
-        Ok(format!("{attached} and mounted at {}", mounts.join(", ")))
+        users.extend(self.loops.holders(device)?.iter().map(ToString::to_string));
+        Ok(users.join(" and "))
     }
 }

@@ -8,6 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::kernel::Kernel;
 use crate::sys::block::Device;
 use crate::sys::copy::Reflink;
+use crate::sys::holders::{self, Holder};
 use crate::sys::loopdev::{self, Detached, LoopDevice};
 use crate::sys::mountinfo::{Mount, Mounts};
 
@@ -22,6 +23,9 @@ pub trait Loops: Debug + Send + Sync {
 
     /// Where the device is in use: file systems on it, and binds of its node.
     fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
+
+    /// Devices that stand on the device.
+    fn holders(&self, device: &LoopDevice) -> Result<Vec<Holder>>;
 
     /// Where file systems on the device are mounted.
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
@@ -71,6 +75,11 @@ impl Loops for Kernel {
 
     fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
         mounts_where(device, |_, _| true)
+    }
+
+    fn holders(&self, device: &LoopDevice) -> Result<Vec<Holder>> {
+        let found = Device::at(&device.path).and_then(|device| holders::of(device.number));
+        found.map_err(|error| Error::io(format_args!("look what holds {}", device.path.display()), &error))
     }
 
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {

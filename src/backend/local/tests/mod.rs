@@ -33,6 +33,7 @@ use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
 use crate::secrets::Secrets;
+use crate::sys::holders::Holder;
 use crate::sys::loopdev::{Detached, LoopDevice};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -46,6 +47,8 @@ pub(super) struct FakeLoops {
     pub done: Mutex<Vec<String>>,
     /// The next attach finds its image deleted afterwards.
     pub deleted_meanwhile: Mutex<Option<PathBuf>>,
+    /// What stands on every device.
+    pub holders: Mutex<Vec<Holder>>,
 }
 
 #[derive(Debug)]
@@ -83,6 +86,10 @@ impl Loops for FakeLoops {
             .find(|it| it.device == *device)
             .map(|it| it.mounts.clone())
             .unwrap_or_default())
+    }
+
+    fn holders(&self, _device: &LoopDevice) -> Result<Vec<Holder>> {
+        Ok(self.holders.lock().clone())
     }
 
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
