@@ -267,8 +267,9 @@ pub trait NodeDriver {
         Ok(None)
     }
 
-    /// What the kernel reports to be wrong with the attached volume, without any I/O.
-    fn condition(&self, _id: &VolumeId) -> Result<Condition> {
+    /// What is wrong with the attached volume: what the kernel reports without any I/O, and where it knows
+    /// nothing, what the storage does.
+    fn condition(&self, _call: &Call, _id: &VolumeId) -> Result<Condition> {
         Ok(None)
     }
 }

@@ -118,6 +118,19 @@ impl Kernel {
             other => Err(unexpected(&step, &other)),
         }
     }
+
+    /// Whether the file system mounted at `path` was shut down, as xfs does after an error. Only xfs can be
+    /// asked.
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn is_shut_down(&self, call: &Call, path: &Path) -> Result<bool> {
+        let step = format!("look whether {} is shut down", path.display());
+        match self.ask(call, &step, Class::Question, &HelperRequest::IsShutDown { path: path.into() })? {
+            HelperReply::ShutDown(is) => Ok(is),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
 }
 
 fn has_capability(capability: CapabilitySet) -> Result<bool> {

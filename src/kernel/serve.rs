@@ -57,6 +57,9 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
         HelperRequest::Statfs { path } => statfs::usage(path.as_ref())
             .map(HelperReply::Usage)
             .during(|| format!("ask how full {} is", path.display())),
+        HelperRequest::IsShutDown { path } => mount::is_shut_down(path.as_ref())
+            .map(HelperReply::ShutDown)
+            .during(|| format!("look whether {} is shut down", path.display())),
         HelperRequest::CloneFrozen { mount_points, from, to } => {
             clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(HelperReply::Cloned)
         }

@@ -224,6 +224,18 @@ pub fn is_dead(errno: i32) -> bool {
     [ENOTCONN, ESTALE, EIO, EHOSTDOWN, ENODEV, ENXIO, ESHUTDOWN, ECONNABORTED].contains(&errno)
 }
 
+/// Whether the xfs mounted at `path` was shut down: stat(2) of its root is EIO then, without any I/O, while
+/// statfs(2) still answers (seen on Linux 6.1 and 6.18).
+///
+/// # Errors
+/// Those of stat(2), but EIO.
+pub fn is_shut_down(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(true),
+        found => found.map(|_| false),
+    }
+}
+
 /// Asks the mount itself. statfs may be answered from memory, so its directory is read too.
 fn answers_dead(target: &Path) -> bool {
     let answer =

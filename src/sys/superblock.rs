@@ -216,6 +216,8 @@ fn raid_at_end(tail: &[u8], size: u64) -> impl Iterator<Item = (&'static str, u6
 const EXT_AT: usize = 1024;
 const EXT_MAGIC: u16 = 0xef53;
 const EXT_ERRORS: u16 = 2;
+/// `s_error_count`: the kernel goes on counting from it, whatever the state says.
+const EXT_ERROR_COUNT: usize = 0x194;
 const EXT_HAS_JOURNAL: u32 = 0x4;
 const EXT_JOURNAL_DEVICE: u32 = 0x8;
 const EXT_64BIT: u32 = 0x80;
@@ -246,7 +248,7 @@ fn parse_ext(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     } else {
         FsType::Ext2
     };
-    let needs_check = le16(sb, 58)? & EXT_ERRORS != 0;
+    let needs_check = le16(sb, 58)? & EXT_ERRORS != 0 || le32(sb, EXT_ERROR_COUNT)? != 0;
     // The first KiB is left to boot loaders.
     Some((FileSystem { fs_type, bytes, needs_check, uuid: hex(sb.get(104..120)?) }, EXT_AT as u64..bytes))
 }

@@ -27,7 +27,7 @@ fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
 
 /// A command that succeeds; gives what it prints.
 #[track_caller]
-fn done(daemon: &Daemon, line: &str) -> String {
+pub(super) fn done(daemon: &Daemon, line: &str) -> String {
     let output = command(daemon, line, "");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "cephlet {line}: {}\n{stderr}", output.status);
@@ -37,7 +37,7 @@ fn done(daemon: &Daemon, line: &str) -> String {
 
 /// A command that succeeds; gives its JSON.
 #[track_caller]
-fn json(daemon: &Daemon, line: &str) -> Value {
+pub(super) fn json(daemon: &Daemon, line: &str) -> Value {
     serde_json::from_str(&done(daemon, &format!("{line} --json"))).expect("JSON")
 }
 

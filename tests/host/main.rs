@@ -7,6 +7,7 @@
 mod support;
 
 mod bad_input;
+mod broken;
 mod cli;
 mod clusters;
 mod concurrency;

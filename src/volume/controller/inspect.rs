@@ -1,6 +1,6 @@
 //! Looking at a volume, and changing what may be changed of it.
 
-use crate::backend::Volume;
+use crate::backend::{Condition, Volume};
 use crate::call::Call;
 use crate::csi::ROLE_KEY;
 use crate::error::{Error, Result};
@@ -24,7 +24,10 @@ impl Operations {
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
         let (id, backend) = self.volume(&request.volume_id)?;
         let volume = backend.volumes().inspect(call, &id, &Secrets::default())?;
-        volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))
+        let volume =
+            volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))?;
+        let here = self.condition_here(call, backend.as_ref(), &id);
+        Ok(with_condition_here(volume, here))
     }
 
     /// Whether a volume exists and can be used as described.
@@ -50,6 +53,19 @@ impl Operations {
     pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
         backend.volumes().modify(call, &id, &request.mutable_parameters, &request.secrets)
+    }
+}
+
+/// The volume with what is wrong with it on this node, if the storage has nothing to say. A node that cannot
+/// tell keeps nobody from looking at the volume.
+pub(super) fn with_condition_here(volume: Volume, here: Result<Condition>) -> Volume {
+    let here = here.unwrap_or_else(|error| {
+        log::warn!("volume {}: its condition on this node is not known: {error}", volume.id);
+        None
+    });
+    match (&volume.condition, here) {
+        (None | Some(None), Some(found)) => Volume { condition: Some(Some(found)), ..volume },
+        _ => volume,
     }
 }
 

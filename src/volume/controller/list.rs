@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
+use crate::volume::controller::inspect::with_condition_here;
 use crate::volume::request::{GetCapacity, ListSnapshots, PageRequest};
 
 /// One page of a list, with the token of the next.
@@ -28,7 +29,14 @@ const LARGEST_PAGE: usize = 5000;
 impl Operations {
     /// One page of all volumes.
     pub fn list(&self, call: &Call, page: &PageRequest) -> Result<Listed<Volume>> {
-        self.pages(page, |backend, after, limit| backend.volumes().list(call, after, limit))
+        let mut listed =
+            self.pages(page, |backend, after, limit| backend.volumes().list(call, after, limit))?;
+        let with_fault = |volume: Volume| {
+            let here = self.fault_here(call, &volume.id);
+            with_condition_here(volume, here)
+        };
+        listed.entries = listed.entries.into_iter().map(with_fault).collect();
+        Ok(listed)
     }
 
     /// One page of snapshots: all, those of one volume, or one.

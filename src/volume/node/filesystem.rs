@@ -12,6 +12,7 @@ use crate::kernel::{Overwrites, ToolGuard};
 use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
 use crate::sys::superblock::{Content, FileSystem};
 use crate::volume::Operations;
+use crate::volume::node::mounts;
 use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, Capability};
@@ -259,7 +260,45 @@ impl Operations {
                 )));
             }
         };
-        self.runner.run(call, &cmd).map(drop).map_err(|error| explain_growth(Error::from(error), id, fs_type))
+        let grown = self.runner.run(call, &cmd).map(drop);
+        grown.map_err(|error| self.explain_growth(error.into(), on, mount_point))
+    }
+
+    /// What the tools only call "Operation not permitted" or "Invalid argument". The kernel lets no ext4 grow
+    /// that has recorded errors (fs/ext4/resize.c, ext4_resize_begin), and a mounted one only with a
+    /// capability of its own (fs/ext4/ioctl.c); a btrfs may be too small to be resized.
+    fn explain_growth(&self, error: Error, on: FsDevice<'_>, mount_point: &Path) -> Error {
+        let error = error.context(format!("the file system of volume {} could not be grown", on.id));
+        let says = |text: &str| error.message().contains(text);
+        // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and
+        // btrfs): asking again finds it done.
+        if says("Device or resource busy") || says("in progress") {
+            return error.with_kind(Kind::Busy);
+        }
+        let mount = mounts::read().ok().and_then(|mounts| mounts.find_at(mount_point).cloned());
+        if error.exit_status().is_some()
+            && let Some(Ok(Some(fault))) = mount.map(|mount| self.find_fault(on.call, &mount, false))
+        {
+            return Error::precondition(format!("{error}; {fault}, and then it grows"));
+        }
+        let is_refused = says("Permission denied") || says("Operation not permitted");
+        let help = match on.fs_type {
+            "ext4" if is_refused && !self.kernel.can_grow_mounted_ext4() => {
+                "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish \
+                 the volume \
+                 (it grows when it is staged again)"
+            }
+            "ext4" if is_refused => {
+                "the kernel refuses to grow it while it is mounted (`dmesg` says why): unpublish and unstage the \
+                 volume (it grows when it is staged again)"
+            }
+            "btrfs" if says("Invalid argument") => {
+                "the kernel resizes no btrfs to less than 256 MiB: expand the volume to that, or go on with the \
+                 size it has"
+            }
+            _ => return error,
+        };
+        Error::precondition(format!("{error}; {help}"))
     }
 }
 
@@ -275,29 +314,4 @@ fn tool_on(tool: Tool, device: &BlockDevice, overwrites: Overwrites) -> Cmd {
 /// meaning: it may be running still, and who joined the call has to ask again.
 fn ended_badly(error: Error) -> Error {
     if error.kind() == Kind::Internal { error.with_kind(Kind::Precondition) } else { error }
-}
-
-/// What the tools only call "Permission denied" and "Invalid argument": growing a mounted ext4 needs a
-/// capability of its own (fs/ext4/ioctl.c), and a btrfs may be too small to be resized.
-fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
-    let error = error.context(format!("the file system of volume {id} could not be grown"));
-    let says = |text: &str| error.message().contains(text);
-    // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and
-    // btrfs): asking again finds it done.
-    if says("Device or resource busy") || says("in progress") {
-        return error.with_kind(Kind::Busy);
-    }
-    let help = match fs_type {
-        "ext4" if says("Permission denied") || says("Operation not permitted") => {
-            "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish \
-             the volume \
-             (it grows when it is staged again)"
-        }
-        "btrfs" if says("Invalid argument") => {
-            "the kernel resizes no btrfs to less than 256 MiB: expand the volume to that, or go on with the \
-             size it has"
-        }
-        _ => return error,
-    };
-    Error::precondition(format!("{error}; {help}"))
 }

@@ -140,6 +140,9 @@ impl Operations {
         let id = volume.id;
         if record.access != Access::Block {
             let real = self.real_mount(id)?;
+            if !read_only {
+                self.refuse_faulty(volume, record)?;
+            }
             return match self.mounted_at(volume, &real)? {
                 Mounted::Ours { .. } => Ok(real),
                 _ => Err(Error::precondition(format!(

@@ -52,6 +52,9 @@ impl Operations {
         let attachment = Some(self.attach(call, backend, id, &context)?);
         let volume = OnNode { call, id, attachment };
         self.mount_attached(&volume, &record)?;
+        if !record::is_read_only(&request.capability) {
+            self.refuse_faulty(&volume, &record)?;
+        }
         self.bind_staging(&volume, &record, &request.staging_path)
     }
 
