@@ -21,6 +21,7 @@ mod full_disk;
 mod growth;
 mod life;
 mod lists;
+mod mount_flags;
 mod mounts;
 mod noise;
 mod paths;
