@@ -30,6 +30,7 @@ mod restarts;
 mod safety;
 mod secrecy;
 mod systemd;
+mod targets;
 mod topology;
 mod upgrade;
 mod volumes;

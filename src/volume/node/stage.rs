@@ -16,7 +16,7 @@ use crate::sys::random;
 use crate::volume::Operations;
 use crate::volume::node::filesystem::{self, FsDevice};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
-use crate::volume::node::record::{self, NodeRecord, Staging};
+use crate::volume::node::record::{self, Made, NodeRecord, Staging};
 use crate::volume::request::{Access, Capability, Mode, NodeStage};
 
 impl Operations {
@@ -132,14 +132,15 @@ impl Operations {
     ) -> Result<NodeRecord> {
         let capability = &request.capability;
         let read_only = record::is_read_only(capability);
-        let staging = Staging { path: request.staging_path.clone(), mode: capability.mode, read_only };
+        let (path, mode) = (request.staging_path.clone(), capability.mode);
+        let staging = Staging { path, mode, read_only, made: Made::default() };
         let mut record = match before {
             None => self.first_record(id, &context_of(request), fs_type)?,
             Some(record) => record,
         };
         admit(id, &record, &record::shared_access(capability, fs_type), read_only, &staging.path)?;
         match record.stagings.iter().find(|present| present.path == staging.path) {
-            Some(present) if *present == staging => {}
+            Some(present) if (present.mode, present.read_only) == (mode, read_only) => {}
             Some(present) => {
                 return Err(Error::already_exists(format!(
                     "volume {id} is staged at {} for {:?}, not for {:?}",
@@ -148,7 +149,8 @@ impl Operations {
             }
             None => {
                 refuse_below_a_target(id, &record, &staging.path)?;
-                record.stagings.push(staging);
+                let made = self.what_is_made_for(&staging.path);
+                record.stagings.push(Staging { made, ..staging });
             }
         }
         Ok(record)
@@ -170,7 +172,8 @@ impl Operations {
             // Several nodes may have it mounted: not even the journal may be replayed.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             stagings: Vec::new(),
-            targets: Vec::new(),
+            // A record of a volume that is not in use has those that were left behind.
+            targets: self.node_record(id)?.map(|record| record.targets).unwrap_or_default(),
             published: match context.publish.is_empty() {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
@@ -219,7 +222,7 @@ impl Operations {
         let target = Path::new(path);
         let access = &record.access;
         match access {
-            Access::Block => mounts::ensure_place(target, true)
+            Access::Block => mounts::ensure_named_place(target, true)
                 .map_err(|error| error.context(format!("volume {}", volume.id))),
             Access::Mount { .. } => {
                 let source = &self.real_mount(volume.id)?;
