@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{FsOpenFlags, MountFlags, UnmountFlags};
 use serde::{Deserialize, Serialize};
 
 use super::changing;
@@ -110,6 +110,21 @@ pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &Options) -> 
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     changing("mount", || rustix::mount::mount(source, target, fs_type, options.flags, data.as_c_str()))?;
+    Ok(())
+}
+
+/// Has a file system replay its journal, and mounts it nowhere. It may have the UUID of one that is mounted.
+///
+/// # Errors
+/// Those of fsopen(2) and fsconfig(2), which are those of mount(2).
+pub fn replay_journal(source: &Path, fs_type: &str) -> io::Result<()> {
+    let file_system = rustix::mount::fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&file_system, "source", source)?;
+    rustix::mount::fsconfig_set_flag(&file_system, "ro")?;
+    if fs_type == "xfs" {
+        rustix::mount::fsconfig_set_flag(&file_system, "nouuid")?;
+    }
+    changing("replay journal", || rustix::mount::fsconfig_create(&file_system))?;
     Ok(())
 }
 

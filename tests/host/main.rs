@@ -25,6 +25,7 @@ mod mount_flags;
 mod mounts;
 mod noise;
 mod paths;
+mod preallocated;
 mod readme;
 mod restarts;
 mod safety;
