@@ -19,6 +19,7 @@ mod devices;
 mod door;
 mod full_disk;
 mod growth;
+mod journals;
 mod life;
 mod lists;
 mod mount_flags;

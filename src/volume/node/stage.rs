@@ -169,7 +169,7 @@ impl Operations {
             boot_id: self.boot_id.clone(),
             stay,
             access: record::shared_access(context.capability, fs_type),
-            // Several nodes may have it mounted: not even the journal may be replayed.
+            // Several nodes may have it mounted, each for reading.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             stagings: Vec::new(),
             // A record of a volume that is not in use has those that were left behind.
@@ -198,11 +198,10 @@ impl Operations {
             Mounted::Nothing => {
                 self.ensure_file_system(on, record)?;
                 mounts::ensure_place(&mount_point, true)?;
-                let options = mount_options(fs_type, flags, read_only);
+                let options = mount_options(fs_type, flags);
                 let (source, target) = (&device.backing, &mount_point);
                 let spec = MountSpec { source, target, fs_type, options: &options, read_only };
-                let mounted = self.kernel.mount(call, &spec);
-                mounted.map_err(|error| explain_mount(error, flags).context(format!("volume {id}")))?;
+                self.kernel.mount(call, &spec).map_err(|error| explain_mount(error, on, flags))?;
             }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
@@ -270,22 +269,20 @@ fn reads_a_device(capability: &Capability) -> bool {
 }
 
 /// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.
-fn mount_options(fs_type: &str, flags: &[String], read_only: bool) -> Vec<String> {
-    let own: &[&str] = match (fs_type, read_only) {
-        ("xfs", true) => &["nouuid", "norecovery"],
-        ("xfs", false) => &["nouuid"],
-        ("ext4", true) => &["noload"],
-        _ => &[],
-    };
-    let fresh = own.iter().map(ToString::to_string).filter(|option| !flags.contains(option));
-    flags.iter().cloned().chain(fresh).collect()
+fn mount_options(fs_type: &str, flags: &[String]) -> Vec<String> {
+    let own = (fs_type == "xfs" && !flags.iter().any(|flag| flag == "nouuid")).then(|| "nouuid".to_string());
+    flags.iter().cloned().chain(own).collect()
 }
 
-/// The file system is sound, so what the kernel does not like are the flags.
-fn explain_mount(error: Error, flags: &[String]) -> Error {
-    match error.errno() == Some(libc::EINVAL) && !flags.is_empty() {
-        true => error.with_kind(Kind::InvalidArgument),
-        false => error,
+/// The file system is sound, so what the kernel does not like are the flags, or a journal that cannot be
+/// replayed.
+fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
+    match error.errno() {
+        Some(libc::EROFS) if on.device.read_only => filesystem::must_be_replayed(on.id, on.fs_type),
+        Some(libc::EINVAL) if !flags.is_empty() => {
+            error.with_kind(Kind::InvalidArgument).context(format!("volume {}", on.id))
+        }
+        _ => error.context(format!("volume {}", on.id)),
     }
 }
 
