@@ -61,6 +61,27 @@ pub enum Access {
     },
 }
 
+impl Access {
+    /// As a file system with these mount options. Each item has one option or several, as after `mount -o`.
+    pub fn mount(fs_type: String, items: &[String]) -> Self {
+        Self::Mount { fs_type, flags: items.iter().flat_map(|item| split_options(item)).collect() }
+    }
+}
+
+/// The mount options in one item: mount(8) splits at commas outside double quotes and ignores empty options.
+/// An empty item stays, to be refused.
+pub fn split_options(item: &str) -> Vec<String> {
+    if item.is_empty() {
+        return vec![String::new()];
+    }
+    let mut is_quoted = false;
+    let options = item.split(|character| {
+        is_quoted ^= character == '"';
+        character == ',' && !is_quoted
+    });
+    options.map(str::trim).filter(|option| !option.is_empty()).map(String::from).collect()
+}
+
 /// Who may reach a volume at once, and how (CSI "AccessMode").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -137,4 +158,26 @@ pub struct TopologyRequirement {
     pub requisite: Vec<Map>,
     /// In order of preference.
     pub preferred: Vec<Map>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options_are_split_at_commas_outside_quotes() {
+        let flags = |items: &[&str]| {
+            let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+            match Access::mount(String::new(), &items) {
+                Access::Mount { flags, .. } => flags,
+                Access::Block => Vec::new(),
+            }
+        };
+        assert_eq!(flags(&["noatime,ro", "sync"]), ["noatime", "ro", "sync"]);
+        assert_eq!(flags(&["noatime,, ro ,"]), ["noatime", "ro"]);
+        let context = "context=\"system_u:object_r:tmp_t:s0:c1,c2\"";
+        assert_eq!(flags(&[&format!("{context},ro")]), [context, "ro"]);
+        assert_eq!(flags(&["a=\"open,ro"]), ["a=\"open,ro"]);
+        assert_eq!(flags(&["", ","]), [""]);
+    }
 }

@@ -90,6 +90,8 @@ impl Daemon {
     fn start(config: &Config) -> Result<Self> {
         #[cfg(feature = "crash-points")]
         crate::sys::crash::arm(config.crash_at);
+        // Before any thread: directories above targets are made with the modes of `mkdir -p`.
+        crate::sys::process::set_usual_umask();
         // Before any thread, so that every thread has the signals blocked or handled.
         let signals = Signals::register().map_err(|error| Error::io("register signal handlers", &error))?;
         let notifier = Notifier::new(config.notify_socket.as_deref());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -36,6 +36,23 @@ impl Kernel {
             HelperReply::Detached(how) => Ok(how),
             other => Err(unexpected(&step, &other)),
         }
+    }
+
+    /// Has a loop device keep the blocks of its image until it is detached, whatever is discarded on it.
+    ///
+    /// # Errors
+    /// [`Kind::Precondition`] where sysfs cannot be written to.
+    pub fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()> {
+        let step = format!("turn discard off for {}", device.path.display());
+        let device = Backing::Loop(device.clone());
+        let asked = self.done(call, &step, &HelperRequest::RefuseDiscard { device });
+        asked.map_err(|error| match error.errno() {
+            Some(libc::EROFS | libc::EACCES | libc::EPERM) => error.with_kind(Kind::Precondition).hint(
+                "without that a preallocated volume loses its blocks: give the container a /sys that it can \
+                 write to",
+            ),
+            _ => error,
+        })
     }
 
     /// Makes a loop device as large as its image has become, and returns that size in bytes.

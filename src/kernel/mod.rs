@@ -43,6 +43,8 @@ enum HelperRequest {
     AttachLoop { image: OsString, read_only: bool },
     DetachLoop { device: LoopDevice },
     GrowLoop { device: OsString },
+    RefuseDiscard { device: Backing },
+    ReplayJournal { device: Backing },
     Identify { device: Backing, sparse_file: Option<OsString> },
     RemoveHalfMade { device: Backing, sparse_file: Option<OsString> },
     DeviceSize { device: OsString },

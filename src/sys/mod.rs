@@ -8,6 +8,7 @@ pub mod block;
 pub mod byte_lock;
 pub mod copy;
 pub mod crash;
+pub mod discard;
 pub mod ext4;
 pub mod file;
 pub mod flock;

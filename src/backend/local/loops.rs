@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::kernel::Kernel;
+use crate::kernel::{Backing, Kernel};
 use crate::sys::block::Device;
 use crate::sys::copy::Reflink;
 use crate::sys::holders::{self, Holder};
@@ -34,7 +34,13 @@ pub trait Loops: Debug + Send + Sync {
     /// image as long as it is there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
-    /// Detaches the device.
+    /// Has the device keep the blocks of its image until it is detached, whatever is discarded on it.
+    fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()>;
+
+    /// Has the file system on the device, if there is one, replay its journal.
+    fn replay_journal(&self, call: &Call, device: &LoopDevice) -> Result<()>;
+
+    /// Detaches the device. Its next user finds it as it was.
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached>;
 
     /// Lets the device follow the length of its image.
@@ -92,6 +98,14 @@ impl Loops for Kernel {
             Kind::Busy => error.with_kind(Kind::Unavailable).hint("try again"),
             _ => error,
         })
+    }
+
+    fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()> {
+        Kernel::refuse_discard(self, call, device)
+    }
+
+    fn replay_journal(&self, call: &Call, device: &LoopDevice) -> Result<()> {
+        Kernel::replay_journal(self, call, &Backing::Loop(device.clone()))
     }
 
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {

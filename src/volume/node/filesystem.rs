@@ -10,7 +10,7 @@ use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
 use crate::kernel::{Overwrites, ToolGuard};
 use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
-use crate::sys::superblock::{Content, FileSystem};
+use crate::sys::superblock::{Content, FileSystem, Journal};
 use crate::volume::Operations;
 use crate::volume::node::mounts;
 use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
@@ -72,6 +72,11 @@ impl Operations {
                      ask for {0}, or use a new volume",
                     present.fs_type.name()
                 )))
+            }
+            Content::FileSystem(present)
+                if device.read_only && present.journal == Journal::Dirty && !ignores_journal(record) =>
+            {
+                Err(must_be_replayed(id, fs_type))
             }
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
@@ -300,6 +305,26 @@ impl Operations {
         };
         Error::precondition(format!("{error}; {help}"))
     }
+}
+
+/// The mount flags by which an operator has a file system read as it is, with the file system of each.
+const WITHOUT_JOURNAL: [(&str, &str); 3] =
+    [("ext4", "noload"), ("xfs", "norecovery"), ("btrfs", "rescue=nologreplay")];
+
+fn ignores_journal(record: &NodeRecord) -> bool {
+    let known = |flag: &String| WITHOUT_JOURNAL.iter().any(|(_, known)| flag == known);
+    matches!(&record.access, Access::Mount { flags, .. } if flags.iter().any(known))
+}
+
+/// Mounted without its journal, the file system would lack what was synced last.
+pub(super) fn must_be_replayed(id: &VolumeId, fs_type: &str) -> Error {
+    let flag = WITHOUT_JOURNAL.iter().find(|(name, _)| *name == fs_type).map_or("noload", |(_, flag)| flag);
+    Error::precondition(format!(
+        "volume {id} is a copy of a volume in use, or its node failed: the journal of its {fs_type} has to be \
+         replayed, and it is attached read-only; publish it for writing once (cephlet volume publish {id} PATH), \
+         unpublish it, then publish it for reading. What nobody may write to, as a copy at another site, is read \
+         with the mount flag {flag}, without what was synced last"
+    ))
 }
 
 /// A tool that makes, checks or grows a file system. It is never broken off, not even where everything that

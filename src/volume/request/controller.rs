@@ -69,6 +69,7 @@ request! {
         validate::id("volume_id", &it.volume_id)?;
         validate::node_id("node_id", &it.node_id)?;
         validate::capability(&it.capability)?;
+        validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
         validate::secrets("secrets", &it.secrets)?;
         validate::map("volume_context", &it.volume_context)?;
     }

@@ -163,7 +163,7 @@ pub fn capabilities(all: &[Capability]) -> Result<()> {
     all.iter().try_for_each(capability)
 }
 
-/// One capability: file system and flags within their limits.
+/// One capability: file system and flags within their limits, and no contradiction about writing.
 pub fn capability(capability: &Capability) -> Result<()> {
     let Access::Mount { fs_type, flags } = &capability.access else { return Ok(()) };
     optional_text("fs_type", fs_type)?;
@@ -174,7 +174,27 @@ pub fn capability(capability: &Capability) -> Result<()> {
     if flags.iter().any(|flag| flag.is_empty() || flag.contains(['\0', '\n'])) {
         return Err(Error::invalid("mount_flags contains an empty flag or one with a control character"));
     }
-    Ok(())
+    if flags.iter().any(|flag| flag.matches('"').count() % 2 == 1) {
+        return Err(Error::invalid("mount_flags contains a flag with a double quote that is not closed"));
+    }
+    let has = |wanted: &str| flags.iter().any(|flag| flag == wanted);
+    if has("ro") && has("rw") {
+        return Err(Error::invalid("mount_flags contains both ro and rw: remove one of them"));
+    }
+    writes_as_asked("access_mode", capability, capability.mode.is_read_only())
+}
+
+/// A capability beside `field`, which is `true` or a mode for readers where nothing may be written: the mount
+/// flag `rw` contradicts that. (`ro` without it is a use that only reads.)
+pub fn writes_as_asked(field: &str, capability: &Capability, read_only: bool) -> Result<()> {
+    match &capability.access {
+        Access::Mount { flags, .. } if read_only && flags.iter().any(|flag| flag == "rw") => {
+            Err(Error::invalid(format!(
+                "mount_flags contains rw, but {field} allows only reading: remove rw, or ask for writing"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A content source: its ID present and not too long.

@@ -113,6 +113,16 @@ impl Loops for FakeLoops {
         Ok(device)
     }
 
+    fn refuse_discard(&self, _call: &Call, device: &LoopDevice) -> Result<()> {
+        self.done.lock().push(format!("refuse discard on {}", device.path.display()));
+        Ok(())
+    }
+
+    fn replay_journal(&self, _call: &Call, device: &LoopDevice) -> Result<()> {
+        self.done.lock().push(format!("replay the journal on {}", device.path.display()));
+        Ok(())
+    }
+
     fn detach(&self, _call: &Call, device: &LoopDevice) -> Result<Detached> {
         let mut all = self.attached.lock();
         let free = |it: &Attached| it.device == *device && it.mounts.is_empty();
