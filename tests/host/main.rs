@@ -22,6 +22,7 @@ mod growth;
 mod life;
 mod lists;
 mod mounts;
+mod node_name;
 mod noise;
 mod paths;
 mod readme;
