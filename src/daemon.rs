@@ -4,6 +4,8 @@
 //! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
 //! reap what remains → journal synced → lock released. Volumes stay mounted.
 
+mod name;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,12 +30,16 @@ use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::locks::Locks;
+use crate::node_name::NodeName;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
 use crate::topology::NodeTopology;
 use crate::volume::{AcquireLock, Operations};
 use crate::workers::Workers;
+
+pub use self::name::rename_node;
+use self::name::{own_name, remember_name};
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -97,14 +103,17 @@ impl Daemon {
         let notifier = Notifier::new(config.notify_socket.as_deref());
         let layout = Layout::new(config);
         let state = lock_state(&layout)?;
+        let node = own_name(config, &layout)?;
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let topology = Arc::new(open_topology(config, &clusters)?);
-        let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters, &topology)?);
+        let operations =
+            Arc::new(assemble(config, (layout, &node), &journal, &processes, &clusters, &topology)?);
         let locks: Arc<Locks<Answer>> =
             Arc::new(Locks::new(config.lock_slots, config.lock_wait, Bridge::is_retryable)?);
         recover(config, &operations, &locks)?;
+        remember_name(config, &operations.layout, &node)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
         let running = Arc::new(ActiveCalls::default());
@@ -213,17 +222,21 @@ fn services(config: &Config, bridge: &Bridge, operations: Arc<Operations>) -> Ve
     services
 }
 
-/// Locks the state directory, so that one daemon uses it at a time.
-fn lock_state(layout: &Layout) -> Result<FileLock> {
+/// Locks the state directory; None while another process has it.
+fn try_lock_state(layout: &Layout) -> Result<Option<FileLock>> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir())
         .map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
+    crate::sys::file::open_lock(&path)
+        .and_then(FileLock::try_exclusive)
+        .map_err(|error| Error::io(format!("lock {}", path.display()), &error))
+}
+
+/// Locks the state directory, so that one daemon uses it at a time.
+fn lock_state(layout: &Layout) -> Result<FileLock> {
     let until = Instant::now() + DYING;
     loop {
-        let lock = crate::sys::file::open_lock(&path)
-            .and_then(FileLock::try_exclusive)
-            .map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
-        match lock {
+        match try_lock_state(layout)? {
             Some(lock) => return Ok(lock),
             None if Instant::now() < until => std::thread::sleep(PAUSE),
             None => {
@@ -258,7 +271,7 @@ fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology> {
 
 fn assemble(
     config: &Config,
-    layout: Layout,
+    (layout, node): (Layout, &NodeName),
     journal: &Arc<Journal>,
     processes: &Arc<Processes>,
     clusters: &Arc<Clusters>,
@@ -268,7 +281,7 @@ fn assemble(
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     let jobs = Arc::new(JobQueue::default());
     Ok(Operations {
-        backends: backends(config, &layout, &kernel, processes, (clusters, topology), &jobs)?,
+        backends: backends(config, (&layout, node), &kernel, processes, (clusters, topology), &jobs)?,
         fencing: fencing(config, processes, clusters),
         journal: Arc::clone(journal),
         kernel,
@@ -287,7 +300,7 @@ fn assemble(
 /// The kinds of storage that are wanted; all where nobody says, as one may be set up later.
 fn backends(
     config: &Config,
-    layout: &Layout,
+    (layout, node): (&Layout, &NodeName),
     kernel: &Kernel,
     processes: &Arc<Processes>,
     (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
@@ -299,7 +312,7 @@ fn backends(
         let root = layout.local_dir().to_path_buf();
         backends.push(Arc::new(Local::open(
             root,
-            &config.node_id,
+            node,
             &config.name,
             loops,
             config.services.controller.then(|| layout.local_dir_id()),
@@ -310,7 +323,7 @@ fn backends(
             Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions()));
         let runner = Arc::clone(processes) as _;
         let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
-        let tag = ids::controller_tag(&config.node_id, layout.state_dir());
+        let tag = ids::controller_tag(node.first(), layout.state_dir());
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());
@@ -367,7 +380,8 @@ mod tests {
         let kernel = Kernel::new(Arc::clone(&processes) as _);
         let clusters = Arc::new(Clusters::of([]));
         let settings = (&clusters, &Arc::default());
-        let backends = backends(&config, &layout, &kernel, &processes, settings, &Arc::default()).unwrap();
+        let places = (&layout, &NodeName::new("n"));
+        let backends = backends(&config, places, &kernel, &processes, settings, &Arc::default()).unwrap();
         let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
         assert_eq!(offered, ["local"]);
         assert_eq!(backends.for_parameters(&Default::default()).unwrap().name(), "local");

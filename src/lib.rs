@@ -23,6 +23,7 @@ mod kernel;
 mod layout;
 mod locks;
 mod logging;
+mod node_name;
 mod notify;
 mod secrets;
 mod signals;

@@ -1,7 +1,7 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
-use crate::cli::{fence, identity, publish, replication, snapshot, volume};
+use crate::cli::{fence, identity, node, publish, replication, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -65,6 +65,7 @@ pub static COMMANDS: &[Command] = &[
         Action::Config,
     ),
     plain("version", "show the version of this program", &[], "", Action::Version),
+    node::RENAME,
     plain(
         "probe",
         "ask whether the daemon can work",

@@ -11,6 +11,7 @@ mod fake;
 mod fence;
 mod help;
 mod identity;
+mod node;
 mod plugin;
 mod publications;
 mod publish;
@@ -68,6 +69,7 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
         Action::Serve => Ok(daemon::run(&settings::load(Role::Daemon)?)),
         Action::Config => print(&settings::describe(&settings::load(Role::Daemon)?)),
         Action::Version => print(concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")),
+        Action::Do(work) => print(&work(&given)?),
         Action::Ask(ask) => {
             let report = with_session(command, &given, ask)?;
             report.notes.iter().for_each(|note| complain(note));

@@ -25,6 +25,7 @@ mod life;
 mod lists;
 mod mount_flags;
 mod mounts;
+mod node_name;
 mod noise;
 mod paths;
 mod preallocated;

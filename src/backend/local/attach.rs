@@ -151,7 +151,7 @@ impl Local {
 
     /// The device of the volume that an ID means. That of a newer volume of the same name is not it.
     fn device_of(&self, id: &VolumeId) -> Result<Option<LoopDevice>> {
-        if id.place != self.own_place() || !is_name(&id.object) {
+        if !self.is_own(&id.place) || !is_name(&id.object) {
             return Ok(None);
         }
         let other = self

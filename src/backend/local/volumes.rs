@@ -12,7 +12,7 @@ use super::size;
 use super::store::{Finished, RECORD, Shelf};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::{
-    Capacity, Deleted, Deletion, Interrupted, NewVolume, Origin, Page, Volume, Volumes, WriteIntent,
+    Backend, Capacity, Deleted, Deletion, Interrupted, NewVolume, Origin, Page, Volume, Volumes, WriteIntent,
 };
 use crate::call::Call;
 use crate::csi::{Map, SizeRange};
@@ -59,7 +59,7 @@ impl Local {
                 new.name
             ))
         })?;
-        if let Some(difference) = record.asked.difference(new, found.size()) {
+        if let Some(difference) = record.asked.difference(new, found.size(), &|place| self.canonical(place)) {
             return Err(Error::already_exists(format!(
                 "a volume for {:?} exists already as {}, but {difference}",
                 new.name,

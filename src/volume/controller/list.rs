@@ -66,7 +66,7 @@ impl Operations {
         let source = VolumeId::parse(&request.source_volume_id);
         let is_of = |snapshot: &Snapshot, source: &VolumeId| {
             let incarnation = snapshot.source.incarnation.as_deref().unwrap_or_default();
-            source.key() == snapshot.source.key() && source.means(incarnation)
+            self.key(source) == self.key(&snapshot.source) && source.means(incarnation)
         };
         let wanted = |snapshot: &Snapshot| {
             request.source_volume_id.is_empty()

@@ -103,7 +103,7 @@ impl Operations {
     /// guard cannot have one for it, as mkfs.ext4 and mkfs.xfs want it for themselves.
     fn lock_formatting(&self, id: &VolumeId) -> Result<ByteLock> {
         let locks = LockFile::at(self.layout.formatting_locks());
-        let lock = locks.try_take(number_of(&id.key()));
+        let lock = locks.try_take(number_of(&self.record_key(id)));
         let lock = lock.map_err(|error| Error::io(format!("lock volume {id} for formatting"), &error))?;
         lock.ok_or_else(|| {
             Error::unavailable(format!(

@@ -107,7 +107,7 @@ fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
 impl Operations {
     /// Where the volume's device is mounted for real, as the table of mounts names it.
     pub(crate) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
-        resolved(self.layout.mount_point(&id.key()))
+        resolved(self.layout.mount_point(&self.record_key(id)))
     }
 
     /// The volume as it is on this node now.

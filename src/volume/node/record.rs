@@ -280,7 +280,7 @@ impl Operations {
     }
 
     fn record_under_name(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        let Some(bytes) = self.journal.get(Table::Node, &id.key()) else { return Ok(None) };
+        let Some(bytes) = self.journal.get(Table::Node, &self.record_key(id)) else { return Ok(None) };
         let damaged = || {
             Error::internal(format!(
                 "the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"
@@ -327,15 +327,15 @@ impl Operations {
 
     /// Writes a record down; durable when Ok.
     pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
-        self.journal.write(&[record.to_change(id.key())?])
+        self.journal.write(&[record.to_change(self.record_key(id))?])
     }
 
     /// Writes a record down that says less than before, or removes it when no path is left in it; durable
     /// when Ok. This goes on where the journal's disk is full.
     pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         let change = match record.paths().next().is_none() {
-            true => Change::remove(Table::Node, id.key()),
-            false => record.to_change(id.key())?,
+            true => Change::remove(Table::Node, self.record_key(id)),
+            false => record.to_change(self.record_key(id))?,
         };
         self.journal.write_for_removal(&[change])
     }

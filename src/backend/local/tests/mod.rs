@@ -32,6 +32,7 @@ use crate::call::Call;
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
+use crate::node_name::NodeName;
 use crate::secrets::Secrets;
 use crate::sys::holders::Holder;
 use crate::sys::loopdev::{Detached, LoopDevice};
@@ -173,7 +174,8 @@ pub(super) fn fixture() -> Fixture {
 
 /// A controller and node for this directory, whose ID is remembered beside it.
 pub(super) fn open(root: &Path, loops: Arc<dyn Loops>) -> Local {
-    Local::open(root.into(), NODE, "org.test", loops, Some(root.with_extension("id"))).unwrap()
+    Local::open(root.into(), &NodeName::new(NODE), "org.test", loops, Some(root.with_extension("id")))
+        .unwrap()
 }
 
 impl Fixture {

@@ -57,7 +57,7 @@ pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInf
     let new = spec.new;
     let ImageWithRecord { info, record } = with_record_in_making(pool, &spec.key(), info)?;
     match record {
-        Some(present) => refuse_difference(new, &present, &info)?,
+        Some(present) => refuse_difference(pool, new, &present, &info)?,
         None if new.source.is_some() => {
             return Err(Error::already_exists(format!(
                 "image {:?} exists, was not made by cephlet and is no copy of the source: choose another name",
@@ -73,8 +73,8 @@ pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInf
     Ok(info)
 }
 
-fn refuse_difference(new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
-    match present.asked.difference(new, info.size) {
+fn refuse_difference(pool: &Pool<'_>, new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
+    match present.asked.difference(new, info.size, &|place| pool.context.canonical(place)) {
         None => Ok(()),
         Some(difference) => Err(Error::already_exists(format!(
             "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",
