@@ -100,8 +100,9 @@ const KNOWS: [(&str, &[&str]); 18] = [
     (
         "daemon",
         &[
-            "backend", "clusters", "config", "error", "exec", "grpc", "ids", "jobs", "journal", "kernel",
-            "layout", "locks", "logging", "notify", "signals", "sys", "topology", "volume", "workers",
+            "backend", "call", "clusters", "config", "error", "exec", "grpc", "ids", "jobs", "journal",
+            "kernel", "layout", "locks", "logging", "notify", "signals", "sys", "topology", "volume",
+            "workers",
         ],
     ),
     ("exec", &["call", "error", "secrets", "sys"]),

@@ -65,7 +65,8 @@ pub(crate) struct PlacementWish<'a> {
 /// How a place is reached: with a request's secrets, or the cluster's own key.
 pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
     let cluster = known(clusters, &place.cluster)?;
-    if !cluster.allows(&place.pool, &place.namespace) {
+    // A pool that was removed need not be among those that may be used.
+    if !cluster.allows(&place.pool, &place.namespace) && !cluster.removed_pools.contains(&place.pool) {
         return Err(Error::precondition(format!(
             "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file \
              of clusters",
