@@ -217,7 +217,8 @@ impl Inner {
                 self.access.key_from()
             ),
             Reason::Forbidden => format!(
-                "{user} may not do this in {cluster}: give it caps, for example `ceph auth caps {user} mon \
+                "{user} may not do this in {cluster}: give it caps, with those that it has, for example `ceph auth \
+                 caps {user} mon \
                  'profile rbd' osd \
                  'profile rbd pool=POOL' mgr 'profile rbd pool=POOL'`"
             ),

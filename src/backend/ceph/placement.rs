@@ -31,6 +31,12 @@ impl PoolRef {
         }
     }
 
+    /// `POOL` or `POOL/NAMESPACE`, as Ceph's tools take it.
+    pub fn spec(&self) -> String {
+        let Self { pool, namespace, .. } = self;
+        if namespace.is_empty() { pool.clone() } else { format!("{pool}/{namespace}") }
+    }
+
     /// The same with the credentials that its cluster has now, which may be others than when it was made.
     /// None if the cluster is no longer set up.
     pub fn renewed(&self, clusters: &Clusters) -> Result<Option<Self>> {
