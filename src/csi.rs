@@ -20,6 +20,9 @@ pub const METADATA: &str = "csi.storage.k8s.io/";
 /// File systems the node can make and grow.
 pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
+/// File systems that are mounted and grown where a volume has them already, and never made.
+pub const OLD_FILE_SYSTEMS: [&str; 2] = ["ext2", "ext3"];
+
 /// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on
 /// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";

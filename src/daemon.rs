@@ -5,6 +5,9 @@
 //! reap what remains → journal synced → lock released. Volumes stay mounted.
 
 mod name;
+mod removed_pools;
+
+pub use removed_pools::removed_pools;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -319,8 +322,7 @@ fn backends(
         )?));
     }
     if config.wants(BackendName::Rbd).unwrap_or(true) {
-        let tool =
-            Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions()));
+        let tool = Arc::new(command_tool(config, layout, processes));
         let runner = Arc::clone(processes) as _;
         let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
         let tag = ids::controller_tag(node.first(), layout.state_dir());
@@ -332,6 +334,10 @@ fn backends(
         backends.push(Arc::new(rbd));
     }
     Ok(Backends::new(backends))
+}
+
+fn command_tool(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> CommandTool {
+    CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions())
 }
 
 /// Who shuts hosts out of the Ceph clusters.

@@ -1,7 +1,7 @@
 //! What the parameters of all backends have in common: values that several know, the file system, and how
 //! what nobody knows is refused.
 
-use crate::csi::{Access, Capability, FILE_SYSTEMS};
+use crate::csi::{Access, Capability, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
 use crate::error::{Error, Result};
 use crate::spelling;
 
@@ -16,7 +16,7 @@ pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool> {
 pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>> {
     match value {
         "" => Ok(None),
-        _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
+        _ if is_known(value) => Ok(Some(value.to_string())),
         _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: {}", allowed()))),
     }
 }
@@ -29,18 +29,26 @@ pub(super) fn file_system_of(uses: &[Capability]) -> Option<String> {
     })
 }
 
-/// Refuses a use as a file system that no node can make.
+/// Refuses a use as a file system that no node can mount.
 pub(super) fn check_file_system(capability: &Capability) -> Result<()> {
     match &capability.access {
-        Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => {
+        Access::Mount { fs_type, .. } if !fs_type.is_empty() && !is_known(fs_type) => {
             Err(Error::invalid(format!("the file system {fs_type:?} is not possible: {}", allowed())))
         }
         _ => Ok(()),
     }
 }
 
+fn is_known(fs_type: &str) -> bool {
+    FILE_SYSTEMS.contains(&fs_type) || OLD_FILE_SYSTEMS.contains(&fs_type)
+}
+
 fn allowed() -> String {
-    format!("allowed are {}", FILE_SYSTEMS.join(", "))
+    format!(
+        "allowed are {}, and {} for a volume that has such a file system already",
+        FILE_SYSTEMS.join(", "),
+        OLD_FILE_SYSTEMS.join(" and ")
+    )
 }
 
 /// The refusal of a name that the `backend` does not know. `kind` is "parameter" or "mutable parameter".

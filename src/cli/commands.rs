@@ -6,8 +6,11 @@ use crate::cli::{fence, identity, node, publish, replication, snapshot, volume};
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
 const BLOCK: Opt = flag("block", "as a block device instead of a file system");
-const FILE_SYSTEM: Opt =
-    option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
+const FILE_SYSTEM: Opt = option(
+    "fs",
+    "TYPE",
+    "file system: ext4, xfs or btrfs; ext2 or ext3 where it is there (default: as created, else ext4)",
+);
 const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
 
 const CLUSTER: Opt =

@@ -75,8 +75,8 @@ fn explain_attach(error: Error) -> Error {
             error.with_kind(Kind::Busy).hint("the image is locked: it is being deleted or copied")
         }
         Some(libc::EBUSY) => error.with_kind(Kind::Unavailable).hint(
-            "it is attached to a loop device that is detached as soon as nobody has it open (`losetup -j`, \
-             `fuser -v` show who does), or others take every free device: try again",
+            "it is attached to a loop device that is detached as soon as nobody has it open (`losetup -j IMAGE` \
+             shows it, `fuser -v DEVICE` who does), or others take every free device: try again",
         ),
         Some(libc::EROFS) => error.with_kind(Kind::Precondition).hint(
             "it is attached read-only or lies on a read-only file system: detach it, or use it read-only",

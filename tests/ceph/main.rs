@@ -24,6 +24,7 @@ mod processes;
 mod publish;
 mod readme;
 mod refusals;
+mod removed_pools;
 mod replication;
 mod secrecy;
 mod shared;

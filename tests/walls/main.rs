@@ -125,6 +125,7 @@ const KNOWS: [(&str, &[&str]); 19] = [
         "daemon",
         &[
             "backend",
+            "call",
             "clusters",
             "config",
             "error",

@@ -93,7 +93,7 @@ impl Local {
             Ok(Some(record)) => Err(Error::precondition(format!(
                 "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first (where no \
                  orchestrator does, \
-                 `cephlet volume unpublish --detach` on that node)",
+                 `cephlet volume unpublish --detach {id} PATH` on that node)",
                 record.node
             ))),
             Err(wrong) => Err(Error::precondition(format!(

@@ -2,11 +2,12 @@
 //! who we are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::registry::Name;
-use crate::backend::ceph::{PoolRef, locks, placement};
+use crate::backend::ceph::{PoolRef, locks, placement, removed};
 use crate::backend::rbd::image::in_progress::InProgress;
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
@@ -71,6 +72,23 @@ impl Context {
                 _ => Err(error),
             }
         })
+    }
+
+    /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).
+    pub fn is_removed(&self, call: &Call, at: &PoolRef) -> Result<bool> {
+        removed::is_removed(&*self.tool, call, at)
+    }
+
+    /// The same, for something there (`what`) that is to go. What is let go of is logged.
+    pub fn lets_go(&self, call: &Call, at: &PoolRef, what: impl Display) -> Result<bool> {
+        let is_removed = self.is_removed(call, at)?;
+        if is_removed {
+            log::warn!(
+                "{what} counts as gone, as the clusters file says that {at} of cluster {:?} was removed",
+                at.access.cluster.name
+            );
+        }
+        Ok(is_removed)
     }
 
     /// The place by the cluster's own name, whatever name of it is used.

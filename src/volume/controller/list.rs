@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
+use crate::volume::controller::create::old_file_system;
 use crate::volume::controller::inspect::with_condition_here;
 use crate::volume::request::{GetCapacity, ListSnapshots, PageRequest};
 
@@ -124,7 +125,8 @@ impl Operations {
             (None, Some(first)) => first,
             _ => self.backends.for_parameters(&request.parameters)?,
         };
-        let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok());
+        let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok())
+            && old_file_system(&request.parameters, &request.capabilities).is_none();
         let reachable = match (&request.topology, backend.topology()) {
             (Some(asked), Some(_)) => {
                 let here = self.segments();

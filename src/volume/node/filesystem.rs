@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::backend::{Attachment, Backend, BlockDevice};
 use crate::call::Call;
+use crate::csi::{FILE_SYSTEMS, OLD_FILE_SYSTEMS};
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
@@ -35,6 +36,11 @@ pub(crate) struct FsDevice<'a> {
     pub(crate) id: &'a VolumeId,
     pub(crate) device: &'a BlockDevice,
     pub(crate) fs_type: &'a str,
+}
+
+/// The kernel's driver for a file system. That of ext4 serves ext2 and ext3 as well, and so do its tools.
+pub(crate) fn driver_of(fs_type: &str) -> &str {
+    if OLD_FILE_SYSTEMS.contains(&fs_type) { DEFAULT } else { fs_type }
 }
 
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
@@ -128,7 +134,8 @@ impl Operations {
             "btrfs" => (Tool::MkfsBtrfs, &["-q", "-f", "-K"]),
             other => {
                 return Err(Error::invalid(format!(
-                    "fs_type {other:?} is not offered: ext4, xfs and btrfs are"
+                    "volume {id} is blank, and {other:?} is mounted only where it is already: ask for one of {}",
+                    FILE_SYSTEMS.join(", ")
                 )));
             }
         };
@@ -166,11 +173,12 @@ impl Operations {
     /// Repairs a file system that asks for it, and has it grow to its device once it is mounted; ext4 now,
     /// where a mounted one cannot.
     fn check_and_grow(&self, on: FsDevice<'_>, present: &FileSystem, device_bytes: u64) -> Result<()> {
+        let is_ext = driver_of(on.fs_type) == "ext4";
         let growable = on.fs_type != "btrfs" || device_bytes >= SMALLEST_BTRFS;
         let is_small = growable && device_bytes.saturating_sub(present.bytes) >= SLACK;
-        let grows_mounted = on.fs_type != "ext4" || self.kernel.can_grow_mounted_ext4();
+        let grows_mounted = !is_ext || self.kernel.can_grow_mounted_ext4();
         // resize2fs insists on a full check before it grows an unmounted file system.
-        if on.fs_type == "ext4" && (present.needs_check || (is_small && !grows_mounted)) {
+        if is_ext && (present.needs_check || (is_small && !grows_mounted)) {
             self.check_ext4(on)?;
         }
         match (is_small, grows_mounted) {
@@ -255,7 +263,8 @@ impl Operations {
     pub(crate) fn grow(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
         let FsDevice { call, id, device, fs_type } = on;
         let tool = |tool| tool_on(tool, device, Overwrites::Nothing);
-        let cmd = match fs_type {
+        let driver = driver_of(fs_type);
+        let cmd = match driver {
             "ext4" => tool(Tool::Resize2fs).arg(&device.path),
             "xfs" => tool(Tool::XfsGrowfs).arg(mount_point),
             "btrfs" => tool(Tool::Btrfs).args(["filesystem", "resize", "max"]).arg(mount_point),
@@ -287,7 +296,7 @@ impl Operations {
             return Error::precondition(format!("{error}; {fault}, and then it grows"));
         }
         let is_refused = says("Permission denied") || says("Operation not permitted");
-        let help = match on.fs_type {
+        let help = match driver_of(on.fs_type) {
             "ext4" if is_refused && !self.kernel.can_grow_mounted_ext4() => {
                 "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish \
                  the volume \

@@ -14,7 +14,7 @@ use crate::kernel::MountSpec;
 use crate::secrets::Secrets;
 use crate::sys::random;
 use crate::volume::Operations;
-use crate::volume::node::filesystem::{self, FsDevice};
+use crate::volume::node::filesystem::{self, FsDevice, driver_of};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
 use crate::volume::node::record::{self, Made, NodeRecord, Staging};
 use crate::volume::request::{Access, Capability, Mode, NodeStage};
@@ -201,6 +201,7 @@ impl Operations {
             Mounted::Nothing => {
                 self.ensure_file_system(on, record)?;
                 mounts::ensure_place(&mount_point, true)?;
+                let fs_type = driver_of(fs_type);
                 let options = mount_options(fs_type, flags);
                 let (source, target) = (&device.backing, &mount_point);
                 let spec = MountSpec { source, target, fs_type, options: &options, read_only };

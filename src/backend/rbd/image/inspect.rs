@@ -24,6 +24,9 @@ pub(crate) fn find(
     secrets: &Secrets,
 ) -> Result<Option<Volume>> {
     let at = context.locate(&id.place, secrets)?;
+    if context.is_removed(call, &at)? {
+        return Ok(None);
+    }
     let pool = context.pool(call, &at);
     let Some(info) = find_volume(&pool, id)? else { return Ok(None) };
     Ok(Some(with_record(&pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
@@ -52,6 +55,9 @@ pub(crate) fn inspect(
 }
 
 fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
+    if pool.context.is_removed(pool.call, pool.at)? {
+        return Ok(None);
+    }
     let Some(info) = find_volume(pool, id)? else { return Ok(None) };
     let found = with_record(pool, &pool.key_of(id), info)?;
     let holders = pool.holders(LockTarget::Header(&found.info.id))?;

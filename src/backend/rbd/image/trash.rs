@@ -109,9 +109,10 @@ pub(crate) fn restore_snapshotted(pool: &Pool<'_>, info: &ImageInfo) -> Result<R
         Renamed::Done => Ok(Restored::Done),
         Renamed::Absent => Ok(Restored::NotNeeded),
         Renamed::Taken => Err(Error::precondition(format!(
-            "it has a new snapshot, but is in the trash of pool {:?} as {}, and another image has its name: \
-             give it a name with `rbd trash restore`",
-            pool.at.pool, info.id
+            "it has a new snapshot, but is in the trash, and another image has its name: give it another one with \
+             `rbd trash restore {}/{} --image NAME`",
+            pool.at.spec(),
+            info.id
         ))),
     }
 }

@@ -71,7 +71,8 @@ fn disable_copy(
     )))
 }
 
-fn follows(status: &MirrorStatus) -> bool {
+/// Whether a copy follows an image that is primary at another site.
+pub(super) fn follows(status: &MirrorStatus) -> bool {
     status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
 }
 

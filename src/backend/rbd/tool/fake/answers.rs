@@ -292,6 +292,10 @@ impl ClusterTool for FakeCluster {
         self.step("pools".to_string(), |state| Ok(state.pools.iter().map(listed).collect()))
     }
 
+    fn has_pool(&self, _: &Call, at: &PoolRef) -> Result<bool> {
+        self.step(format!("has_pool {}", at.pool), |state| Ok(state.pools.contains_key(&at.pool)))
+    }
+
     fn namespaces(&self, _: &Call, at: &PoolRef) -> Result<Vec<String>> {
         self.step(format!("namespaces {}", at.pool), |state| {
             Ok(state.pool(&at.pool)?.namespaces.iter().cloned().collect())

@@ -156,7 +156,7 @@ impl State {
 
     /// The pool of this name.
     pub(super) fn pool(&self, pool: &str) -> Result<&Pool> {
-        self.pools.get(pool).ok_or_else(|| Error::invalid(format!("pool {pool:?} does not exist")))
+        self.pools.get(pool).ok_or_else(|| Error::precondition(format!("pool {pool:?} does not exist")))
     }
 
     /// That pool and namespace exist.
@@ -165,7 +165,7 @@ impl State {
         if namespace.is_empty() || self.pool(pool)?.namespaces.contains(namespace) {
             return self.pool(pool).map(drop);
         }
-        Err(Error::invalid(format!("namespace {namespace:?} does not exist in pool {pool:?}")))
+        Err(Error::precondition(format!("namespace {namespace:?} does not exist in pool {pool:?}")))
     }
 
     /// That pool and namespace exist and take writes.

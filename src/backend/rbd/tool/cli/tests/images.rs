@@ -58,14 +58,14 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let made = it.create(&it.call, &it.at, &web(&Layout::default()));
     assert_error(
         made,
-        Kind::InvalidArgument,
-        &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`"],
+        Kind::Precondition,
+        &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`", "--parameter pool="],
     );
     it.fails(&IMPORT.replace("--dest=", "--dest-namespace=team --dest="), 2, NO_NAMESPACE);
     let made = it.create(&it.call, &it.team, &web(&Layout::default()));
     assert_error(
         made,
-        Kind::InvalidArgument,
+        Kind::Precondition,
         &["vms/team/web", "`rbd namespace create --pool vms --namespace team`"],
     );
     let layout = Layout { data_pool: Some("ec".into()), ..Layout::default() };
@@ -73,8 +73,8 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     it.fails(&format!("{IMPORT} --data-pool=ec"), 2, failed);
     assert_error(
         it.create(&it.call, &it.at, &web(&layout)),
-        Kind::InvalidArgument,
-        &["data pool", "no pool \"ec\""],
+        Kind::Precondition,
+        &["no data pool \"ec\"", "--parameter dataPool="],
     );
 }
 

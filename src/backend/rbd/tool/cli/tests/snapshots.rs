@@ -127,7 +127,7 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     it.fails(CLONE, 2, NO_NAMESPACE);
     assert_error(
         go(&Layout::default()),
-        Kind::InvalidArgument,
+        Kind::Precondition,
         &["rbd namespace create --pool vms --namespace team"],
     );
     it.fails(CLONE, 2, NO_POOL);
@@ -136,7 +136,7 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     let said = "librbd::image::CreateRequest: validate_data_pool: data pool ec does not exist\n\nrbd: clone \
                 error: (2) No such …\n";
     it.fails(&format!("{CLONE} --data-pool=ec"), 2, said);
-    assert_error(go(&layout), Kind::InvalidArgument, &["no pool \"ec\""]);
+    assert_error(go(&layout), Kind::Precondition, &["no data pool \"ec\""]);
 }
 
 #[test]
