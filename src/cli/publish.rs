@@ -203,7 +203,7 @@ impl<'a> Pair<'a> {
     fn release(self, mut record: PublicationRecord, from_node: bool) -> Result<Released> {
         let is_last = record.targets.iter().all(|target| *target == self.target);
         if let Err(error) = self.unpublish_target() {
-            // What lies at the target keeps the volume from nobody else.
+            // Data at the target is no reason to keep the volume on this node.
             if is_last && error.kind() == Kind::Precondition && self.unstage().is_ok() && from_node {
                 self.unpublish_from_node(&record.node_id)?;
             }

@@ -38,7 +38,7 @@ impl Kernel {
         }
     }
 
-    /// Has a loop device keep the blocks of its image until it is detached, whatever is discarded on it.
+    /// Turns discard off on a loop device until it is detached, so that its image keeps all blocks.
     ///
     /// # Errors
     /// [`Kind::Precondition`] where sysfs cannot be written to.

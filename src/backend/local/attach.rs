@@ -107,7 +107,7 @@ impl Local {
     }
 
     /// Replays the journal before the file system is attached read-only, where that cannot be done any more:
-    /// what was synced last would be missing. Nobody else reaches the image.
+    /// what was synced last would be missing. No other node reaches the image.
     fn replay_journal(&self, call: &Call, image: Image<'_>) -> Result<()> {
         if let Some(device) = self.loops.find(image.path)?
             && (device.read_only || !self.loops.mounts(&device)?.is_empty())
@@ -115,7 +115,7 @@ impl Local {
             return Ok(());
         }
         let device = match self.attach_image(call, image, false) {
-            // The image cannot be written to, whoever asks.
+            // The image is on a read-only file system.
             Err(error) if error.errno() == Some(libc::EROFS) => return Ok(()),
             attached => attached?,
         };

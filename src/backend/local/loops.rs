@@ -34,7 +34,7 @@ pub trait Loops: Debug + Send + Sync {
     /// image as long as it is there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
-    /// Has the device keep the blocks of its image until it is detached, whatever is discarded on it.
+    /// Turns discard off on the device until it is detached, so that its image keeps all blocks.
     fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()>;
 
     /// Has the file system on the device, if there is one, replay its journal.

@@ -137,7 +137,7 @@ impl Local {
         self.node.has(&place.cluster) && self.canonical(place) == self.canonical(&self.own_place())
     }
 
-    /// Whether two IDs name the same object, whatever they say about its incarnation.
+    /// Whether two IDs name the same object; their incarnations may differ.
     fn is_same_object(&self, one: &VolumeId, other: &VolumeId) -> bool {
         let key = |id: &VolumeId| self.canonical(&id.place).key(&id.object);
         key(one) == key(other)

@@ -331,8 +331,8 @@ pub(super) fn must_be_replayed(id: &VolumeId, fs_type: &str) -> Error {
     Error::precondition(format!(
         "volume {id} is a copy of a volume in use, or its node failed: the journal of its {fs_type} has to be \
          replayed, and it is attached read-only; publish it for writing once (cephlet volume publish {id} PATH), \
-         unpublish it, then publish it for reading. What nobody may write to, as a copy at another site, is read \
-         with the mount flag {flag}, without what was synced last"
+         unpublish it, then publish it for reading. A copy at another site, which cannot be written, is \
+         read with the mount flag {flag}, without what was synced last"
     ))
 }
 
