@@ -1,10 +1,10 @@
-//! The name of this node, as a directory of its remembers it.
+//! The name of this node, as its directories remember it.
 //!
-//! The name is part of the IDs of local volumes and of what the node has written down about them. Under another
-//! name all of that would be another node's: what is mounted would count as absent. So the state directory and
-//! the directory of local volumes each have a file `node` with one JSON value:
-//! `{"v":1,"node":"b","earlier":["a"]}`. A daemon does not start under another name. [`NodeName::renamed`] keeps
-//! the earlier ones, and an ID under any of them means the same volume.
+//! The name is part of the IDs of local volumes and of what the node has written down about them. Under
+//! another name all of that would be another node's: what is mounted would count as absent. So the state
+//! directory and the directory of local volumes each have a file `node` with one JSON value:
+//! `{"v":1,"node":"b","earlier":["a"]}`. A daemon does not start under another name. [`NodeName::renamed`]
+//! keeps the earlier ones, and an ID under any of them means the same volume.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,7 +1,7 @@
 //! The name of this node: remembered at a start, changed while no daemon runs.
 //!
-//! The two files of a renaming are written one after the other. A daemon does not start while they differ, and the same
-//! command finishes what a crash interrupted.
+//! The two files of a renaming are written one after the other. A daemon does not start while they differ,
+//! and the same command finishes what a crash interrupted.
 
 use std::sync::Arc;
 

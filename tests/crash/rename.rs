@@ -8,7 +8,8 @@ use super::scene::Scene;
 use crate::support::requests::*;
 use crate::support::{MIB, Setup};
 
-/// Runs `cephlet node rename node-2`, which kills itself at its `point`-th crash point; false if it ended first.
+/// Runs `cephlet node rename node-2`, which kills itself at its `point`-th crash point; false if it ended
+/// first.
 fn rename_to_crash(scene: &Scene, point: usize) -> bool {
     let mut command = scene.daemon.setup.command();
     command.env("CEPHLET_CRASH_AT", point.to_string()).args(["node", "rename", "node-2"]);

@@ -120,6 +120,14 @@ impl Local {
         Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
     }
 
+    /// The record with the present name of this node.
+    pub(super) fn named_now(&self, record: PublishRecord) -> PublishRecord {
+        match self.node.has(&record.node) {
+            true => PublishRecord { node: self.node.current().to_string(), ..record },
+            false => record,
+        }
+    }
+
     /// The volume as it is reported to the orchestrator.
     pub(super) fn describe(&self, object: &str, found: &Found, space: FreeSpace) -> Volume {
         let record = found.record.as_ref().ok();

@@ -22,7 +22,8 @@ use crate::sys::{file, random};
 const ID: &str = "id";
 
 /// Refuses a directory that is another than the one whose ID is remembered in the file `remembered`, or that
-/// of another node. One that is new is given an ID and the node's name. The caller holds the directory's lock.
+/// of another node. One that is new is given an ID and the node's name. The caller holds the directory's
+/// lock.
 ///
 /// # Errors
 /// FAILED_PRECONDITION for another directory or node; those of reading and writing.

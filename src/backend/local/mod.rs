@@ -83,8 +83,9 @@ pub struct Local {
 
 impl Local {
     /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. The
-    /// directory may know earlier names of the node. Where this copy of the daemon makes and deletes volumes, `identity` is the file in which the
-    /// directory's ID is remembered; only then [`Backend::recover`] is to be called.
+    /// directory may know earlier names of the node. Where this copy of the daemon makes and deletes volumes,
+    /// `identity` is the file in which the directory's ID is remembered; only then [`Backend::recover`] is to
+    /// be called.
     ///
     /// # Errors
     /// The directory cannot be made or, for a controller, not be written to; the message says why. It is

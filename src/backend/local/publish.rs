@@ -76,16 +76,6 @@ impl Publisher for Local {
     }
 }
 
-impl Local {
-    /// The record with the present name of this node.
-    pub(super) fn named_now(&self, record: PublishRecord) -> PublishRecord {
-        match self.node.has(&record.node) {
-            true => PublishRecord { node: self.node.current().to_string(), ..record },
-            false => record,
-        }
-    }
-}
-
 fn context_of(publication: &Publication) -> Map {
     if publication.read_only { Map::from([(READ_ONLY.into(), "true".into())]) } else { Map::new() }
 }
