@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{absent, is, says};
+use super::answer::{ABSENT, absent, is, says};
 use super::images::NOT_OPENED;
 use super::mirror_output::{JournalOutput, PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
-use super::objects::{ABSENT, rados};
+use super::objects::rados;
 use super::output::{SnapOutput, read};
 use super::{CommandTool, path, rbd, rbd_image, source};
 use crate::backend::MirroringMode;
