@@ -62,6 +62,22 @@ fn is_left_alone(backup: &Site, id: &str) {
     refused(backup.promote(id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demote it there"]);
 }
 
+/// The copy is deleted once the first site has disabled the replication and the rbd-mirror of the second one
+/// has heard of that.
+#[track_caller]
+fn goes_with_its_primary(main: &Site, backup: &Site, id: &str) {
+    let there = backup.daemon.client();
+    let paused = backup.cluster.pause("rbd-mirror");
+    main.disable(id, &[]).expect("disable");
+    main.disable(id, &[]).expect("once more");
+    refused(there.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &["the rbd-mirror here"]);
+    drop(paused);
+    accepted("the copy goes", || there.delete_volume(&delete(id)));
+    assert_eq!(backup.image(id), None);
+    let by_its_other_name = id.replacen("rbd:main:", "rbd:backup:", 1);
+    there.delete_volume(&delete(&by_its_other_name)).expect("delete");
+}
+
 #[test]
 fn a_volume_goes_to_the_other_site_and_comes_home() {
     let [main, backup] = sites();
@@ -100,14 +116,7 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     there.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("unpublish");
     fail_over(&backup, &main, &id, 22);
 
-    let paused = backup.cluster.pause("rbd-mirror");
-    main.disable(&id, &[]).expect("disable");
-    main.disable(&id, &[]).expect("once more");
-    refused(there.delete_volume(&delete(&id)), Code::FAILED_PRECONDITION, &["the rbd-mirror here"]);
-    drop(paused);
-    accepted("the copy goes", || there.delete_volume(&delete(&id)));
-    assert_eq!(backup.image(&id), None);
-    there.delete_volume(&delete(&abroad)).expect("by its other name");
+    goes_with_its_primary(&main, &backup, &id);
     client.delete_volume(&delete(&id)).expect("delete");
     for site in [&main, &backup] {
         for user in ["cephlet", "admin"] {

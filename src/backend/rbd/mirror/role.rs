@@ -1,8 +1,7 @@
 //! What an image's part in mirroring allows.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::mirror::disable::follows;
-use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
+use crate::backend::rbd::tool::{ImageInfo, MirrorState, MirrorStatus, Mirroring, Replay, SiteStatus};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -46,6 +45,11 @@ pub(crate) fn refuse_to_delete_copy(pool: &Pool<'_>, id: &VolumeId, info: &Image
         "volume {id} cannot be deleted here: it is a copy (secondary) of the primary volume of another cluster: \
          {awaited}"
     )))
+}
+
+/// Whether a copy follows an image that is primary at another site.
+pub(super) fn follows(status: &MirrorStatus) -> bool {
+    status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
 }
 
 /// What is said of [`ImageInfo::is_between_roles`].

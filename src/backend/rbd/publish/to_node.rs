@@ -299,7 +299,8 @@ pub(crate) fn without_lock(id: &VolumeId, image: &str) -> Error {
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
     Error::precondition(format!(
         "volume {id} is published to no node that writes, but open at {}, which could write to it: unmap the \
-         image there, and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS 31536000`)",
+         image there, and if that client is dead, wait 30 s or shut it out (`ceph osd blocklist add ADDRESS \
+         31536000`)",
         addresses(watchers)
     ))
 }

@@ -6,7 +6,6 @@
 //! directory" after it is another.
 
 use super::CommandTool;
-use super::objects::ABSENT;
 use super::space::free_space;
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::{ClusterAccess, Failure, Reason};
@@ -15,6 +14,9 @@ use crate::call::Call;
 use crate::clusters::Cluster;
 use crate::error::{Error, Kind};
 use crate::exec::{Cmd, Output};
+
+/// How the tools say ENOENT.
+pub(super) const ABSENT: &str = "(2) No such file or directory";
 
 /// Whether the command ended with `status`.
 pub(super) fn is(failure: &Failure, status: i32) -> bool {
@@ -35,8 +37,8 @@ pub(super) fn absent(failure: &Failure, pieces: &[&str]) -> bool {
     is(failure, libc::ENOENT) && !is_full && pieces.iter().any(|piece| failure.says(piece))
 }
 
-/// Whether `rbd`, `rados` or the manager found no such pool. `rbd` has other words for the pool that it uses by
-/// default.
+/// Whether `rbd`, `rados` or the manager found no such pool. `rbd` has other words for the pool that it uses
+/// by default.
 pub(super) fn lacks_pool(failure: &Failure) -> bool {
     failure.says("error opening default pool ")
         || says(failure, "error opening pool ", ABSENT)

@@ -162,6 +162,10 @@ fn schedules_are_set_and_read() {
     it.remove_schedule(call, at, "web", Some(&schedule(5, None))).unwrap();
     it.prints("rbd ~ mirror snapshot schedule remove --pool=vms --image=web", "");
     it.remove_schedule(call, at, "web", None).unwrap();
+    let never_had_one = "rbd: rbd mirror snapshot schedule remove failed: (2) No such file or directory: [errno 2] \
+                         RADOS object not found (Failed to operate write op for oid rbd_mirror_snapshot_schedule)\n";
+    it.fails("rbd ~ mirror snapshot schedule remove --pool=vms --image=web", 2, never_had_one);
+    it.remove_schedule(call, at, "web", None).unwrap();
     let line = "rbd mirror snapshot schedule ls --pool=vms --image=web --format=json";
     let rows = "[{\"interval\":\"1d\",\"start_time\":\"02:00:00+00:00\"},{\"interval\":\"5m\",\"start_time\":\"\"},\
                 {\"interval\":\"0d\",\"start_time\":\"\"}]";
