@@ -7,7 +7,7 @@ use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
 use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
-    ImageInfo, ImageRef, Layout, LockTarget, Parent, Removed, SnapshotInfo, Watcher,
+    ImageInfo, ImageRef, Layout, LockTarget, Parent, PoolOptions, Removed, SnapshotInfo, Watcher,
 };
 use crate::error::{Error, Result};
 
@@ -25,6 +25,16 @@ pub(super) struct Pool {
     pub(super) room: FreeSpace,
     pub(super) namespaces: BTreeSet<String>,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) options: PoolOptions,
+}
+
+impl Pool {
+    /// An empty pool that has Ceph's own options.
+    pub(super) fn new(room: FreeSpace) -> Self {
+        let features = FEATURES.map(str::to_string).into();
+        let options = PoolOptions { features, ..PoolOptions::default() };
+        Self { room, namespaces: BTreeSet::new(), labels: BTreeMap::new(), options }
+    }
 }
 
 /// Where an image is.
@@ -234,7 +244,9 @@ impl State {
             .clone()
             .unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
         features.extend(layout.data_pool.iter().map(|_| "data-pool".to_string()));
-        features.extend(layout.striping.iter().map(|_| "striping".to_string()));
+        let is_plain = |(unit, count): &(u64, u64)| *count == 1 && layout.object_size == Some(*unit);
+        let striping = layout.striping.filter(|striping| !is_plain(striping));
+        features.extend(striping.map(|_| "striping".to_string()));
         let disk = Disk {
             id: id.clone(),
             pool: at.pool.clone(),
