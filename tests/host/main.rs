@@ -19,6 +19,7 @@ mod devices;
 mod door;
 mod full_disk;
 mod growth;
+mod impossible;
 mod life;
 mod lists;
 mod mounts;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::backend::{Attachment, Backend, BlockDevice};
 use crate::call::Call;
+use crate::csi::DEFAULT_FILE_SYSTEM;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
@@ -14,10 +15,7 @@ use crate::sys::superblock::{Content, FileSystem};
 use crate::volume::Operations;
 use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
 use crate::volume::node::record::NodeRecord;
-use crate::volume::request::{Access, Capability};
-
-/// What a device gets when nobody says otherwise.
-const DEFAULT: &str = "ext4";
+use crate::volume::request::Capability;
 
 /// A device that is larger than its file system by less than this is not worth growing: file systems round
 /// down.
@@ -38,15 +36,8 @@ pub(crate) struct FsDevice<'a> {
 
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
 pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
-    let asked = match &capability.access {
-        Access::Mount { fs_type, .. } => fs_type.as_str(),
-        Access::Block => "",
-    };
-    [asked, made_for.unwrap_or_default()]
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or(DEFAULT)
-        .to_string()
+    let made_for = made_for.filter(|name| !name.is_empty());
+    capability.fs_type().or(made_for).unwrap_or(DEFAULT_FILE_SYSTEM).to_string()
 }
 
 impl Operations {

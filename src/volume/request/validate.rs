@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path};
 
+use crate::csi::FS_TYPE;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
@@ -175,6 +176,19 @@ pub fn capability(capability: &Capability) -> Result<()> {
         return Err(Error::invalid("mount_flags contains an empty flag or one with a control character"));
     }
     Ok(())
+}
+
+/// Capabilities and parameters that one volume can have: it has one file system.
+pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
+    let parameter = parameters.get(FS_TYPE).map(String::as_str).filter(|fs_type| !fs_type.is_empty());
+    let mut all = parameter.into_iter().chain(capabilities.iter().filter_map(Capability::fs_type));
+    let Some(first) = all.next() else { return Ok(()) };
+    match all.find(|other| *other != first) {
+        None => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "volume_capabilities and parameters ask for {first:?} and {other:?}: a volume has one file system"
+        ))),
+    }
 }
 
 /// A content source: its ID present and not too long.
