@@ -23,6 +23,9 @@ pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// File systems that are mounted and grown where a volume has them already, and never made.
 pub const OLD_FILE_SYSTEMS: [&str; 2] = ["ext2", "ext3"];
 
+/// The file system of a volume that is mounted without naming one.
+pub const DEFAULT_FILE_SYSTEM: &str = "ext4";
+
 /// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on
 /// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";
@@ -143,6 +146,22 @@ pub struct Capability {
     pub access: Access,
     /// Who may reach it.
     pub mode: Mode,
+}
+
+impl Capability {
+    /// The file system that it names, if it does.
+    pub fn fs_type(&self) -> Option<&str> {
+        match &self.access {
+            Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type),
+            _ => None,
+        }
+    }
+
+    /// The file system that it names, where that is another than the volume was made for. Where either is
+    /// not known, both agree.
+    pub fn other_file_system(&self, made_for: Option<&str>) -> Option<&str> {
+        self.fs_type().filter(|fs_type| made_for.is_some_and(|made_for| made_for != *fs_type))
+    }
 }
 
 /// What a new volume starts out as a copy of. The ID is kept as it came, for look-up and for the answer.

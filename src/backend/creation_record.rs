@@ -155,6 +155,11 @@ impl CreationRequest {
         self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
     }
 
+    /// The file system that the volume is mounted as, if it is and that is known.
+    pub fn mounted_as(&self) -> Option<&str> {
+        self.fs_type.as_deref().filter(|_| self.capabilities.iter().any(|it| it.mount.is_some()))
+    }
+
     /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is
     /// the same request. Another range is no difference as long as the volume satisfies it, nor is another
     /// name for the place of the source, of which `canonical` gives the one spelling.
@@ -165,6 +170,8 @@ impl CreationRequest {
         canonical: &dyn Fn(&Place) -> Place,
     ) -> Option<String> {
         let source = new.source.as_ref().map(|(source, _)| RecordedSource::from(source));
+        let fs_type = self.fs_type.as_deref();
+        let other = new.capabilities.iter().find_map(|it| it.other_file_system(fs_type));
         let same_range = SizeRange { required: self.required, limit: self.limit } == new.size;
         if self.name != new.name {
             return Some(format!(
@@ -182,6 +189,9 @@ impl CreationRequest {
             map_difference("mutable parameter", &self.mutable_parameters, &new.mutable_parameters)
         {
             return Some(difference);
+        }
+        if let (Some(fs_type), Some(other)) = (fs_type, other) {
+            return Some(format!("it was made for {fs_type}, not {other}"));
         }
         (!same_range && !new.size.admits(size)).then(|| {
             format!(

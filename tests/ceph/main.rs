@@ -17,6 +17,7 @@ mod dead_daemon;
 mod faults;
 mod fences;
 mod half_made;
+mod impossible;
 mod lists;
 mod node;
 mod options;

@@ -53,6 +53,17 @@ fn refused(daemon: &Daemon, line: &str) -> (i32, String) {
 }
 
 #[test]
+fn a_volume_has_the_room_that_its_file_system_needs() {
+    let daemon = Daemon::start();
+    let id = done(&daemon, "volume create web --size 100M --fs xfs");
+    assert_eq!(json(&daemon, &format!("volume show {id}"))["size_bytes"], 300 << 20);
+    let capacity = json(&daemon, "capacity --parameter csi.storage.k8s.io/fstype=xfs");
+    assert_eq!(capacity["smallest_bytes"], 300 << 20);
+    let (_, said) = refused(&daemon, "volume create db --size 100M --limit 200M --fs xfs");
+    assert!(said.contains("OUT_OF_RANGE") && said.contains("xfs needs at least 314572800"), "{said}");
+}
+
+#[test]
 fn a_volume_lives_its_life_by_the_command_line() {
     let daemon = Daemon::start();
     assert_eq!(done(&daemon, "probe"), "ready");

@@ -20,6 +20,7 @@ mod devices;
 mod door;
 mod full_disk;
 mod growth;
+mod impossible;
 mod journals;
 mod life;
 mod lists;

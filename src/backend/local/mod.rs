@@ -29,7 +29,6 @@ mod loops;
 mod parameters;
 mod publish;
 mod record;
-mod size;
 mod snapshots;
 mod store;
 mod volumes;

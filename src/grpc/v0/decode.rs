@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use protobuf::MessageField;
 
-use crate::csi::FS_TYPE;
 use crate::error::{Error, Result};
 use crate::grpc::proto::csi as wire;
 use crate::secrets::Secrets;
@@ -89,27 +88,6 @@ fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Cap
     let mode = Mode::from_number(number).filter(|_| is_a_mode(number));
     let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({number})"));
     Ok(Capability { access, mode: mode.ok_or_else(unknown)? })
-}
-
-/// Refuses capabilities that no single volume has: it has one file system.
-pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
-    let asked = capabilities.iter().filter_map(|capability| match &capability.access {
-        Access::Mount { fs_type, .. } => Some(fs_type.as_str()),
-        Access::Block => None,
-    });
-    let mut all = parameters
-        .get(FS_TYPE)
-        .map(String::as_str)
-        .into_iter()
-        .chain(asked)
-        .filter(|fs_type| !fs_type.is_empty());
-    let Some(first) = all.next() else { return Ok(()) };
-    match all.find(|other| *other != first) {
-        None => Ok(()),
-        Some(other) => Err(Error::invalid(format!(
-            "volume_capabilities and parameters ask for {first:?} and {other:?}: a volume has one file system"
-        ))),
-    }
 }
 
 /// v1 has more modes.

@@ -135,7 +135,12 @@ impl Operations {
             _ => true,
         };
         if usable && reachable {
-            backend.volumes().capacity(call, &request.parameters, request.topology.as_ref())
+            backend.volumes().capacity(
+                call,
+                &request.parameters,
+                &request.capabilities,
+                request.topology.as_ref(),
+            )
         } else {
             Ok(none)
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::backend::{Attachment, Backend, BlockDevice};
 use crate::call::Call;
-use crate::csi::{FILE_SYSTEMS, OLD_FILE_SYSTEMS};
+use crate::csi::{DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
@@ -17,9 +17,6 @@ use crate::volume::node::mounts;
 use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, Capability};
-
-/// What a device gets when nobody says otherwise.
-const DEFAULT: &str = "ext4";
 
 /// A device that is larger than its file system by less than this is not worth growing: file systems round
 /// down.
@@ -40,20 +37,13 @@ pub(crate) struct FsDevice<'a> {
 
 /// The kernel's driver for a file system. That of ext4 serves ext2 and ext3 as well, and so do its tools.
 pub(crate) fn driver_of(fs_type: &str) -> &str {
-    if OLD_FILE_SYSTEMS.contains(&fs_type) { DEFAULT } else { fs_type }
+    if OLD_FILE_SYSTEMS.contains(&fs_type) { DEFAULT_FILE_SYSTEM } else { fs_type }
 }
 
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
 pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
-    let asked = match &capability.access {
-        Access::Mount { fs_type, .. } => fs_type.as_str(),
-        Access::Block => "",
-    };
-    [asked, made_for.unwrap_or_default()]
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or(DEFAULT)
-        .to_string()
+    let made_for = made_for.filter(|name| !name.is_empty());
+    capability.fs_type().or(made_for).unwrap_or(DEFAULT_FILE_SYSTEM).to_string()
 }
 
 impl Operations {

@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path};
 
+use crate::csi::FS_TYPE;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
@@ -194,6 +195,19 @@ pub fn writes_as_asked(field: &str, capability: &Capability, read_only: bool) ->
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// Capabilities and parameters that one volume can have: it has one file system.
+pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
+    let parameter = parameters.get(FS_TYPE).map(String::as_str).filter(|fs_type| !fs_type.is_empty());
+    let mut all = parameter.into_iter().chain(capabilities.iter().filter_map(Capability::fs_type));
+    let Some(first) = all.next() else { return Ok(()) };
+    match all.find(|other| *other != first) {
+        None => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "volume_capabilities and parameters ask for {first:?} and {other:?}: a volume has one file system"
+        ))),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::mirror::replicated;
 use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, LockTarget};
+use crate::backend::size::LARGEST;
 use crate::backend::{Condition, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
@@ -95,6 +96,7 @@ fn unknown(id: &VolumeId, image: String) -> ImageInfo {
         name: id.object.clone(),
         id: image,
         size: 0,
+        largest: LARGEST,
         snapshots: 0,
         features: BTreeSet::new(),
         created: UNIX_EPOCH,

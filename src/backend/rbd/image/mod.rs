@@ -25,7 +25,6 @@ pub(crate) mod removal;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retain;
-mod size;
 mod spec;
 pub(crate) mod trash;
 pub(crate) mod trash_mark;
@@ -37,7 +36,7 @@ use crate::backend::{
     Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, Volume, Volumes, WriteIntent,
 };
 use crate::call::Call;
-use crate::csi::{Map, SizeRange};
+use crate::csi::{Capability, Map, SizeRange};
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
@@ -77,8 +76,14 @@ impl Volumes for Context {
         list::list(self, call, after, limit)
     }
 
-    fn capacity(&self, call: &Call, parameters: &Map, topology: Option<&Map>) -> Result<Capacity> {
-        capacity::capacity(self, call, parameters, topology)
+    fn capacity(
+        &self,
+        call: &Call,
+        parameters: &Map,
+        uses: &[Capability],
+        topology: Option<&Map>,
+    ) -> Result<Capacity> {
+        capacity::capacity(self, call, parameters, uses, topology)
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {

@@ -2,6 +2,7 @@
 
 use crate::backend::NewVolume;
 use crate::backend::creation_record::Placed;
+use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
@@ -9,6 +10,8 @@ use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::rbd::tool::ImageInfo;
+use crate::backend::size::{BLOCK, Bounds};
+use crate::csi::Capability;
 use crate::error::{Error, Result};
 
 /// A volume that is to exist, understood.
@@ -41,6 +44,12 @@ impl<'a> CreateSpec<'a> {
         let limits = limits.map(|(key, limit)| (*key, limit.to_string()));
         Ok([(RECORD_KEY, self.record.text()?)].into_iter().chain(limits).collect())
     }
+}
+
+/// What the size of a new volume can be that is made for this file system.
+pub(crate) fn bounds<'a>(settings: &Settings, uses: &[Capability], fs_type: Option<&'a str>) -> Bounds<'a> {
+    let fs_type = formatted_with(settings.fs_type.as_deref(), uses, fs_type);
+    Bounds { smallest: BLOCK, largest: settings.layout.largest_size(), fs_type }
 }
 
 /// A look at what was there a while ago: a repeated request then costs one process. For others the attempt to

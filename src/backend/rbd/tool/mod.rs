@@ -24,9 +24,9 @@ pub use self::mirror::{
     Mirroring, Progress, Promoted, Replay, SiteStatus,
 };
 pub use self::types::{
-    Changed, EXCLUSIVE_LOCK, ImageInfo, ImageRef, Layout, Limits, ListedImage, ListedSnapshot, Made,
-    ManagerTask, NewClone, NewImage, Parent, PoolOptions, Removed, RemovedByNumber, Renamed, SnapshotInfo,
-    TrashSource, Trashed, Watcher,
+    Changed, DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, ImageInfo, ImageRef, Layout, Limits, ListedImage,
+    ListedSnapshot, Made, ManagerTask, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, TrashSource, Trashed, Watcher, largest_size,
 };
 pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 

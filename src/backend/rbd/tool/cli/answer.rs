@@ -132,13 +132,11 @@ impl CommandTool {
         if let Some(pool) = missing_data_pool(&failure, layout)
             && layout.is_default_data_pool
         {
-            return Error::precondition(format!(
-                "{doing}: the option rbd_default_data_pool, of pool {:?} (`rbd config pool ls`) or of the cluster, \
-                 names a data pool that is missing: {}; or change the option, or name another pool with the \
-                 parameter dataPool",
-                at.pool,
-                no_pool(pool)
-            ));
+            let option = format!(
+                "{doing}: the option rbd_default_data_pool of pool {:?} (`rbd config pool ls`) or of the cluster",
+                at.pool
+            );
+            return no_pool(&at.access.cluster, pool, NeededFor::NewData).context(option);
         }
         if let Some(pool) = missing_data_pool(&failure, layout) {
             return no_pool(&at.access.cluster, pool, NeededFor::NewData).context(doing);

@@ -7,7 +7,8 @@ use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
 use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
-    ImageInfo, ImageRef, Layout, LockTarget, Parent, PoolOptions, Removed, SnapshotInfo, Watcher,
+    DEFAULT_OBJECT_SIZE, ImageInfo, ImageRef, Layout, LockTarget, OBJECT_MAP, Parent, PoolOptions, Removed,
+    SnapshotInfo, Watcher, largest_size,
 };
 use crate::error::{Error, Result};
 
@@ -391,6 +392,7 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
+            largest: largest_size(disk.features.contains(OBJECT_MAP), DEFAULT_OBJECT_SIZE, 1),
             snapshots: (disk.snapshots.len() + disk.mirror.snapshots.len()) as u64,
             features,
             created: disk.created,

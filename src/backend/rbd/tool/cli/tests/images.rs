@@ -2,6 +2,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 use crate::backend::rbd::tool::*;
+use crate::backend::size::LARGEST;
 use crate::exec::CommandError;
 
 const IMPORT: &str =
@@ -172,6 +173,7 @@ fn an_image_tells_of_itself() {
         name: "web".into(),
         id: "11a3a0064e19".into(),
         size: 2_000_000,
+        largest: LARGEST,
         snapshots: 2,
         features: ["layering", "striping", "exclusive-lock", "data-pool", "operations"]
             .map(String::from)

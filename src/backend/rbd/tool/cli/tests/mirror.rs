@@ -11,7 +11,8 @@ use crate::error::Kind;
 fn an_image_says_its_part() {
     let it = Fixture::new();
     let info = |mirroring: &str| {
-        let text = format!("{{\"name\":\"web\",\"id\":\"1f\",\"size\":4096{mirroring}}}");
+        let text =
+            format!("{{\"name\":\"web\",\"id\":\"1f\",\"size\":4096,\"object_size\":4194304{mirroring}}}");
         it.prints("rbd info --format=json --pool=vms --image=web", &text);
         it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap().unwrap()
     };
