@@ -226,7 +226,7 @@ impl Pool<'_> {
         Ok(read)
     }
 
-    /// `rbd rm`. [`remove_for_good`](crate::backend::rbd::image::removal::remove_for_good) is for all callers.
+    /// `rbd rm`, for [`removal`](crate::backend::rbd::image::removal) alone.
     pub fn remove(&self, image: &str) -> Result<Removed> {
         self.tool().remove(self.call, self.at, image)
     }

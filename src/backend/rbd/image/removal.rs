@@ -1,8 +1,8 @@
 //! `rbd rm`, whatever the pool says of it. With the pool's own option `rbd_move_to_trash_on_remove`, which no
 //! command line overrides, `rbd rm` moves an image to the trash and leaves it there; with
-//! `rbd_move_to_trash_on_remove_expire_seconds` it takes even an image that is in use. In such a pool an image is moved
-//! to the trash [marked](trash_mark) as deleted, and purged. If that is killed in between, the next sweep
-//! purges the image.
+//! `rbd_move_to_trash_on_remove_expire_seconds` it takes even an image that is in use. In such a pool an
+//! image is moved to the trash [marked](trash_mark) as deleted, and purged. If that is killed in between, the
+//! next sweep purges the image.
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::trash::restore_wrong;

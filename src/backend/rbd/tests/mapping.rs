@@ -208,25 +208,6 @@ fn readers_ask_for_the_number_of_snapshots_only() {
     assert_eq!(it.methods(), ["info"]);
 }
 
-#[test]
-fn an_image_on_which_the_kernel_would_hang_is_not_mapped() {
-    for (snapshots, read_only) in [(510, false), (511, false), (511, true)] {
-        let it = scene();
-        let host = Host::new(&it.cluster);
-        let node = host.daemon();
-        let mode = if read_only { Mode::MultiNodeReaderOnly } else { Mode::SingleNodeWriter };
-        let told = it.publish("n1", mode, read_only).unwrap();
-        it.cluster.take_snapshots(&it.cluster.at(), &it.id.object, snapshots);
-        match attach(&node, &it.id, &told, mode) {
-            Ok(_) => assert_eq!(snapshots, 510),
-            outcome => {
-                refused(outcome, Kind::Precondition, &["has 511 snapshots", "510", "mounter=rbd-nbd"]);
-                assert_eq!(snapshots, 511);
-            }
-        }
-    }
-}
-
 /// The node stands still at each step of its work, while the volume is taken from it and given to another.
 #[test]
 fn a_node_that_stood_still_uses_no_volume_that_another_writes() {

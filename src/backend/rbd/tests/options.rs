@@ -1,7 +1,8 @@
 //! Options of a pool that change what is made and removed there, and the number of snapshots.
 
 use super::delete::delete;
-use super::publish::refused;
+use super::mapping::{Host, attach};
+use super::publish::{refused, scene};
 use super::*;
 use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
@@ -117,4 +118,23 @@ fn an_image_gets_no_more_snapshots_than_the_kernel_takes() {
     assert_eq!(snapshot(&cold, &source, "last").unwrap().id, last.id);
     create(&cold, &copy).unwrap();
     create(&cold, &wanted("restored", 0, Some(Origin::Snapshot(last.id)))).unwrap();
+}
+
+#[test]
+fn an_image_on_which_the_kernel_would_hang_is_not_mapped() {
+    for (snapshots, read_only) in [(510, false), (511, false), (511, true)] {
+        let it = scene();
+        let host = Host::new(&it.cluster);
+        let node = host.daemon();
+        let mode = if read_only { Mode::MultiNodeReaderOnly } else { Mode::SingleNodeWriter };
+        let told = it.publish("n1", mode, read_only).unwrap();
+        it.cluster.take_snapshots(&it.cluster.at(), &it.id.object, snapshots);
+        match attach(&node, &it.id, &told, mode) {
+            Ok(_) => assert_eq!(snapshots, 510),
+            outcome => {
+                refused(outcome, Kind::Precondition, &["has 511 snapshots", "510", "mounter=rbd-nbd"]);
+                assert_eq!(snapshots, 511);
+            }
+        }
+    }
 }

@@ -39,7 +39,7 @@ pub struct PoolOptions {
     pub features: BTreeSet<String>,
     /// The pool for the data of new images, if there is one (`rbd_default_data_pool`).
     pub data_pool: Option<String>,
-    /// The pool's own `rbd_move_to_trash_on_remove`: `rbd rm` moves images to the trash and leaves them there.
+    /// The pool's own `rbd_move_to_trash_on_remove`: `rbd rm` leaves images in the trash.
     pub trashes_removed: bool,
 }
 

@@ -173,8 +173,8 @@ impl SnapshotTool for CommandTool {
 /// clones need a protected snapshot, which could not be deleted.
 fn without_clones(doing: &str, pool: &str) -> Error {
     Error::precondition(format!(
-        "{doing}: the option rbd_default_clone_format of pool {pool:?} asks for clones of version 1, which keep \
-         their parent's snapshot from being deleted: `rbd config pool rm {pool} rbd_default_clone_format`"
+        "{doing}: the option rbd_default_clone_format of pool {pool:?} asks for clones of version 1, which \
+         keep their parent's snapshot from being deleted: `rbd config pool rm {pool} rbd_default_clone_format`"
     ))
 }
 

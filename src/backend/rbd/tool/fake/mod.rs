@@ -13,7 +13,7 @@ mod script;
 mod state;
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 pub use self::script::Fault;
 use self::script::Script;
-use self::state::{Disk, Place, Pool, State};
+use self::state::{Disk, FEATURES, Place, Pool, State};
 use super::{ImageRef, Layout, PoolOptions, Watcher};
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
@@ -84,7 +84,10 @@ impl FakeCluster {
     /// Adds a pool with room for 1 TiB.
     pub fn add_pool(&self, pool: &str) {
         let room = FreeSpace { available: 1 << 40, full: false };
-        self.0.lock().state.pools.insert(pool.to_string(), Pool::new(room));
+        let (namespaces, labels) = (BTreeSet::new(), BTreeMap::new());
+        let options = PoolOptions { features: FEATURES.map(str::to_string).into(), ..PoolOptions::default() };
+        let added = Pool { room, namespaces, labels, options };
+        self.0.lock().state.pools.insert(pool.to_string(), added);
     }
 
     /// Writes a label on a pool.

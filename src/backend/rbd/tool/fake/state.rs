@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 pub(super) type Path = (String, String, String);
 
 /// What librbd makes images with if nothing is said.
-const FEATURES: [&str; 5] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
+pub(super) const FEATURES: [&str; 5] =
+    ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
 
 /// Features that follow from what an image is, and that a clone does not take over.
 const IMPLICIT: [&str; 3] = ["data-pool", "operations", "striping"];
@@ -27,15 +28,6 @@ pub(super) struct Pool {
     pub(super) namespaces: BTreeSet<String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) options: PoolOptions,
-}
-
-impl Pool {
-    /// An empty pool that has Ceph's own options.
-    pub(super) fn new(room: FreeSpace) -> Self {
-        let features = FEATURES.map(str::to_string).into();
-        let options = PoolOptions { features, ..PoolOptions::default() };
-        Self { room, namespaces: BTreeSet::new(), labels: BTreeMap::new(), options }
-    }
 }
 
 /// Where an image is.

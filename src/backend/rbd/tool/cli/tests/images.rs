@@ -82,16 +82,6 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
 }
 
 #[test]
-fn a_default_data_pool_that_is_not_there_is_not_the_requests_fault() {
-    let it = Fixture::new();
-    let layout = Layout { data_pool: Some("ec".into()), is_default_data_pool: true, ..Layout::default() };
-    let failed = "rbd: image creation failed\nrbd: import failed: (2) No such file or directory\n";
-    it.fails(&format!("{IMPORT} --data-pool=ec"), 2, failed);
-    let parts = ["rbd_default_data_pool", "no pool \"ec\"", "parameter dataPool"];
-    assert_error(it.create(&it.call, &it.at, &web(&layout)), Kind::Precondition, &parts);
-}
-
-#[test]
 fn a_layout_that_rbd_refuses_is_the_requests_fault() {
     let it = Fixture::new();
     it.fails(IMPORT, 22, "rbd: image creation failed\nrbd: import failed: (22) Invalid argument\n");

@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::backend::ceph::{ClusterTool, FreeSpace, ListedPool, Readmitted, ShutOut};
-use crate::backend::rbd::tool::{ImageTool as _, PoolOptions};
+use crate::backend::rbd::tool::{ImageTool as _, Layout, NewImage, PoolOptions};
 
 /// What `ceph df detail` says of a pool, without the fields that nobody reads.
 fn usage(name: &str, stats: &str) -> String {
@@ -71,6 +71,19 @@ fn options_are_the_pools_own_or_the_clusters() {
     );
     it.fails(OPTIONS, 2, NO_POOL);
     assert_eq!(it.pool_options(&it.call, &it.team).unwrap(), None);
+}
+
+#[test]
+fn a_default_data_pool_that_is_not_there_is_not_the_requests_fault() {
+    let it = Fixture::new();
+    let layout = Layout { data_pool: Some("ec".into()), is_default_data_pool: true, ..Layout::default() };
+    let failed = "rbd: image creation failed\nrbd: import failed: (2) No such file or directory\n";
+    let import =
+        "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
+    it.fails(&format!("{import} --data-pool=ec"), 2, failed);
+    let image = NewImage { name: "web", size: 4096, layout: &layout, metadata: &[] };
+    let parts = ["rbd_default_data_pool", "no data pool \"ec\"", "parameter dataPool"];
+    assert_error(it.create(&it.call, &it.at, &image), Kind::Precondition, &parts);
 }
 
 #[test]

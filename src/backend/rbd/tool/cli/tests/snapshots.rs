@@ -126,7 +126,7 @@ fn a_pool_whose_clones_would_be_of_version_1_is_named_with_the_command_that_mend
     let layout = Layout::default();
     let clone =
         NewClone { from: &it.at, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout: &layout };
-    let said = "librbd::image::CloneRequest: 0x558df0f2ae70 validate_parent: parent snapshot must be protected\n\
+    let said = "librbd::image::CloneRequest: 0x558d validate_parent: parent snapshot must be protected\n\
                 rbd: clone error: (22) Invalid argument\n";
     it.fails(CLONE, 22, said);
     let parts = ["web@s1", "`rbd config pool rm vms rbd_default_clone_format`"];
