@@ -4,7 +4,7 @@
 #   nomad job run rbd-controller.nomad.hcl
 #   nomad job run rbd-node.nomad.hcl
 #
-# Both need raw_exec, as plugin.nomad.hcl says. The user needs the rights of `client.cephlet` in README.
+# Both need raw_exec, as plugin.nomad.hcl says. The user needs the rights of `client.cephlet` in cephlet-rbd(7).
 
 variable "binary" {
   type        = string

@@ -37,7 +37,7 @@ mount_options {
 #   }
 # }
 
-# All of them may be left out; README has the whole list.
+# All of them may be left out; cephlet-rbd(7) has the whole list.
 parameters {
   cluster = "ceph"
   pool    = "rbd"

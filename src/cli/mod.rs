@@ -11,6 +11,8 @@ mod fake;
 mod fence;
 mod help;
 mod identity;
+#[cfg(test)]
+mod manual;
 mod node;
 mod plugin;
 mod publications;

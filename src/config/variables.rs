@@ -1,4 +1,4 @@
-//! The variables: names, defaults, meanings. README and the environment file of the unit are checked against
+//! The variables: names, defaults, meanings. cephlet(8) and the environment file of the unit are checked against
 //! this table.
 
 /// A variable of the environment.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::shared::setup;
 use crate::support::addons::Client;
-use crate::support::{Code, Corner, Daemon, cluster, page, refused};
+use crate::support::{Code, Corner, Daemon, cluster, manual, refused};
 
 /// A daemon as this user, which sees one corner of the cluster.
 fn start(corner: &Corner, user: &str, services: &str) -> Daemon {
@@ -136,7 +136,7 @@ fn a_host_that_is_gone_is_fenced_as_it_is_described() {
     let corner = Corner::new();
     let daemon = start(&corner, "cephlet-fence", "controller");
     let host = format!("{}7", own_addresses().0);
-    let typed = page::blocks("A host is gone")[0].replace("10.0.0.7", &host);
+    let typed = manual::fence()[0].replace("10.0.0.7", &host);
     let [add, list, remove] = typed.lines().collect::<Vec<_>>().try_into().expect("three lines");
     daemon.type_in(add, &[]).expect("fence");
     assert!(daemon.type_in(list, &[]).expect("list").contains(&host));

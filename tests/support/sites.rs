@@ -12,7 +12,7 @@ use super::addons::{self, options, source};
 use super::client::Answer;
 use super::machine::{Checksum, text};
 use super::requests::{block, map, volume_as};
-use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, object_of, page};
+use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, manual, object_of};
 
 /// A cluster, and a controller of it that knows what the other one is called.
 pub struct Site {
@@ -29,7 +29,7 @@ pub fn sites() -> [Site; 2] {
 pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
     let clusters = std::array::from_fn(|_| Cluster::start_site());
     pair(&clusters);
-    let mut sites = clusters.into_iter().zip(page::files_side_by_side("Two sites"));
+    let mut sites = clusters.into_iter().zip(manual::clusters_files());
     std::array::from_fn(|_| {
         let (cluster, written) = sites.next().expect("a site");
         let daemon = change(setup(&cluster, &written)).start();
@@ -37,11 +37,11 @@ pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
     })
 }
 
-/// Makes two clusters each other's peers, as README says that it is done.
+/// Makes two clusters each other's peers, by the commands of cephlet-replication(7).
 #[track_caller]
 fn pair(clusters: &[Cluster; 2]) {
     let hands = Scratch::new();
-    let blocks = page::blocks("Two sites");
+    let blocks = manual::replication();
     let block = blocks.iter().find(|block| block.contains("bootstrap")).expect("what makes peers");
     for line in block.lines() {
         clusters[usize::from(line.contains("# at the second site"))].type_in(line, &hands.path(""));

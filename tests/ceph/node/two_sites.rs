@@ -1,4 +1,4 @@
-//! Two sites, each with a node of its own, while somebody writes: README's page as it is written.
+//! Two sites, each with a node of its own, while somebody writes: the examples of cephlet-replication(7).
 //!
 //! Both sites are in this machine, so the volume is mounted at one path for each.
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::support::machine::{mounts_below, text};
 use crate::support::requests::*;
 use crate::support::sites::{Site, sites_with};
-use crate::support::{MIB, await_that, object_of, page};
+use crate::support::{MIB, await_that, manual, object_of};
 
 /// Writes numbered lines to a file on a volume, each of which is on the disk before the next one begins.
 struct Writer {
@@ -66,7 +66,7 @@ impl Writer {
     }
 }
 
-/// Where a site has the volume that README has at `/srv/web`.
+/// Where a site has the volume that the manual has at `/srv/web`.
 fn mounted(site: &Site) -> PathBuf {
     site.daemon.path("web")
 }
@@ -85,12 +85,12 @@ fn lines(site: &Site) -> u64 {
     count
 }
 
-/// Types a command of README in at a site.
+/// Types a command of the manual in at a site.
 fn type_in(site: &Site, line: &str, id: &str) -> Result<String, String> {
     site.daemon.type_in(&line.replace("/srv/web", text(&mounted(site))), &[("id", id)])
 }
 
-/// Types commands of README in, each at the site that its comment begins with. What is to be asked for until
+/// Types commands of the manual in, each at the site that its comment begins with. What is to be asked for until
 /// something comes of it is.
 #[track_caller]
 fn type_all_in<'a>(commands: impl Iterator<Item = &'a str>, main: &Site, backup: &Site, id: &str) {
@@ -126,10 +126,10 @@ fn publish(site: &Site, id: &str) {
     type_in(site, "cephlet volume publish \"$id\" /srv/web", id).expect("publish");
 }
 
-/// The blocks of commands of README's page that are about a volume.
-fn blocks() -> [&'static str; 4] {
-    let blocks = page::blocks("Two sites").into_iter().filter(|block| block.contains("\"$id\""));
-    blocks.collect::<Vec<_>>().try_into().expect("four blocks")
+/// The examples that are about a volume.
+fn blocks() -> [String; 4] {
+    let blocks = manual::replication().into_iter().filter(|block| block.contains("\"$id\""));
+    blocks.collect::<Vec<_>>().try_into().expect("four examples")
 }
 
 /// The volume goes to the other site while nobody writes, and comes back; gives how many lines it has then.

@@ -1,10 +1,8 @@
-//! README recommends what the tests try.
+//! The manual recommends the users that the tests use.
 
-use crate::support::cluster;
+use crate::support::{cluster, manual};
 
-const README: &str = include_str!("../../README.md");
-
-/// What a user of the cluster may do, one line a service, without the pools that README does not have.
+/// What a user of the cluster may do, one line a service, without the pools that the manual does not name.
 fn rights(user: &str) -> Vec<String> {
     let shown = cluster().ceph(&["auth", "get", user]);
     let rights = shown.lines().filter_map(|line| line.trim().strip_prefix("caps "));
@@ -13,7 +11,8 @@ fn rights(user: &str) -> Vec<String> {
 
 #[test]
 fn the_users_of_the_tests_have_the_rights_that_are_recommended() {
-    let commands = README.lines().filter_map(|line| line.strip_prefix("ceph auth get-or-create client."));
+    let examples = [manual::rbd(), manual::replication()].concat().join("");
+    let commands = examples.lines().filter_map(|line| line.strip_prefix("ceph auth get-or-create client."));
     let mut users = Vec::new();
     for command in commands {
         // Arguments between quotes are one, as for a shell.
