@@ -312,14 +312,9 @@ fn backends(
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     if config.wants(BackendName::Local).unwrap_or(true) {
         let loops = Arc::new(kernel.clone());
-        let root = layout.local_dir().to_path_buf();
-        backends.push(Arc::new(Local::open(
-            root,
-            node,
-            &config.name,
-            loops,
-            config.services.controller.then(|| layout.local_dir_id()),
-        )?));
+        let (root, identity) = (layout.local_dir().to_path_buf(), layout.local_dir_id());
+        let identity = config.services.controller.then_some(identity);
+        backends.push(Arc::new(Local::open(root, node, &config.name, loops, identity)?));
     }
     if config.wants(BackendName::Rbd).unwrap_or(true) {
         let tool = Arc::new(command_tool(config, layout, processes));

@@ -2,7 +2,7 @@
 //!
 //! The setting belongs to the number of the device. Linux 6.1 forgets it when the device is detached; 6.18
 //! hands it on to the next user of the number and takes no value but 0. There only a device that is removed
-//! and added again (LOOP_CTL_REMOVE, LOOP_CTL_ADD) is as it was. That needs a device that no process has open.
+//! and added again (LOOP_CTL_REMOVE, LOOP_CTL_ADD) is as it was. No process may have it open then.
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 

@@ -211,19 +211,8 @@ impl Pool<'_> {
         self.tool().names(self.call, self.at)
     }
 
-    /// The pool's options, which are read once a minute. A pool that is not there has none: the next command
-    /// says that.
-    pub fn options(&self) -> Result<PoolOptions> {
-        let (options, key) =
-            (&self.memory().pool_options.0, Place { namespace: String::new(), ..self.place() });
-        if let Some(known) = options.get(&key.key("")) {
-            return Ok(known);
-        }
-        let Some(read) = self.tool().pool_options(self.call, self.at)? else {
-            return Ok(PoolOptions::default());
-        };
-        options.remember(key.key(""), read.clone());
-        Ok(read)
+    pub fn pool_options(&self) -> Result<Option<PoolOptions>> {
+        self.tool().pool_options(self.call, self.at)
     }
 
     /// `rbd rm`, for [`removal`](crate::backend::rbd::image::removal) alone.

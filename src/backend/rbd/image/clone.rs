@@ -85,8 +85,8 @@ pub(crate) fn create_copy(
         }
         outcome => return outcome,
     };
-    // The source may be deleted or grown, have more snapshots, or another be asked for, since this request was
-    // first answered.
+    // Since this request was first answered, the source may be deleted or grown, or have more snapshots; or
+    // another source is asked for.
     match settle_and_find(pool, &spec.new.object)? {
         Some(info) => answer_from(pool, spec, info),
         None => Err(refused),

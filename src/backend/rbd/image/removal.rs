@@ -1,19 +1,18 @@
 //! `rbd rm`, whatever the pool says of it. With the pool's own option `rbd_move_to_trash_on_remove`, which no
 //! command line overrides, `rbd rm` moves an image to the trash and leaves it there; with
 //! `rbd_move_to_trash_on_remove_expire_seconds` it takes even an image that is in use. In such a pool an
-//! image is moved to the trash [marked](trash_mark) as deleted, and purged. If that is killed in between, the
-//! next sweep purges the image.
+//! image is moved to the trash [marked](trash_mark) as deleted, and purged. If the daemon is killed in
+//! between, the next sweep purges the image.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::trash::restore_wrong;
-use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
-use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Removed};
-use crate::error::Result;
+use crate::backend::rbd::image::{layout, trash_mark};
+use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Removed, Renamed, TrashSource};
+use crate::error::{Error, Result};
 
 /// Removes an image without snapshots by name, or what is left of one.
 pub(crate) fn remove_for_good(pool: &Pool<'_>, name: &str) -> Result<Removed> {
-    if !pool.options()?.trashes_removed {
+    if !layout::options(pool)?.trashes_removed {
         return pool.remove(name);
     }
     match pool.info(ImageRef::Name(name))? {
@@ -40,10 +39,14 @@ fn remove_through_trash(pool: &Pool<'_>, info: &ImageInfo) -> Result<Removed> {
         Removed::Gone => Ok(Removed::Gone),
         // The name meant another image by then.
         Removed::Absent => restore_wrong(pool, name, id).map(|()| Removed::Absent),
-        refused @ (Removed::Watched | Removed::HasSnapshots) => {
-            pool.restore_from_trash(id, name)?;
-            Ok(refused)
-        }
+        refused @ (Removed::Watched | Removed::HasSnapshots) => match pool.restore_from_trash(id, name)? {
+            Renamed::Done | Renamed::Absent => Ok(refused),
+            Renamed::Taken => Err(Error::precondition(format!(
+                "image {id} is in use or has a snapshot again, but is in the trash, and another image has its \
+                     name {name:?}: give it another one with `rbd trash restore {}/{id} --image NAME`",
+                pool.at.spec()
+            ))),
+        },
     }
 }
 
@@ -54,4 +57,25 @@ fn remove_rest(pool: &Pool<'_>, name: &str) -> Result<Removed> {
         pool.trash()?;
     }
     Ok(removed)
+}
+
+/// Restores what was moved to the trash in place of the image `meant`.
+pub(crate) fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
+    let trash = pool.trash()?;
+    let Some(wrong) =
+        trash.iter().find(|it| it.name == name && it.id != meant && it.source != TrashSource::Clones)
+    else {
+        return Ok(());
+    };
+    let restored = match pool.restore_from_trash(&wrong.id, name)? {
+        Renamed::Done => "it is restored",
+        Renamed::Absent => "it is gone",
+        Renamed::Taken => "it stays in the trash, its name is taken",
+    };
+    log::warn!(
+        "image {name:?} of {} was replaced while it was deleted, by id {}: {restored}",
+        pool.at,
+        wrong.id
+    );
+    Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
 }

@@ -8,6 +8,7 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::DeletionLock;
+use crate::backend::rbd::image::removal::restore_wrong;
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
@@ -115,25 +116,4 @@ pub(crate) fn restore_snapshotted(pool: &Pool<'_>, info: &ImageInfo) -> Result<R
             info.id
         ))),
     }
-}
-
-/// Restores what was moved to the trash in place of the image `meant`.
-pub(crate) fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
-    let trash = pool.trash()?;
-    let Some(wrong) =
-        trash.iter().find(|it| it.name == name && it.id != meant && it.source != TrashSource::Clones)
-    else {
-        return Ok(());
-    };
-    let restored = match pool.restore_from_trash(&wrong.id, name)? {
-        Renamed::Done => "it is restored",
-        Renamed::Absent => "it is gone",
-        Renamed::Taken => "it stays in the trash, its name is taken",
-    };
-    log::warn!(
-        "image {name:?} of {} was replaced while it was deleted, by id {}: {restored}",
-        pool.at,
-        wrong.id
-    );
-    Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
 }
