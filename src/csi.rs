@@ -20,6 +20,12 @@ pub const METADATA: &str = "csi.storage.k8s.io/";
 /// File systems the node can make and grow.
 pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
+/// File systems that are mounted and grown where a volume has them already, and never made.
+pub const OLD_FILE_SYSTEMS: [&str; 2] = ["ext2", "ext3"];
+
+/// The file system of a volume that is mounted without naming one.
+pub const DEFAULT_FILE_SYSTEM: &str = "ext4";
+
 /// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on
 /// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
 pub const ANOTHER_NODE: &str = "Unknown node";
@@ -59,6 +65,27 @@ pub enum Access {
         /// Mount options asked for.
         flags: Vec<String>,
     },
+}
+
+impl Access {
+    /// As a file system with these mount options. Each item has one option or several, as after `mount -o`.
+    pub fn mount(fs_type: String, items: &[String]) -> Self {
+        Self::Mount { fs_type, flags: items.iter().flat_map(|item| split_options(item)).collect() }
+    }
+}
+
+/// The mount options in one item: mount(8) splits at commas outside double quotes and ignores empty options.
+/// An empty item stays, to be refused.
+pub fn split_options(item: &str) -> Vec<String> {
+    if item.is_empty() {
+        return vec![String::new()];
+    }
+    let mut is_quoted = false;
+    let options = item.split(|character| {
+        is_quoted ^= character == '"';
+        character == ',' && !is_quoted
+    });
+    options.map(str::trim).filter(|option| !option.is_empty()).map(String::from).collect()
 }
 
 /// Who may reach a volume at once, and how (CSI "AccessMode").
@@ -121,6 +148,22 @@ pub struct Capability {
     pub mode: Mode,
 }
 
+impl Capability {
+    /// The file system that it names, if it does.
+    pub fn fs_type(&self) -> Option<&str> {
+        match &self.access {
+            Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type),
+            _ => None,
+        }
+    }
+
+    /// The file system that it names, where that is another than the volume was made for. Where either is
+    /// not known, both agree.
+    pub fn other_file_system(&self, made_for: Option<&str>) -> Option<&str> {
+        self.fs_type().filter(|fs_type| made_for.is_some_and(|made_for| made_for != *fs_type))
+    }
+}
+
 /// What a new volume starts out as a copy of. The ID is kept as it came, for look-up and for the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -137,4 +180,26 @@ pub struct TopologyRequirement {
     pub requisite: Vec<Map>,
     /// In order of preference.
     pub preferred: Vec<Map>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options_are_split_at_commas_outside_quotes() {
+        let flags = |items: &[&str]| {
+            let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+            match Access::mount(String::new(), &items) {
+                Access::Mount { flags, .. } => flags,
+                Access::Block => Vec::new(),
+            }
+        };
+        assert_eq!(flags(&["noatime,ro", "sync"]), ["noatime", "ro", "sync"]);
+        assert_eq!(flags(&["noatime,, ro ,"]), ["noatime", "ro"]);
+        let context = "context=\"system_u:object_r:tmp_t:s0:c1,c2\"";
+        assert_eq!(flags(&[&format!("{context},ro")]), [context, "ro"]);
+        assert_eq!(flags(&["a=\"open,ro"]), ["a=\"open,ro"]);
+        assert_eq!(flags(&["", ","]), [""]);
+    }
 }

@@ -4,6 +4,11 @@
 //! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
 //! reap what remains → journal synced → lock released. Volumes stay mounted.
 
+mod name;
+mod removed_pools;
+
+pub use removed_pools::removed_pools;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,11 +33,15 @@ use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::node_name::NodeName;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
 use crate::topology::NodeTopology;
 use crate::volume::{AcquireLock, Operations};
+
+pub use self::name::rename_node;
+use self::name::{own_name, remember_name};
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -89,18 +98,23 @@ impl Daemon {
     fn start(config: &Config) -> Result<Self> {
         #[cfg(feature = "crash-points")]
         crate::sys::crash::arm(config.crash_at);
+        // Before any thread: directories above targets are made with the modes of `mkdir -p`.
+        crate::sys::process::set_usual_umask();
         // Before any thread, so that every thread has the signals blocked or handled.
         let signals = Signals::register().map_err(|error| Error::io("register signal handlers", &error))?;
         let notifier = Notifier::new(config.notify_socket.as_deref());
         let layout = Layout::new(config);
         let state = lock_state(&layout)?;
+        let node = own_name(config, &layout)?;
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let topology = Arc::new(open_topology(config, &clusters)?);
-        let operations = Arc::new(assemble(config, layout, &journal, &processes, &clusters, &topology)?);
+        let operations =
+            Arc::new(assemble(config, (layout, &node), &journal, &processes, &clusters, &topology)?);
         let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
         recover(config, &operations, &locks)?;
+        remember_name(config, &operations.layout, &node)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
         let running = Arc::new(ActiveCalls::default());
@@ -205,17 +219,21 @@ fn services(config: &Config, bridge: &Bridge, operations: Arc<Operations>) -> Ve
     services
 }
 
-/// Locks the state directory, so that one daemon uses it at a time.
-fn lock_state(layout: &Layout) -> Result<FileLock> {
+/// Locks the state directory; None while another process has it.
+fn try_lock_state(layout: &Layout) -> Result<Option<FileLock>> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir())
         .map_err(|error| Error::io(format!("create {}", layout.state_dir().display()), &error))?;
+    crate::sys::file::open_lock(&path)
+        .and_then(FileLock::try_exclusive)
+        .map_err(|error| Error::io(format!("lock {}", path.display()), &error))
+}
+
+/// Locks the state directory, so that one daemon uses it at a time.
+fn lock_state(layout: &Layout) -> Result<FileLock> {
     let until = Instant::now() + DYING;
     loop {
-        let lock = crate::sys::file::open_lock(&path)
-            .and_then(FileLock::try_exclusive)
-            .map_err(|error| Error::io(format!("lock {}", path.display()), &error))?;
-        match lock {
+        match try_lock_state(layout)? {
             Some(lock) => return Ok(lock),
             None if Instant::now() < until => std::thread::sleep(PAUSE),
             None => {
@@ -250,7 +268,7 @@ fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology> {
 
 fn assemble(
     config: &Config,
-    layout: Layout,
+    (layout, node): (Layout, &NodeName),
     journal: &Arc<Journal>,
     processes: &Arc<Processes>,
     clusters: &Arc<Clusters>,
@@ -260,7 +278,7 @@ fn assemble(
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     let jobs = Arc::new(JobQueue::default());
     Ok(Operations {
-        backends: backends(config, &layout, &kernel, processes, (clusters, topology), &jobs)?,
+        backends: backends(config, (&layout, node), &kernel, processes, (clusters, topology), &jobs)?,
         fencing: fencing(config, processes, clusters),
         journal: Arc::clone(journal),
         kernel,
@@ -279,7 +297,7 @@ fn assemble(
 /// The kinds of storage that are wanted; all where nobody says, as one may be set up later.
 fn backends(
     config: &Config,
-    layout: &Layout,
+    (layout, node): (&Layout, &NodeName),
     kernel: &Kernel,
     processes: &Arc<Processes>,
     (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
@@ -288,21 +306,15 @@ fn backends(
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     if config.wants(BackendName::Local).unwrap_or(true) {
         let loops = Arc::new(kernel.clone());
-        let root = layout.local_dir().to_path_buf();
-        backends.push(Arc::new(Local::open(
-            root,
-            &config.node_id,
-            &config.name,
-            loops,
-            config.services.controller.then(|| layout.local_dir_id()),
-        )?));
+        let (root, identity) = (layout.local_dir().to_path_buf(), layout.local_dir_id());
+        let identity = config.services.controller.then_some(identity);
+        backends.push(Arc::new(Local::open(root, node, &config.name, loops, identity)?));
     }
     if config.wants(BackendName::Rbd).unwrap_or(true) {
-        let tool =
-            Arc::new(CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions()));
+        let tool = Arc::new(command_tool(config, layout, processes));
         let runner = Arc::clone(processes) as _;
         let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
-        let tag = ids::controller_tag(&config.node_id, layout.state_dir());
+        let tag = ids::controller_tag(node.first(), layout.state_dir());
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());
@@ -311,6 +323,10 @@ fn backends(
         backends.push(Arc::new(rbd));
     }
     Ok(Backends::new(backends))
+}
+
+fn command_tool(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> CommandTool {
+    CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions())
 }
 
 /// Who shuts hosts out of the Ceph clusters.
@@ -359,7 +375,8 @@ mod tests {
         let kernel = Kernel::new(Arc::clone(&processes) as _);
         let clusters = Arc::new(Clusters::of([]));
         let settings = (&clusters, &Arc::default());
-        let backends = backends(&config, &layout, &kernel, &processes, settings, &Arc::default()).unwrap();
+        let places = (&layout, &NodeName::new("n"));
+        let backends = backends(&config, places, &kernel, &processes, settings, &Arc::default()).unwrap();
         let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
         assert_eq!(offered, ["local"]);
         assert_eq!(backends.for_parameters(&Default::default()).unwrap().name(), "local");

@@ -110,7 +110,7 @@ pub fn snapshot_digits(instance: &str, name: &str) -> String {
 }
 
 /// Eight digits that tell a controller's temporary objects from those of others. They come from what it has
-/// again after a restart, whatever it has lost: its node and where it keeps its state.
+/// again after a restart, whatever it has lost: the first name of its node and where it keeps its state.
 pub fn controller_tag(node: &str, state_dir: &Path) -> String {
     digest(node, &state_dir.to_string_lossy())[..8].to_string()
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::config::Config;
+use crate::node_name;
 
 /// Paths under the state and the runtime directory.
 #[derive(Clone, Debug)]
@@ -32,6 +33,11 @@ impl Layout {
     /// Held by the one daemon that uses the state directory.
     pub fn state_lock(&self) -> PathBuf {
         self.state.join("lock")
+    }
+
+    /// Remembers the name of this node.
+    pub fn node_name(&self) -> PathBuf {
+        self.state.join(node_name::FILE)
     }
 
     /// The journal.

@@ -23,6 +23,7 @@ mod journal;
 mod kernel;
 mod layout;
 mod logging;
+mod node_name;
 mod notify;
 mod secrets;
 mod signals;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::NewVolume;
 use crate::csi::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Result};
-use crate::ids::SnapshotId;
+use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::topology::Domains;
 
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
@@ -155,10 +155,23 @@ impl CreationRequest {
         self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
     }
 
+    /// The file system that the volume is mounted as, if it is and that is known.
+    pub fn mounted_as(&self) -> Option<&str> {
+        self.fs_type.as_deref().filter(|_| self.capabilities.iter().any(|it| it.mount.is_some()))
+    }
+
     /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is
-    /// the same request. Another range is no difference as long as the volume satisfies it.
-    pub fn difference(&self, new: &NewVolume, size: u64) -> Option<String> {
+    /// the same request. Another range is no difference as long as the volume satisfies it, nor is another
+    /// name for the place of the source, of which `canonical` gives the one spelling.
+    pub fn difference(
+        &self,
+        new: &NewVolume,
+        size: u64,
+        canonical: &dyn Fn(&Place) -> Place,
+    ) -> Option<String> {
         let source = new.source.as_ref().map(|(source, _)| RecordedSource::from(source));
+        let fs_type = self.fs_type.as_deref();
+        let other = new.capabilities.iter().find_map(|it| it.other_file_system(fs_type));
         let same_range = SizeRange { required: self.required, limit: self.limit } == new.size;
         if self.name != new.name {
             return Some(format!(
@@ -166,7 +179,7 @@ impl CreationRequest {
                 self.name, new.name
             ));
         }
-        if !is_same_source(self.source.as_ref(), source.as_ref()) {
+        if !is_same_source(self.source.as_ref(), source.as_ref(), canonical) {
             return Some(format!("its source is {:?}, not {source:?}", self.source));
         }
         if let Some(difference) = map_difference("parameter", &self.parameters, &new.parameters) {
@@ -176,6 +189,9 @@ impl CreationRequest {
             map_difference("mutable parameter", &self.mutable_parameters, &new.mutable_parameters)
         {
             return Some(difference);
+        }
+        if let (Some(fs_type), Some(other)) = (fs_type, other) {
+            return Some(format!("it was made for {fs_type}, not {other}"));
         }
         (!same_range && !new.size.admits(size)).then(|| {
             format!(
@@ -188,12 +204,23 @@ impl CreationRequest {
 
 /// Whether a volume was asked for from the same source. An earlier version gave snapshots IDs that do not say
 /// which one of its name is meant.
-fn is_same_source(was: Option<&RecordedSource>, is: Option<&RecordedSource>) -> bool {
-    let (Some(RecordedSource::Snapshot(was)), Some(RecordedSource::Snapshot(is))) = (was, is) else {
-        return was == is;
-    };
-    let both = SnapshotId::parse(was).zip(SnapshotId::parse(is));
-    both.map_or(was == is, |(was, is)| was.agrees_with(&is))
+fn is_same_source(
+    was: Option<&RecordedSource>,
+    is: Option<&RecordedSource>,
+    canonical: &dyn Fn(&Place) -> Place,
+) -> bool {
+    let snapshot = |text| SnapshotId::parse(text).map(|id| SnapshotId { place: canonical(&id.place), ..id });
+    let volume = |text| VolumeId::parse(text).map(|id| VolumeId { place: canonical(&id.place), ..id });
+    match (was, is) {
+        _ if was == is => true,
+        (Some(RecordedSource::Snapshot(was)), Some(RecordedSource::Snapshot(is))) => {
+            snapshot(was).zip(snapshot(is)).is_some_and(|(was, is)| was.agrees_with(&is))
+        }
+        (Some(RecordedSource::Volume(was)), Some(RecordedSource::Volume(is))) => {
+            volume(was).zip(volume(is)).is_some_and(|(was, is)| was == is)
+        }
+        _ => false,
+    }
 }
 
 fn map_difference(what: &str, was: &Map, is: &Map) -> Option<String> {

@@ -16,6 +16,7 @@ mod parameters;
 pub mod rbd;
 pub mod registry;
 pub mod replication;
+mod size;
 pub mod types;
 
 pub use self::registry::Backends;
@@ -132,8 +133,14 @@ pub trait Volumes {
     /// Up to `limit` volumes (0: all) whose keys follow `after`.
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>>;
 
-    /// Room for volumes with these parameters, reachable from `topology` if that is said.
-    fn capacity(&self, call: &Call, parameters: &Map, topology: Option<&Map>) -> Result<Capacity>;
+    /// Room for volumes with these parameters, for these uses, reachable from `topology` if that is said.
+    fn capacity(
+        &self,
+        call: &Call,
+        parameters: &Map,
+        uses: &[Capability],
+        topology: Option<&Map>,
+    ) -> Result<Capacity>;
 
     /// Makes the volume at least as large as asked, never smaller; gives its size.
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64>;
@@ -267,8 +274,9 @@ pub trait NodeDriver {
         Ok(None)
     }
 
-    /// What the kernel reports to be wrong with the attached volume, without any I/O.
-    fn condition(&self, _id: &VolumeId) -> Result<Condition> {
+    /// What is wrong with the attached volume: what the kernel reports without any I/O, and where it knows
+    /// nothing, what the storage does.
+    fn condition(&self, _call: &Call, _id: &VolumeId) -> Result<Condition> {
         Ok(None)
     }
 }

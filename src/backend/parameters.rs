@@ -1,7 +1,7 @@
 //! What the parameters of all backends have in common: values that several know, the file system, and how
 //! what nobody knows is refused.
 
-use crate::csi::{Access, Capability, FILE_SYSTEMS};
+use crate::csi::{Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
 use crate::error::{Error, Result};
 use crate::spelling;
 
@@ -16,31 +16,55 @@ pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool> {
 pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>> {
     match value {
         "" => Ok(None),
-        _ if FILE_SYSTEMS.contains(&value) => Ok(Some(value.to_string())),
+        _ if is_known(value) => Ok(Some(value.to_string())),
         _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: {}", allowed()))),
     }
 }
 
 /// The file system that a volume will be mounted as, where one of its uses says so.
 pub(super) fn file_system_of(uses: &[Capability]) -> Option<String> {
-    uses.iter().find_map(|capability| match &capability.access {
-        Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type.clone()),
-        _ => None,
-    })
+    uses.iter().find_map(Capability::fs_type).map(str::to_string)
 }
 
-/// Refuses a use as a file system that no node can make.
+/// The file system that a volume made for `made_for` will be formatted with, as far as its parameter and its
+/// uses tell; None for one that is only used as a block device.
+pub(super) fn formatted_with<'a>(
+    parameter: Option<&str>,
+    uses: &[Capability],
+    made_for: Option<&'a str>,
+) -> Option<&'a str> {
+    let is_mounted = uses.iter().any(|capability| matches!(capability.access, Access::Mount { .. }));
+    (is_mounted || parameter.is_some()).then(|| made_for.unwrap_or(DEFAULT_FILE_SYSTEM))
+}
+
+/// The refusal of a copy for another file system than its source has.
+pub(super) fn other_file_system(present: &str, asked: &str) -> Error {
+    Error::invalid(format!(
+        "its source has the file system {present}, {asked} was asked for: a copy has that of its source; ask \
+         for {present}, or name none"
+    ))
+}
+
+/// Refuses a use as a file system that no node can mount.
 pub(super) fn check_file_system(capability: &Capability) -> Result<()> {
-    match &capability.access {
-        Access::Mount { fs_type, .. } if !fs_type.is_empty() && !FILE_SYSTEMS.contains(&fs_type.as_str()) => {
+    match capability.fs_type() {
+        Some(fs_type) if !is_known(fs_type) => {
             Err(Error::invalid(format!("the file system {fs_type:?} is not possible: {}", allowed())))
         }
         _ => Ok(()),
     }
 }
 
+fn is_known(fs_type: &str) -> bool {
+    FILE_SYSTEMS.contains(&fs_type) || OLD_FILE_SYSTEMS.contains(&fs_type)
+}
+
 fn allowed() -> String {
-    format!("allowed are {}", FILE_SYSTEMS.join(", "))
+    format!(
+        "allowed are {}, and {} for a volume that has such a file system already",
+        FILE_SYSTEMS.join(", "),
+        OLD_FILE_SYSTEMS.join(" and ")
+    )
 }
 
 /// The refusal of a name that the `backend` does not know. `kind` is "parameter" or "mutable parameter".

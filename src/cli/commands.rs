@@ -1,13 +1,16 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
-use crate::cli::{fence, identity, publish, replication, snapshot, volume};
+use crate::cli::{fence, identity, node, publish, replication, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
 const BLOCK: Opt = flag("block", "as a block device instead of a file system");
-const FILE_SYSTEM: Opt =
-    option("fs", "TYPE", "file system: ext4, xfs or btrfs (default: as created, else ext4)");
+const FILE_SYSTEM: Opt = option(
+    "fs",
+    "TYPE",
+    "file system: ext4, xfs or btrfs; ext2 or ext3 where it is there (default: as created, else ext4)",
+);
 const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
 
 const CLUSTER: Opt =
@@ -65,6 +68,7 @@ pub static COMMANDS: &[Command] = &[
         Action::Config,
     ),
     plain("version", "show the version of this program", &[], "", Action::Version),
+    node::RENAME,
     plain(
         "probe",
         "ask whether the daemon can work",

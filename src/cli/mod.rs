@@ -13,6 +13,7 @@ mod help;
 mod identity;
 #[cfg(test)]
 mod manual;
+mod node;
 mod plugin;
 mod publications;
 mod publish;
@@ -70,6 +71,7 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
         Action::Serve => Ok(daemon::run(&settings::load(Role::Daemon)?)),
         Action::Config => print(&settings::describe(&settings::load(Role::Daemon)?)),
         Action::Version => print(concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")),
+        Action::Do(work) => print(&work(&given)?),
         Action::Ask(ask) => {
             let report = with_session(command, &given, ask)?;
             report.notes.iter().for_each(|note| complain(note));

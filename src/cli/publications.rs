@@ -15,8 +15,9 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
+use crate::ids::{Place, VolumeId};
 use crate::layout::Layout;
+use crate::node_name::LOCAL;
 
 /// What was asked for a volume on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,10 +52,16 @@ impl Publications {
         Self { layout }
     }
 
-    /// The directory of a volume. An ID with and one without the incarnation mean the same volume.
+    /// The directory of a volume. An ID with and one without the incarnation mean the same volume; and so do
+    /// the IDs of a local volume under every name of its node. An earlier release made a directory for each.
     fn directory_of(&self, volume_id: &str) -> PathBuf {
-        let key = VolumeId::parse(volume_id).map_or_else(|| volume_id.to_string(), |id| id.key());
-        self.layout.cli_staging(&key)
+        let Some(id) = VolumeId::parse(volume_id) else { return self.layout.cli_staging(volume_id) };
+        let directory = self.layout.cli_staging(&id.key());
+        if id.place.backend != LOCAL || directory.exists() {
+            return directory;
+        }
+        let anywhere = Place { cluster: String::new(), ..id.place };
+        self.layout.cli_staging(&anywhere.key(&id.object))
     }
 
     /// Where a volume was published by this command line; empty if nowhere.

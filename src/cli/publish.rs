@@ -201,7 +201,14 @@ impl<'a> Pair<'a> {
     /// Node unpublish; for the last target also node unstage and, if `from_node`, controller unpublish. The
     /// record goes last, so that what stops half way can be repeated.
     fn release(self, mut record: PublicationRecord, from_node: bool) -> Result<Released> {
-        self.unpublish_target()?;
+        let is_last = record.targets.iter().all(|target| *target == self.target);
+        if let Err(error) = self.unpublish_target() {
+            // Data at the target is no reason to keep the volume on this node.
+            if is_last && error.kind() == Kind::Precondition && self.unstage().is_ok() && from_node {
+                self.unpublish_from_node(&record.node_id)?;
+            }
+            return Err(error);
+        }
         record.targets.retain(|target| *target != self.target);
         self.held.write(&record)?;
         if !record.targets.is_empty() {

@@ -4,6 +4,7 @@ use crate::cli::failure::{CliError, CliResult};
 use crate::cli::report::table;
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Mistake, Role, Setting};
+use crate::daemon;
 use crate::topology::NodeTopology;
 
 /// The settings in the environment, or all mistakes in them.
@@ -27,7 +28,8 @@ pub fn describe(config: &Config) -> String {
     let rows: Vec<_> = config.describe().iter().map(row).collect();
     let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
     let set_up = Clusters::load(ClusterSource::new(config));
-    let mut sections = vec![variables, topology(config, &set_up), clusters(&set_up)];
+    let removed = removed_pools(config, &set_up);
+    let mut sections = vec![variables, topology(config, &set_up), removed, clusters(&set_up)];
     sections.retain(|section| !section.is_empty());
     sections.join("\n\n") + "\n"
 }
@@ -39,6 +41,15 @@ fn topology(config: &Config, clusters: &Clusters) -> String {
     let mut lines = node.map_or_else(|why| vec![format!("wrong: {why}")], |node| node.domains());
     lines.extend(clusters.takeover_trouble().map(|why| format!("wrong: {why}")));
     table(["DOMAINS OF THIS NODE"], &lines.into_iter().map(|line| [line]).collect::<Vec<_>>())
+}
+
+/// Each pool that was removed, as the clusters file says, and whether its cluster agrees.
+fn removed_pools(config: &Config, clusters: &Clusters) -> String {
+    match daemon::removed_pools(config, clusters) {
+        Ok(rows) if rows.is_empty() => String::new(),
+        Ok(rows) => table(["CLUSTER", "REMOVED POOL", "STATE"], &rows),
+        Err(error) => format!("whether the pools in `removed_pools` are gone is not known: {error}"),
+    }
 }
 
 /// Each cluster with where its key comes from, never the key, and why it cannot be used.

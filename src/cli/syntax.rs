@@ -32,6 +32,8 @@ pub enum Action {
     Config,
     /// Show this program's version.
     Version,
+    /// Work on the directories of the daemon while it is stopped; gives what is printed.
+    Do(fn(&Given) -> CliResult<String>),
     /// Ask the daemon.
     Ask(fn(&Session<'_>, &Given) -> CliResult<Report>),
 }

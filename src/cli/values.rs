@@ -119,17 +119,6 @@ pub fn topologies(session: &Session<'_>, given: &Given, option: &str) -> CliResu
     Ok(domains.iter().map(topology).collect())
 }
 
-/// The words of a list with commas.
-pub fn list(given: &Given, option: &str) -> Vec<String> {
-    given
-        .value(option)
-        .into_iter()
-        .flat_map(|text| text.split(','))
-        .filter(|word| !word.is_empty())
-        .map(str::to_string)
-        .collect()
-}
-
 /// A path as the daemon wants it: absolute, without a slash at its end; symbolic links in the directories
 /// before its last name are followed where they are there, so that it is the path that the kernel shows for
 /// the mount.
@@ -262,15 +251,6 @@ mod tests {
         let twice =
             pairs(&given("volume create a --parameter x=1 --parameter x=2"), "parameter").unwrap_err();
         assert_eq!(twice.to_string(), "--parameter gives x twice");
-    }
-
-    #[test]
-    fn lists_are_split_at_commas() {
-        assert_eq!(
-            list(&given("volume publish v p --flags noatime,discard,"), "flags"),
-            ["noatime", "discard"]
-        );
-        assert!(list(&given("volume publish v p"), "flags").is_empty());
     }
 
     #[test]

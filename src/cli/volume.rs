@@ -146,7 +146,8 @@ pub fn capability(given: &Given) -> CliResult<wire::VolumeCapability> {
             let fs_type = given.value("fs").unwrap_or_default().to_string();
             Access_type::Mount(MountVolume {
                 fs_type,
-                mount_flags: values::list(given, "flags"),
+                // The daemon splits them.
+                mount_flags: given.value("flags").map(str::to_string).into_iter().collect(),
                 ..Default::default()
             })
         }

@@ -29,6 +29,8 @@ pub struct Cluster {
     pub pools: Vec<String>,
     /// The namespaces that may be used; empty for all.
     pub namespaces: Vec<String>,
+    /// Pools that were removed with all that was in them, as the operator says.
+    pub removed_pools: Vec<String>,
     /// Pools with their domains, of which topology chooses; empty where the pools' own labels say it.
     pub domain_pools: Vec<DomainPool>,
     /// The pool in which the names of volumes are registered whose pool topology chooses.
@@ -63,6 +65,7 @@ impl Cluster {
             lacks_key: false,
             pools: Vec::new(),
             namespaces: Vec::new(),
+            removed_pools: Vec::new(),
             domain_pools: Vec::new(),
             registry: None,
             serves: Vec::new(),

@@ -48,7 +48,7 @@ impl KeyFile {
 /// Whether a text is a key as Ceph writes it. One that is not would be repeated by Ceph's tools in their
 /// messages.
 pub(super) fn check(key: &str) -> Result<(), String> {
-    let advice = "copy it once more with `ceph auth print-key`";
+    let advice = "copy it once more with `ceph auth print-key client.USER`";
     let bytes = base64::decode(key).ok_or_else(|| format!("the key is not valid base64: {advice}"))?;
     let length =
         bytes.get(HEADER - 2..HEADER).map(|length| usize::from(u16::from_le_bytes([length[0], length[1]])));

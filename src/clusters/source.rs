@@ -14,7 +14,7 @@ use crate::spelling;
 use crate::topology::Takeover;
 
 /// The settings of a cluster in the file.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 15] = [
     "monitors",
     "conf",
     "user",
@@ -23,6 +23,7 @@ const SETTINGS: [&str; 14] = [
     "credential",
     "pools",
     "namespaces",
+    "removed_pools",
     "pool",
     "registry",
     "fsid",
@@ -275,6 +276,7 @@ impl<'a> Section<'a> {
             _ => return Err(String::from("set one of 'monitors' and 'conf' (the path of a ceph.conf)")),
         };
         (cluster.pools, cluster.namespaces) = (self.list("pools")?, self.list("namespaces")?);
+        cluster.removed_pools = self.list("removed_pools")?;
         (cluster.domain_pools, cluster.registry) = (self.domain_pools()?, self.text("registry")?);
         (cluster.serves, cluster.peers) = (self.list("serves")?, self.peers()?);
         cluster.serves.iter().chain(cluster.peers.values()).try_for_each(|name| check_name(name))?;

@@ -85,7 +85,7 @@ impl Kernel {
     }
 }
 
-fn explain_device(error: Error, device: &Path) -> Error {
+pub(super) fn explain_device(error: Error, device: &Path) -> Error {
     match error.errno() {
         Some(libc::EBUSY) => {
             let device = device.display();

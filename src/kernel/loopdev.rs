@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -38,6 +38,23 @@ impl Kernel {
         }
     }
 
+    /// Turns discard off on a loop device until it is detached, so that its image keeps all blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Precondition`] where sysfs cannot be written to.
+    pub fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()> {
+        let step = format!("turn discard off for {}", device.path.display());
+        let device = Backing::Loop(device.clone());
+        let asked = self.done(call, &step, &HelperRequest::RefuseDiscard { device });
+        asked.map_err(|error| match error.errno() {
+            Some(libc::EROFS | libc::EACCES | libc::EPERM) => error.with_kind(Kind::Precondition).hint(
+                "without that a preallocated volume loses its blocks: give the container a /sys that it can \
+                 write to",
+            ),
+            _ => error,
+        })
+    }
+
     /// Makes a loop device as large as its image has become, and returns that size in bytes.
     ///
     /// # Errors
@@ -58,8 +75,8 @@ fn explain_attach(error: Error) -> Error {
             error.with_kind(Kind::Busy).hint("the image is locked: it is being deleted or copied")
         }
         Some(libc::EBUSY) => error.with_kind(Kind::Unavailable).hint(
-            "it is attached to a loop device that is detached as soon as nobody has it open (`losetup -j`, \
-             `fuser -v` show who does), or others take every free device: try again",
+            "it is attached to a loop device that is detached as soon as nobody has it open (`losetup -j IMAGE` \
+             shows it, `fuser -v DEVICE` who does), or others take every free device: try again",
         ),
         Some(libc::EROFS) => error.with_kind(Kind::Precondition).hint(
             "it is attached read-only or lies on a read-only file system: detach it, or use it read-only",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
+use super::device::explain_device;
 use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
@@ -30,7 +31,7 @@ pub struct MountSpec<'a> {
     pub fs_type: &'a str,
     /// Options as after `mount -o`.
     pub options: &'a [String],
-    /// Whether nothing may be written, the journal's replay included where the device is read-only.
+    /// Whether nothing may be written but what the journal holds: it is replayed where the device allows it.
     pub read_only: bool,
 }
 
@@ -66,6 +67,16 @@ impl Kernel {
             read_only: spec.read_only,
         };
         self.done(call, &step, &request).map_err(|error| explain_mount(error, spec))
+    }
+
+    /// Has the file system on a device replay its journal, if there is one. It is mounted nowhere for that.
+    ///
+    /// # Errors
+    /// As those of [`mount`](Self::mount).
+    pub fn replay_journal(&self, call: &Call, device: &Backing) -> Result<()> {
+        let step = format!("replay the journal on {}", device.path().display());
+        let replayed = self.done(call, &step, &HelperRequest::ReplayJournal { device: device.clone() });
+        replayed.map_err(|error| explain_device(error, &device.path()))
     }
 
     /// Binds a directory or file on another of the same sort; read-only or not at all.
@@ -115,6 +126,19 @@ impl Kernel {
         let step = format!("ask how full {} is", path.display());
         match self.ask(call, &step, Class::Question, &HelperRequest::Statfs { path: path.into() })? {
             HelperReply::Usage(usage) => Ok(usage),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// Whether the file system mounted at `path` was shut down, as xfs does after an error. Only xfs can be
+    /// asked.
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn is_shut_down(&self, call: &Call, path: &Path) -> Result<bool> {
+        let step = format!("look whether {} is shut down", path.display());
+        match self.ask(call, &step, Class::Question, &HelperRequest::IsShutDown { path: path.into() })? {
+            HelperReply::ShutDown(is) => Ok(is),
             other => Err(unexpected(&step, &other)),
         }
     }

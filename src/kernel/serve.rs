@@ -11,8 +11,10 @@ use super::failure::{Answer, During, SyscallFailure};
 use super::{HelperReply, HelperRequest, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
+use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::{self, Options};
-use crate::sys::{block, file, loopdev, openers, statfs};
+use crate::sys::superblock::{Content, Journal};
+use crate::sys::{block, discard, file, loopdev, openers, statfs};
 
 /// Serves one request. To be called in a helper process, which SIGTERM does not end.
 pub fn handle(request: &[u8]) -> Vec<u8> {
@@ -31,12 +33,12 @@ pub fn handle(request: &[u8]) -> Vec<u8> {
 fn serve(request: &HelperRequest) -> Answer<HelperReply> {
     match request {
         HelperRequest::AttachLoop { image, read_only } => attach(image, *read_only),
-        HelperRequest::DetachLoop { device } => loopdev::detach(device)
-            .map(HelperReply::Detached)
-            .during(|| format!("detach {}", device.path.display())),
+        HelperRequest::DetachLoop { device } => detach(device).map(HelperReply::Detached),
         HelperRequest::GrowLoop { device } => loopdev::set_capacity(device.as_ref())
             .map(HelperReply::Bytes)
             .during(|| format!("grow {}", device.display())),
+        HelperRequest::RefuseDiscard { device } => refuse_discard(device),
+        HelperRequest::ReplayJournal { device } => replay_journal(device),
         HelperRequest::Identify { device, sparse_file } => look_at(device, sparse_file.as_deref()),
         HelperRequest::RemoveHalfMade { device, sparse_file } => {
             backing::remove_half_made(device, sparse_file.as_deref()).map(|()| HelperReply::Done)
@@ -57,6 +59,9 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
         HelperRequest::Statfs { path } => statfs::usage(path.as_ref())
             .map(HelperReply::Usage)
             .during(|| format!("ask how full {} is", path.display())),
+        HelperRequest::IsShutDown { path } => mount::is_shut_down(path.as_ref())
+            .map(HelperReply::ShutDown)
+            .during(|| format!("look whether {} is shut down", path.display())),
         HelperRequest::CloneFrozen { mount_points, from, to } => {
             clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(HelperReply::Cloned)
         }
@@ -73,9 +78,19 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
     }
 }
 
+/// What a former user has left without discard is mended first, if it can be.
 fn attach(image: &OsStr, read_only: bool) -> Answer<HelperReply> {
+    let _ = discard::restore_unused(discard::ONCE);
     let attached = loopdev::attach(image.as_ref(), read_only);
     attached.map(HelperReply::Attached).during(|| format!("attach {} to a loop device", image.display()))
+}
+
+/// The next user of a device finds it as it was.
+fn detach(device: &LoopDevice) -> Answer<Detached> {
+    let detached = loopdev::detach(device).during(|| format!("detach {}", device.path.display()))?;
+    // Without discard the next image takes more room than it needs: the detach has not failed for that.
+    let _ = discard::restore_unused(discard::PATIENTLY);
+    Ok(detached)
 }
 
 fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<HelperReply> {
@@ -90,6 +105,28 @@ fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<HelperReply> 
 fn look_at(device: &Backing, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
     let _held = device.hold()?;
     backing::identify(&device.path(), sparse_file).map(HelperReply::Identified)
+}
+
+fn refuse_discard(device: &Backing) -> Answer<HelperReply> {
+    let _held = device.hold()?;
+    let path = device.path();
+    discard::refuse(&path)
+        .map(|()| HelperReply::Done)
+        .during(|| format!("turn discard off for {}", path.display()))
+}
+
+fn replay_journal(device: &Backing) -> Answer<HelperReply> {
+    let _held = device.hold()?;
+    let path = device.path();
+    match backing::identify(&path, None)?.content {
+        Content::FileSystem(found) if found.journal != Journal::Clean => {
+            let fs_type = found.fs_type.name();
+            mount::replay_journal(&path, fs_type)
+                .map(|()| HelperReply::Done)
+                .during(|| format!("replay the journal of the {fs_type} on {}", path.display()))
+        }
+        _ => Ok(HelperReply::Done),
+    }
 }
 
 /// What is mounted is what was looked at.

@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
-use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -81,18 +80,6 @@ impl Device {
             node_on: DeviceNumber::from_raw(node.dev()),
         })
     }
-
-    /// Devices that stand on this one: device-mapper, md, bcache. Mounts are not among them.
-    ///
-    /// # Errors
-    /// Those of reading sysfs: ENOENT when the device is gone.
-    pub fn holders(&self) -> io::Result<Vec<OsString>> {
-        fs::read_dir(self.sysfs("holders"))?.map(|entry| entry.map(|entry| entry.file_name())).collect()
-    }
-
-    fn sysfs(&self, attribute: &str) -> PathBuf {
-        PathBuf::from(format!("/sys/dev/block/{}/{attribute}", self.number))
-    }
 }
 
 /// The size of an open device in bytes.
@@ -154,7 +141,6 @@ mod tests {
         let device = Device::at(image.device()).unwrap();
         assert_eq!(device.number.major, 7, "the loop driver's major");
         assert_eq!(size(&open(image.device()).unwrap()).unwrap(), 8 << 20);
-        assert!(device.holders().unwrap().is_empty());
     }
 
     #[test]

@@ -54,6 +54,25 @@ pub fn ensure_dir(path: &Path) -> io::Result<()> {
     changing("make directory", || DirBuilder::new().recursive(true).mode(0o700).create(path))
 }
 
+/// Makes the directories above a path that are missing, as `mkdir -p` does: open to all as far as the umask
+/// grants it.
+///
+/// # Errors
+/// Those of mkdir(2): ENOTDIR or EEXIST when something else is there.
+pub fn ensure_parents(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.is_dir() => {
+            changing("make directory", || DirBuilder::new().recursive(true).mode(0o755).create(parent))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether nothing is there, not even a link that leads nowhere.
+pub fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Sees to it that a regular file is there; a new one is empty and for its owner alone.
 ///
 /// # Errors

@@ -44,13 +44,12 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 const SECTOR: u32 = 512;
 
-/// Somebody else takes the free device first: each time that one got on, so this ends.
+/// Another process takes the free device first, or makes it anew: each time it got on, so this ends.
 const TRIES: usize = 64;
 
-/// How often and how long to look whether a detached device is gone: udev may have it open, and Linux 5.16
-/// detaches in the background, which took more than three seconds on a busy machine.
+/// How often and how long to look whether a device is gone: udev may have it open, Linux 5.16 takes seconds.
 const LOOKS: u32 = 500;
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -194,17 +193,18 @@ pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
             device => Ok(device),
         };
     }
-    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    let file = File::from(rustix::fs::open(image, access | OFlags::CLOEXEC, Mode::empty())?);
+    let access = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let file = File::from(rustix::fs::open(image, access, Mode::empty())?);
     // Before LOOP_CONFIGURE: an image is never attached without its lock.
     flock(&file, FlockOperation::NonBlockingLockShared)?;
-    for _ in 0..TRIES {
+    let is_lost = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENODEV));
+    for _ in 1..TRIES {
         match configure_free(&file, read_only) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) if is_lost(&error) => {}
             result => return result,
         }
     }
-    Err(io::Error::from_raw_os_error(libc::EBUSY))
+    configure_free(&file, read_only)
 }
 
 fn configure_free(image: &File, read_only: bool) -> io::Result<LoopDevice> {
@@ -321,7 +321,7 @@ pub fn attached() -> io::Result<Vec<(PathBuf, PathBuf)>> {
 }
 
 /// The file below the device of this name; none if it is not attached.
-fn backing_file(device: &OsStr) -> io::Result<Option<PathBuf>> {
+pub(super) fn backing_file(device: &OsStr) -> io::Result<Option<PathBuf>> {
     match fs::read(Path::new("/sys/block").join(device).join("loop/backing_file")) {
         Ok(mut line) => {
             line.pop_if(|last| *last == b'\n');

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{FsOpenFlags, MountFlags, UnmountFlags};
 use serde::{Deserialize, Serialize};
 
 use super::changing;
@@ -70,13 +70,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads options as written after `mount -o`, each item one word or several with commas. Later words win,
-    /// as in mount(8).
+    /// Reads options as written after `mount -o`, each item one option. Later options win, as in mount(8).
     pub fn parse<T: AsRef<str>>(items: &[T]) -> Self {
         let mut options = Self { flags: MountFlags::empty(), data: String::new() };
-        for word in items.iter().flat_map(|item| item.as_ref().split(',')) {
-            options.add(word.trim());
-        }
+        items.iter().for_each(|item| options.add(item.as_ref()));
         options
     }
 
@@ -113,6 +110,21 @@ pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &Options) -> 
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     changing("mount", || rustix::mount::mount(source, target, fs_type, options.flags, data.as_c_str()))?;
+    Ok(())
+}
+
+/// Has a file system replay its journal, and mounts it nowhere. It may have the UUID of one that is mounted.
+///
+/// # Errors
+/// Those of fsopen(2) and fsconfig(2), which are those of mount(2).
+pub fn replay_journal(source: &Path, fs_type: &str) -> io::Result<()> {
+    let file_system = rustix::mount::fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&file_system, "source", source)?;
+    rustix::mount::fsconfig_set_flag(&file_system, "ro")?;
+    if fs_type == "xfs" {
+        rustix::mount::fsconfig_set_flag(&file_system, "nouuid")?;
+    }
+    changing("replay journal", || rustix::mount::fsconfig_create(&file_system))?;
     Ok(())
 }
 
@@ -224,6 +236,18 @@ pub fn is_dead(errno: i32) -> bool {
     [ENOTCONN, ESTALE, EIO, EHOSTDOWN, ENODEV, ENXIO, ESHUTDOWN, ECONNABORTED].contains(&errno)
 }
 
+/// Whether the xfs mounted at `path` was shut down: stat(2) of its root is EIO then, without any I/O, while
+/// statfs(2) still answers (seen on Linux 6.1 and 6.18).
+///
+/// # Errors
+/// Those of stat(2), but EIO.
+pub fn is_shut_down(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(true),
+        found => found.map(|_| false),
+    }
+}
+
 /// Asks the mount itself. statfs may be answered from memory, so its directory is read too.
 fn answers_dead(target: &Path) -> bool {
     let answer =
@@ -258,10 +282,10 @@ mod tests {
 
     #[test]
     fn words_become_flags_and_the_rest_is_data() {
-        let options =
-            Options::parse(&["noatime,nosuid", "discard", "x-systemd.automount,_netdev", "data=ordered"]);
+        let words = ["noatime", "nosuid", "discard", "x-systemd.automount", "_netdev", "context=\"a,ro\""];
+        let options = Options::parse(&words);
         assert_eq!(options.flags, MountFlags::NOATIME | MountFlags::NOSUID);
-        assert_eq!(options.data, "discard,data=ordered");
+        assert_eq!(options.data, "discard,context=\"a,ro\"");
     }
 
     #[test]
@@ -280,7 +304,8 @@ mod tests {
     #[test]
     fn a_read_only_bind_keeps_the_other_flags_and_leaves_its_source_writable() {
         in_private_mounts(|dir| {
-            let source = tmpfs(dir, "source", &["nosuid,nodev,noexec,noatime,nosymfollow,size=1m"]);
+            let source =
+                tmpfs(dir, "source", &["nosuid", "nodev", "noexec", "noatime", "nosymfollow", "size=1m"]);
             let target = dir.join("target");
             fs::create_dir(&target).unwrap();
             bind_read_only(&source, &target).unwrap();
@@ -348,8 +373,9 @@ mod tests {
             let target = dir.join("target");
             fs::create_dir(&target).unwrap();
             let process = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
-            let words = format!("fd={},rootmode=40000,user_id=0,group_id=0", process.as_raw_fd());
-            mount(Path::new("scratch"), &target, "fuse", &Options::parse(&[words])).unwrap();
+            let fd = format!("fd={}", process.as_raw_fd());
+            let options = Options::parse(&[&fd, "rootmode=40000", "user_id=0", "group_id=0"]);
+            mount(Path::new("scratch"), &target, "fuse", &options).unwrap();
             let _user = rustix::fs::open(&target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
             drop(process);
             assert_eq!(unmount(&target).unwrap_err().raw_os_error(), Some(libc::EBUSY));

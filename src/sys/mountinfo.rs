@@ -43,17 +43,22 @@ pub struct Mount {
 impl Mount {
     /// Whether nothing can be written through this mount.
     pub fn is_read_only(&self) -> bool {
-        has_ro(&self.options) || self.is_file_system_read_only()
+        has_word(&self.options, "ro") || self.is_file_system_read_only()
     }
 
     /// Whether nothing can be written to the file system, through whichever mount.
     pub fn is_file_system_read_only(&self) -> bool {
-        has_ro(&self.super_options)
+        self.has_super_option("ro")
+    }
+
+    /// Whether the file system has this option, a whole word with its value.
+    pub fn has_super_option(&self, option: &str) -> bool {
+        has_word(&self.super_options, option)
     }
 }
 
-fn has_ro(options: &str) -> bool {
-    options.split(',').any(|word| word == "ro")
+fn has_word(options: &str, wanted: &str) -> bool {
+    options.split(',').any(|word| word == wanted)
 }
 
 /// A snapshot of the table.

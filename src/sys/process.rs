@@ -27,6 +27,11 @@ pub enum Orphaned {
     Dies,
 }
 
+/// Gives this process, and all that it starts, the usual umask: umask(2).
+pub fn set_usual_umask() {
+    rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o022));
+}
+
 /// Makes `command` start a child that holds no descriptor above 2 but those in `keep`, which have the same
 /// numbers there, blocks and ignores no signal, and has the usual umask. `keep` stays open here as long as
 /// `command` lives, for nobody else to inherit.

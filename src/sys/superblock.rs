@@ -54,6 +54,23 @@ impl FsType {
     }
 }
 
+/// Whether a file system must be mounted where it can be written to, or it lacks what was synced last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Journal {
+    /// There is nothing to replay, or no journal.
+    Clean,
+    /// It was in use when it was copied, or when its node failed.
+    Dirty,
+    /// The superblock does not say: xfs.
+    Unknown,
+}
+
+impl Journal {
+    fn dirty_if(dirty: bool) -> Self {
+        if dirty { Self::Dirty } else { Self::Clean }
+    }
+}
+
 /// What its superblock says about a file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSystem {
@@ -64,6 +81,8 @@ pub struct FileSystem {
     /// The kernel found errors in it and it was not repaired since. A journal that waits to be replayed is no
     /// error.
     pub needs_check: bool,
+    /// Whether its journal has to be replayed.
+    pub journal: Journal,
     /// Its UUID, 32 hex digits.
     pub uuid: String,
 }
@@ -216,7 +235,10 @@ fn raid_at_end(tail: &[u8], size: u64) -> impl Iterator<Item = (&'static str, u6
 const EXT_AT: usize = 1024;
 const EXT_MAGIC: u16 = 0xef53;
 const EXT_ERRORS: u16 = 2;
+/// `s_error_count`: the kernel goes on counting from it, whatever the state says.
+const EXT_ERROR_COUNT: usize = 0x194;
 const EXT_HAS_JOURNAL: u32 = 0x4;
+const EXT_NEEDS_RECOVERY: u32 = 0x4;
 const EXT_JOURNAL_DEVICE: u32 = 0x8;
 const EXT_64BIT: u32 = 0x80;
 /// filetype, needs_recovery, meta_bg: what ext3 may have. One more and it is ext4.
@@ -246,9 +268,11 @@ fn parse_ext(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     } else {
         FsType::Ext2
     };
-    let needs_check = le16(sb, 58)? & EXT_ERRORS != 0;
+    let needs_check = le16(sb, 58)? & EXT_ERRORS != 0 || le32(sb, EXT_ERROR_COUNT)? != 0;
+    let journal = Journal::dirty_if(incompat & EXT_NEEDS_RECOVERY != 0);
+    let uuid = hex(sb.get(104..120)?);
     // The first KiB is left to boot loaders.
-    Some((FileSystem { fs_type, bytes, needs_check, uuid: hex(sb.get(104..120)?) }, EXT_AT as u64..bytes))
+    Some((FileSystem { fs_type, bytes, needs_check, journal, uuid }, EXT_AT as u64..bytes))
 }
 
 fn ext_journal(head: &[u8]) -> Option<(&'static str, u64)> {
@@ -270,7 +294,8 @@ fn parse_xfs(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     let bytes = be64(head, 8)?.checked_mul(u64::from(be32(head, 4)?))?;
     let is_v5 = head.get(101)? & 0xf == 5;
     let needs_check = is_v5 && be32(head, XFS_INCOMPAT)? & XFS_NEEDS_REPAIR != 0;
-    Some((FileSystem { fs_type: FsType::Xfs, bytes, needs_check, uuid: hex(head.get(32..48)?) }, 0..bytes))
+    let (fs_type, journal, uuid) = (FsType::Xfs, Journal::Unknown, hex(head.get(32..48)?));
+    Some((FileSystem { fs_type, bytes, needs_check, journal, uuid }, 0..bytes))
 }
 
 fn unfinished_xfs(head: &[u8]) -> Option<(&'static str, u64)> {
@@ -286,10 +311,10 @@ fn parse_btrfs(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     }
     // dev_item.total_bytes: its share of this device, which is what grows with it.
     let bytes = le64(sb, 201 + 8)?;
-    Some((
-        FileSystem { fs_type: FsType::Btrfs, bytes, needs_check: false, uuid: hex(sb.get(32..48)?) },
-        BTRFS_AT as u64..bytes,
-    ))
+    // log_root: what was synced since the last commit.
+    let journal = Journal::dirty_if(le64(sb, 96)? != 0);
+    let (fs_type, uuid) = (FsType::Btrfs, hex(sb.get(32..48)?));
+    Some((FileSystem { fs_type, bytes, needs_check: false, journal, uuid }, BTRFS_AT as u64..bytes))
 }
 
 fn bytes_at(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {

@@ -51,6 +51,7 @@ fn xfs_and_btrfs_have_size_and_uuid() {
         mkfs(name, image.path());
         let found = file_system(look(&image));
         assert_eq!((found.fs_type, found.bytes, found.needs_check), (fs_type, bytes, false));
+        assert_eq!(found.journal, if name == "xfs" { Journal::Unknown } else { Journal::Clean });
         let shown =
             Command::new("blkid").args(["-o", "value", "-s", "UUID"]).arg(image.path()).output().unwrap();
         assert_eq!(found.uuid, String::from_utf8(shown.stdout).unwrap().trim().replace('-', ""));
@@ -76,7 +77,8 @@ fn an_error_needs_a_check_and_a_dirty_journal_does_not() {
     sb[96] |= 0x4;
     sb[58] = 0;
     image.as_file().write_all_at(&sb, 1024).unwrap();
-    assert!(!file_system(look(&image)).needs_check);
+    let found = file_system(look(&image));
+    assert!(!found.needs_check && found.journal == Journal::Dirty);
     sb[58] = 3;
     image.as_file().write_all_at(&sb, 1024).unwrap();
     assert!(file_system(look(&image)).needs_check);

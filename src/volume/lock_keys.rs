@@ -56,7 +56,16 @@ impl Operations {
         backend.map_or_else(|| place.clone(), |backend| backend.canonical(place))
     }
 
-    fn key(&self, id: &VolumeId) -> String {
+    /// What this node's records of a volume are kept under: the same under every name of the node. The name
+    /// of a cluster is a setting, so what is remote is kept under the name that it was used by.
+    pub(super) fn record_key(&self, id: &VolumeId) -> String {
+        match self.backends.by_kind(&id.place) {
+            Some(backend) if !backend.traits().is_remote => backend.canonical(&id.place).key(&id.object),
+            _ => id.key(),
+        }
+    }
+
+    pub(super) fn key(&self, id: &VolumeId) -> String {
         self.canonical(&id.place).lock_key(&id.object)
     }
 

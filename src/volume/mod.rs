@@ -30,7 +30,7 @@ use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::topology::NodeTopology;
 
-pub use controller::inspect::{Verdict, has_file_system};
+pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
 pub use node::stats::{Amount, Usage};
 pub use recover::AcquireLock;

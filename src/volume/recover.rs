@@ -22,7 +22,7 @@ use crate::volume::Operations;
 use crate::volume::intent::{Intent, Operation};
 use crate::volume::node::mounts;
 use crate::volume::node::record::{NodeRecord, Target};
-use crate::volume::node::unstage::remove_made;
+use crate::volume::node::unstage::{remove_made, remove_made_staging};
 /// Waits for the lock of an object. It is held until what is given is dropped.
 pub type AcquireLock = Arc<dyn Fn(&Call, Key) -> Result<Box<dyn Any + Send>> + Send + Sync>;
 
@@ -50,7 +50,8 @@ impl Operations {
             let mounted = |target: &&Target| {
                 mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some())
             };
-            let lost = record.targets.iter().filter(|target| !mounted(target)).count();
+            let in_use = record.targets.iter().filter(|target| !target.left_behind);
+            let lost = in_use.filter(|target| !mounted(target)).count();
             match lost {
                 0 => log::info!(
                     "volume {}: still in use at {} paths",
@@ -79,6 +80,7 @@ impl Operations {
             }
         }
         let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
+        record.stagings.iter().for_each(|staging| remove_made_staging(volume_id, staging));
         let id = VolumeId::parse(volume_id);
         let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
         let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);

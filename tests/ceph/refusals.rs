@@ -135,15 +135,57 @@ fn a_read_only_user_is_refused_with_what_it_lacks() {
 fn a_pool_that_is_not_there_is_named() {
     let daemon = setup("admin", &["rbd", "absent"], &[""]).start();
     let client = daemon.client();
-    let parts = ["\"absent\"", "ceph osd pool create absent"];
-    refused(client.create(&volume_at("x", &[("pool", "absent")])), Code::INVALID_ARGUMENT, &parts);
+    let parts = ["cluster \"ceph\"", "\"absent\"", "`ceph osd pool create absent`", "`rbd pool init absent`"];
+    let new = [&parts[..], &["--parameter pool="]].concat();
+    refused(client.create(&volume_at("x", &[("pool", "absent")])), Code::FAILED_PRECONDITION, &new);
     let id = "rbd:ceph:absent::csi-vol-00:10ab";
     refused(client.controller_get_volume(&get(id)), Code::FAILED_PRECONDITION, &parts);
     refused(client.controller_publish_volume(&publish_to(id, "node-1")), Code::FAILED_PRECONDITION, &parts);
     refused(client.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &parts);
     refused(client.create_snapshot(&snapshot("s", id)), Code::FAILED_PRECONDITION, &parts);
     let request = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
-    refused(client.get_capacity(&request), Code::FAILED_PRECONDITION, &parts);
+    refused(client.get_capacity(&request), Code::FAILED_PRECONDITION, &new);
+}
+
+/// Of the pool that it uses by default `rbd` speaks in other words.
+#[test]
+fn a_default_pool_that_is_not_there_is_named() {
+    let scratch = Arc::new(Scratch::new());
+    let (conf, file) = (scratch.path("ceph.conf"), scratch.path("clusters.toml"));
+    let usual = fs::read_to_string(cluster().conf()).expect("the cluster's ceph.conf");
+    fs::write(&conf, format!("{usual}\n[client]\nrbd default pool = absent\n")).expect("write the conf");
+    let keyring = cluster().keyring("cephlet");
+    let entry = format!("[cluster.main]\nconf = {conf:?}\nuser = \"cephlet\"\nkeyring = {keyring:?}\n");
+    fs::write(&file, format!("{entry}pools = [\"absent\"]\n")).expect("write the file");
+    let setup = Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).set("CEPHLET_BACKENDS", "rbd");
+    let daemon = setup.start();
+    let client = daemon.client();
+    let parts = ["cluster \"main\"", "\"absent\"", "`ceph osd pool create absent`", "`rbd pool init absent`"];
+    let new = [&parts[..], &["--parameter pool="]].concat();
+    refused(client.create(&volume_at("x", &[])), Code::FAILED_PRECONDITION, &new);
+    let id = "rbd:main:absent::csi-vol-00:10ab";
+    refused(client.controller_get_volume(&get(id)), Code::FAILED_PRECONDITION, &parts);
+    refused(client.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &parts);
+    refused(client.list_volumes(&page(0, "")), Code::FAILED_PRECONDITION, &parts);
+}
+
+#[test]
+fn a_data_pool_that_is_not_there_is_named() {
+    let daemon = setup("cephlet", &["rbd"], &[""]).start();
+    let client = daemon.client();
+    let source = unused_name("data-source");
+    cluster().rbd(&["create", "--size", "8M", &format!("rbd/{source}")]);
+    let parts = [
+        "cluster \"ceph\"",
+        "data pool \"absent\"",
+        "`ceph osd pool create absent`",
+        "`rbd pool init absent`",
+        "--parameter dataPool=",
+    ];
+    let request = volume_at("no-data-pool", &[("dataPool", "absent")]);
+    refused(client.create(&request), Code::FAILED_PRECONDITION, &parts);
+    let copy = from_volume(request, &format!("rbd:ceph:rbd::{source}"));
+    refused(client.create(&copy), Code::FAILED_PRECONDITION, &parts);
 }
 
 #[test]
@@ -164,7 +206,8 @@ fn a_namespace_that_is_not_there_is_named() {
     let daemon = setup("cephlet", &["rbd"], &["", "absent"]).start();
     let client = daemon.client();
     let parts = ["\"absent\"", "rbd namespace create --pool rbd --namespace absent"];
-    refused(client.create(&volume_at("x", &[("namespace", "absent")])), Code::INVALID_ARGUMENT, &parts);
+    let new = [&parts[..], &["cluster \"ceph\"", "--parameter namespace="]].concat();
+    refused(client.create(&volume_at("x", &[("namespace", "absent")])), Code::FAILED_PRECONDITION, &new);
     let id = "rbd:ceph:rbd:absent:csi-vol-00:10ab";
     refused(client.controller_get_volume(&get(id)), Code::FAILED_PRECONDITION, &parts);
     refused(client.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &parts);

@@ -51,7 +51,8 @@ fn roles(site: &Site) -> Vec<Option<String>> {
 fn is_left_alone(backup: &Site, id: &str) {
     let there = backup.daemon.client();
     for name in [id, &id.replacen("rbd:main:", "rbd:backup:", 1)] {
-        refused(there.delete_volume(&delete(name)), Code::FAILED_PRECONDITION, &["secondary"]);
+        let awaited = ["secondary", "delete that volume there, or disable its replication there"];
+        refused(there.delete_volume(&delete(name)), Code::FAILED_PRECONDITION, &awaited);
         refused(
             there.controller_publish_volume(&publish_to(name, "node-1")),
             Code::FAILED_PRECONDITION,
@@ -59,6 +60,22 @@ fn is_left_alone(backup: &Site, id: &str) {
         );
     }
     refused(backup.promote(id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demote it there"]);
+}
+
+/// The copy is deleted once the first site has disabled the replication and the rbd-mirror of the second one
+/// has heard of that.
+#[track_caller]
+fn goes_with_its_primary(main: &Site, backup: &Site, id: &str) {
+    let there = backup.daemon.client();
+    let paused = backup.cluster.pause("rbd-mirror");
+    main.disable(id, &[]).expect("disable");
+    main.disable(id, &[]).expect("once more");
+    refused(there.delete_volume(&delete(id)), Code::FAILED_PRECONDITION, &["the rbd-mirror here"]);
+    drop(paused);
+    accepted("the copy goes", || there.delete_volume(&delete(id)));
+    assert_eq!(backup.image(id), None);
+    let by_its_other_name = id.replacen("rbd:main:", "rbd:backup:", 1);
+    there.delete_volume(&delete(&by_its_other_name)).expect("delete");
 }
 
 #[test]
@@ -99,9 +116,7 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     there.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("unpublish");
     fail_over(&backup, &main, &id, 22);
 
-    main.disable(&id, &[]).expect("disable");
-    main.disable(&id, &[]).expect("once more");
-    await_that("the copy goes", || backup.image(&id).map_or(Ok(()), |image| Err(image.to_string())));
+    goes_with_its_primary(&main, &backup, &id);
     client.delete_volume(&delete(&id)).expect("delete");
     for site in [&main, &backup] {
         for user in ["cephlet", "admin"] {
@@ -109,6 +124,34 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
         }
         site.daemon.assert_well();
     }
+}
+
+/// The rbd-mirror of the second site, which would remove the copy, never runs again.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_copy_is_deleted_without_rbd_mirror_once_its_primary_is_gone() {
+    let [main, backup] = sites();
+    let [deleted, disabled] = ["deleted", "disabled"].map(|name| {
+        let id = main.volume(name, 8).expect("create").volume_id;
+        main.enable(&id, &[]).expect("enable");
+        backup.await_copy(&id);
+        id
+    });
+    backup.cluster.kill("rbd-mirror");
+    main.daemon.client().delete_volume(&delete(&deleted)).expect("delete");
+    main.disable(&disabled, &[]).expect("disable");
+    let there = backup.daemon.client();
+    for id in [&deleted, &disabled] {
+        let way_out = format!("`cephlet replication disable {id} --force`");
+        await_that("it is known that the primary is gone", || match there.delete_volume(&delete(id)) {
+            Err(refused) if refused.message.contains(&way_out) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        accepted("it becomes a volume of its own", || backup.disable(id, &[("force", "true")]));
+        accepted("its last client is forgotten", || there.delete_volume(&delete(id)));
+        assert_eq!(backup.image(id), None);
+    }
+    backup.daemon.assert_well();
 }
 
 #[test]

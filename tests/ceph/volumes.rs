@@ -208,7 +208,7 @@ fn a_volume_grows_and_never_shrinks() {
             wire::ControllerExpandVolumeRequest { capacity_range: range(required, limit), ..expand(&id, 0) };
         client.controller_expand_volume(&request)
     };
-    refused(within(0, 40 * MIB), Code::OUT_OF_RANGE, &["smaller"]);
+    refused(within(0, 40 * MIB), Code::OUT_OF_RANGE, &["shrinks"]);
     refused(within(48 * MIB + 1, 48 * MIB + 2), Code::OUT_OF_RANGE, &["limit_bytes"]);
     assert_eq!(within(48 * MIB + 1, 0).expect("rounded").capacity_bytes, 48 * MIB + 4096);
     assert_eq!(corner.info(&id)["size"], 48 * MIB + 4096);

@@ -14,6 +14,7 @@ mod controller;
 mod node;
 mod rbd_controller;
 mod rbd_node;
+mod rename;
 mod start;
 mod storm;
 mod unstaged;

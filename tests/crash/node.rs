@@ -166,6 +166,33 @@ fn a_file_system_is_published() {
     Trial { scene: staged_ext4, ask, check, steps: CHANGING }.run();
 }
 
+/// The directories above the target are made, too.
+#[test]
+fn a_file_system_is_published_below_what_is_missing() {
+    let scene = || Scene { target: "srv/data/target", ..staged_ext4() };
+    let check = |scene: &mut Scene| {
+        assert_mounted(scene, &["stage", "srv/data/target"]);
+        scene.assert_written("srv/data/target/file");
+    };
+    let ask = |scene: &mut Scene| scene.publish(mount("ext4"), false).map(|()| Outcome::plain(&()));
+    Trial { scene, ask, check, steps: &["make directory"] }.run();
+}
+
+#[test]
+fn a_file_system_is_unpublished_with_the_directories_above_it() {
+    let scene = || {
+        let scene = Scene { target: "srv/data/target", ..staged_ext4() };
+        scene.publish(mount("ext4"), false).expect("publish");
+        scene
+    };
+    let check = |scene: &mut Scene| {
+        assert_mounted(scene, &["stage"]);
+        assert!(!scene.path("srv").exists());
+    };
+    let ask = |scene: &mut Scene| scene.unpublish().map(|()| Outcome::plain(&()));
+    Trial { scene, ask, check, steps: &["remove directory"] }.run();
+}
+
 #[test]
 fn a_file_system_is_published_read_only() {
     let check = |scene: &mut Scene| {

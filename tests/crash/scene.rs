@@ -22,6 +22,8 @@ pub struct Scene {
     pub daemon: Daemon,
     pub volumes: Vec<String>,
     pub snapshots: Vec<String>,
+    /// Where the first volume is published.
+    pub target: &'static str,
 }
 
 impl Scene {
@@ -49,7 +51,7 @@ impl Scene {
 
     fn with(prepare: impl FnOnce(Setup) -> Setup) -> Self {
         let setup = prepare(Setup::within(Arc::new(Scratch::in_memory())).in_own_session());
-        Self { daemon: setup.start(), volumes: Vec::new(), snapshots: Vec::new() }
+        Self { daemon: setup.start(), volumes: Vec::new(), snapshots: Vec::new(), target: "target" }
     }
 
     pub fn client(&self) -> Client {
@@ -99,13 +101,14 @@ impl Scene {
     }
 
     pub fn publish(&self, capability: wire::VolumeCapability, readonly: bool) -> Answer<()> {
-        let request = publish(self.id(), &self.daemon.text("stage"), &self.daemon.text("target"), capability);
+        let request =
+            publish(self.id(), &self.daemon.text("stage"), &self.daemon.text(self.target), capability);
         let request = wire::NodePublishVolumeRequest { readonly, ..request };
         self.client().node_publish_volume(&request).map(drop)
     }
 
     pub fn unpublish(&self) -> Answer<()> {
-        self.client().node_unpublish_volume(&unpublish(self.id(), &self.daemon.text("target"))).map(drop)
+        self.client().node_unpublish_volume(&unpublish(self.id(), &self.daemon.text(self.target))).map(drop)
     }
 
     /// Writes a file into a mounted volume, all the way to its image. Not in this process: a child that
@@ -156,7 +159,7 @@ impl Scene {
     pub fn assert_leaves_nothing(&mut self) {
         let client = self.client();
         for id in &self.volumes {
-            let (staging, target) = (self.daemon.text("stage"), self.daemon.text("target"));
+            let (staging, target) = (self.daemon.text("stage"), self.daemon.text(self.target));
             client.node_unpublish_volume(&unpublish(id, &target)).expect("unpublish");
             client.node_unstage_volume(&unstage(id, &staging)).expect("unstage");
             client.controller_unpublish_volume(&unpublish_from(id, "")).expect("unpublish from the node");
@@ -167,7 +170,8 @@ impl Scene {
         }
         self.assert_holds(0, 0);
         self.daemon.assert_node_is_clean();
-        assert!(!self.path("target").exists(), "the target was made and not removed");
+        let outermost = self.target.split('/').next().unwrap_or_default();
+        assert!(!self.path(outermost).exists(), "the target was made and not removed");
         self.daemon.assert_well();
         assert!(self.daemon.terminate().success());
         assert_journal_is_empty(&self.daemon);

@@ -27,7 +27,7 @@ fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
 
 /// A command that succeeds; gives what it prints.
 #[track_caller]
-fn done(daemon: &Daemon, line: &str) -> String {
+pub(super) fn done(daemon: &Daemon, line: &str) -> String {
     let output = command(daemon, line, "");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "cephlet {line}: {}\n{stderr}", output.status);
@@ -37,7 +37,7 @@ fn done(daemon: &Daemon, line: &str) -> String {
 
 /// A command that succeeds; gives its JSON.
 #[track_caller]
-fn json(daemon: &Daemon, line: &str) -> Value {
+pub(super) fn json(daemon: &Daemon, line: &str) -> Value {
     serde_json::from_str(&done(daemon, &format!("{line} --json"))).expect("JSON")
 }
 
@@ -50,6 +50,17 @@ fn refused(daemon: &Daemon, line: &str) -> (i32, String) {
         output.status.code().expect("an exit status"),
         String::from_utf8_lossy(&output.stderr).trim_end().to_string(),
     )
+}
+
+#[test]
+fn a_volume_has_the_room_that_its_file_system_needs() {
+    let daemon = Daemon::start();
+    let id = done(&daemon, "volume create web --size 100M --fs xfs");
+    assert_eq!(json(&daemon, &format!("volume show {id}"))["size_bytes"], 300 << 20);
+    let capacity = json(&daemon, "capacity --parameter csi.storage.k8s.io/fstype=xfs");
+    assert_eq!(capacity["smallest_bytes"], 300 << 20);
+    let (_, said) = refused(&daemon, "volume create db --size 100M --limit 200M --fs xfs");
+    assert!(said.contains("OUT_OF_RANGE") && said.contains("xfs needs at least 314572800"), "{said}");
 }
 
 #[test]

@@ -189,3 +189,42 @@ fn what_is_no_longer_mounted_does_not_grow() {
     volume.node_expand("stage", 48 * MIB).expect("now it grows");
     volume.retire(&[], &["stage"]);
 }
+
+/// What is never made is mounted, checked and grown where a volume has it already.
+#[test]
+fn an_ext2_or_ext3_that_is_there_is_used_and_grows() {
+    let daemon = Daemon::start();
+    for fs_type in ["ext2", "ext3"] {
+        let offered = ["ext4, xfs, btrfs"];
+        let new = volume_as("new", 32 * MIB, mount(fs_type));
+        refused(daemon.client().create(&new), Code::INVALID_ARGUMENT, &offered);
+        let parameters = map(&[("csi.storage.k8s.io/fstype", fs_type)]);
+        let new = wire::CreateVolumeRequest { parameters, ..volume_as("new", 32 * MIB, mount("")) };
+        refused(daemon.client().create(&new), Code::INVALID_ARGUMENT, &offered);
+
+        let volume = TestVolume::create(&daemon, fs_type, 32, block());
+        refused(
+            volume.stage_as("stage", mount(fs_type)),
+            Code::INVALID_ARGUMENT,
+            &["blank", "ext4, xfs, btrfs"],
+        );
+        volume.stage("stage").expect("stage");
+        volume.publish("stage", "device").expect("publish");
+        run("mke2fs", &["-q", "-t", fs_type, "-F", text(&volume.path("device"))]);
+        volume.unpublish("device").expect("unpublish");
+        volume.unstage("stage").expect("unstage");
+
+        let advice = format!("ask for {fs_type}");
+        refused(volume.stage_as("stage", mount("ext4")), Code::FAILED_PRECONDITION, &[&advice]);
+        volume.stage_as("stage", mount(fs_type)).expect("stage as what it is");
+        fs::write(volume.path("stage/file"), "kept").expect("write");
+        let before = size_at(&volume, "stage");
+        volume.unstage("stage").expect("unstage");
+        volume.expand(64 * MIB).expect("expand");
+        volume.stage_as("stage", mount(fs_type)).expect("stage again");
+        assert!(size_at(&volume, "stage") >= before + 24 * MIB, "it grows");
+        assert_eq!(fs::read(volume.path("stage/file")).expect("read"), b"kept");
+        volume.publish_as("stage", "target", mount(fs_type)).expect("publish");
+        volume.retire(&["target"], &["stage"]);
+    }
+}

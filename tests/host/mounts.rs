@@ -231,21 +231,22 @@ fn readers_of_a_block_volume_only_read() {
 }
 
 #[test]
-fn unstaging_keeps_what_is_published() {
+fn what_is_published_keeps_its_volume_staged() {
     let daemon = Daemon::start();
     let volume = TestVolume::in_use(&daemon, "one");
     fs::write(volume.path("target/file"), "data").expect("write");
-    volume.unstage("stage").expect("unstage while it is published");
-    assert!(!is_mounted(&volume.path("stage")));
+    for _ in 0..2 {
+        refused(volume.unstage("stage"), Code::FAILED_PRECONDITION, &[&daemon.text("target")]);
+        assert!(is_mounted(&volume.path("stage")));
+    }
     assert_eq!(fs::read_to_string(volume.path("target/file")).expect("still there"), "data");
     refused(
         volume.client.delete_volume(&delete(&volume.id)),
         Code::FAILED_PRECONDITION,
         &[&daemon.text("target")],
     );
-    volume.unpublish("target").expect("the last one cleans up");
+    volume.retire(&["target"], &["stage"]);
     daemon.assert_node_is_clean();
-    volume.client.delete_volume(&delete(&volume.id)).expect("delete");
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn data_below_a_target_is_never_deleted() {
     // Somebody unmounts it behind our back and puts a file there.
     run("umount", &[text(&volume.path("target"))]);
     fs::write(volume.path("target/theirs"), "x").expect("write below the mount");
-    let _ = volume.unpublish("target");
+    refused(volume.unpublish("target"), Code::FAILED_PRECONDITION, &[&daemon.text("target")]);
     assert_eq!(fs::read_to_string(volume.path("target/theirs")).expect("never deleted"), "x");
     fs::remove_file(volume.path("target/theirs")).expect("now they take it away");
     volume.retire(&["target"], &["stage"]);
@@ -335,10 +336,10 @@ fn the_real_mount_is_reached_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
-    volume.stage("a/b/stage").expect("the staging directory is made");
+    volume.stage("stage").expect("stage");
     let mode = |name: &str| fs::metadata(volume.path(name)).expect(name).permissions().mode() & 0o777;
-    assert_eq!((mode("a/b"), mode("run")), (0o700, 0o700));
-    volume.retire(&[], &["a/b/stage"]);
+    assert_eq!((mode("run"), mode("run/mounts")), (0o700, 0o700));
+    volume.retire(&[], &["stage"]);
 }
 
 /// The staging path is a mount of its own.

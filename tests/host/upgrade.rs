@@ -28,7 +28,12 @@ fn successor(of: &str) -> Daemon {
     let (directory, member) = (scratch.path(""), format!("0.1.0/{of}"));
     let into = ["--directory", text(&directory), "--strip-components=2"];
     run("tar", &[&["--extract", "--file", ARCHIVE][..], &into[..], &[&member[..]]].concat());
-    Setup::within(scratch).start()
+    let daemon = Setup::within(scratch).start();
+    for file in ["state/node", "local/node"] {
+        let name = fs::read_to_string(daemon.path(file)).expect("the name is remembered from now on");
+        assert_eq!(name, "{\"v\":1,\"node\":\"node-1\",\"earlier\":[]}\n");
+    }
+    daemon
 }
 
 fn small(name: &str, capability: wire::VolumeCapability) -> wire::CreateVolumeRequest {

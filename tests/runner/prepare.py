@@ -6,7 +6,9 @@ from .suites import PROGRAMS, TESTS
 
 CHECKOUT = TESTS.parent
 CARGO = str(CHECKOUT / "packaging/cargo")
-SHIPPED = CHECKOUT / "target/x86_64-unknown-linux-musl/release/cephlet"
+PROGRAM = "x86_64-unknown-linux-musl/release/cephlet"
+# Where README installs from, and where packaging/cargo puts what it builds for tests.
+SHIPPED, FOR_TESTS = CHECKOUT / "target" / PROGRAM, CHECKOUT / "target/development" / PROGRAM
 # The tools that the tests use, and the Debian package of each.
 PACKAGES = {
     "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs", "losetup": "mount", "findmnt": "util-linux",
@@ -82,8 +84,7 @@ class Steps:
     def build_program(self):
         """The program as it ships. It must not be one that kills itself when it is told to."""
         self.step("the program", 2400, CHECKOUT / "packaging/build")
-        if b"CEPHLET_CRASH_AT" in SHIPPED.read_bytes():
-            raise Stop("tests/run: what is shipped has crash points")
+        refuse_crash_points()
         put(SHIPPED, PROGRAMS / "cephlet")
 
     def build_tests(self):
@@ -96,7 +97,14 @@ class Steps:
         for unit, source, path in built:
             name = pathlib.Path(source.removesuffix("/main.rs") if not unit else source).stem
             put(CHECKOUT / path, PROGRAMS / (f"unit-{name}" if unit else name))
-        put(SHIPPED, PROGRAMS / "cephlet-crashing")
+        put(FOR_TESTS, PROGRAMS / "cephlet-crashing")
+        refuse_crash_points()
+
+
+def refuse_crash_points():
+    """README installs what packaging/build made, whatever was built for tests since."""
+    if SHIPPED.exists() and b"CEPHLET_CRASH_AT" in SHIPPED.read_bytes():
+        raise Stop(f"tests/run: {SHIPPED} has crash points, so packaging/build has not made it: remove it")
 
 
 def put(program, at):

@@ -95,7 +95,7 @@ pub fn an_incompatible_creation_is_refused(it: &Subject) {
     let made = it.client.create(&formatted).expect("create");
     let with = |pair| it.parameters.clone().into_iter().chain(map(&[pair])).collect();
     let wrong = [
-        wire::CreateVolumeRequest { capacity_range: range(mib(9), 0), ..formatted.clone() },
+        wire::CreateVolumeRequest { capacity_range: range(mib(301), 0), ..formatted.clone() },
         wire::CreateVolumeRequest { capacity_range: range(mib(4), mib(7)), ..formatted.clone() },
         wire::CreateVolumeRequest { volume_capabilities: vec![mount("ext4")], ..formatted.clone() },
         wire::CreateVolumeRequest {

@@ -109,6 +109,12 @@ impl Failure {
         self.stderr().contains(text)
     }
 
+    /// What stands between these two texts in what the tool said.
+    pub fn between(&self, before: &str, after: &str) -> Option<&str> {
+        let (_, rest) = self.stderr().split_once(before)?;
+        rest.split_once(after).map(|(between, _)| between)
+    }
+
     /// Why the tool could not do its work at all, if that is it. What its status would mean otherwise (2 for
     /// "no such image", 22 for a wrong argument) means nothing then.
     pub fn reason(&self) -> Option<Reason> {
@@ -121,11 +127,15 @@ impl Failure {
 
     /// What it means to the caller. `context` is what was being done, and to which volume.
     pub fn into_error(self, context: impl fmt::Display) -> Error {
-        let error = match self.reason() {
+        self.into_bare_error().context(context)
+    }
+
+    /// The same without what was being done.
+    pub fn into_bare_error(self) -> Error {
+        match self.reason() {
             Some(reason) => self.explain(reason),
             None => self.0.rest(),
-        };
-        error.context(context)
+        }
     }
 
     fn stderr(&self) -> &str {
@@ -207,7 +217,8 @@ impl Inner {
                 self.access.key_from()
             ),
             Reason::Forbidden => format!(
-                "{user} may not do this in {cluster}: give it caps, for example `ceph auth caps {user} mon \
+                "{user} may not do this in {cluster}: give it caps, with those that it has, for example `ceph auth \
+                 caps {user} mon \
                  'profile rbd' osd \
                  'profile rbd pool=POOL' mgr 'profile rbd pool=POOL'`"
             ),

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::placement::PoolRef;
+use crate::backend::ceph::removed::is_removed;
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::call::Call;
 use crate::clusters::{Cluster, Clusters};
@@ -89,7 +90,14 @@ impl Locations {
         };
         let all: BTreeSet<Pair> = pairs.iter().cloned().chain(used).collect();
         let allowed = all.into_iter().filter(|(pool, namespace)| cluster.allows(pool, namespace));
-        Ok(allowed.map(|(pool, namespace)| PoolRef { access: access.clone(), pool, namespace }).collect())
+        let mut there = Vec::new();
+        for (pool, namespace) in allowed {
+            let at = PoolRef { access: access.clone(), pool, namespace };
+            if !is_removed(question.tool, question.call, &at)? {
+                there.push(at);
+            }
+        }
+        Ok(there)
     }
 }
 
@@ -105,6 +113,9 @@ fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<
     let (mut pairs, mut refusal) = (BTreeSet::new(), None);
     for pool in pools {
         let at = PoolRef { access: access.clone(), pool, namespace: String::new() };
+        if is_removed(question.tool, question.call, &at)? {
+            continue;
+        }
         match namespaces(question, &at, named) {
             Ok(others) => {
                 let all = others.into_iter().chain([String::new()]);

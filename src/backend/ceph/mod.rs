@@ -10,6 +10,7 @@ pub(crate) mod locations;
 pub mod locks;
 pub(crate) mod placement;
 pub(crate) mod registry;
+pub(crate) mod removed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -132,6 +133,9 @@ pub struct ListedPool {
 pub trait ClusterTool: Send + Sync {
     /// The pools that are for this kind of volumes.
     fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ListedPool>>;
+
+    /// Whether the cluster has the pool of `at`, for any application; the namespace does not matter.
+    fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool>;
 
     /// The namespaces of a pool, without the default one; the namespace of `at` does not matter.
     fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;

@@ -31,6 +31,12 @@ impl PoolRef {
         }
     }
 
+    /// `POOL` or `POOL/NAMESPACE`, as Ceph's tools take it.
+    pub fn spec(&self) -> String {
+        let Self { pool, namespace, .. } = self;
+        if namespace.is_empty() { pool.clone() } else { format!("{pool}/{namespace}") }
+    }
+
     /// The same with the credentials that its cluster has now, which may be others than when it was made.
     /// None if the cluster is no longer set up.
     pub fn renewed(&self, clusters: &Clusters) -> Result<Option<Self>> {
@@ -65,7 +71,8 @@ pub(crate) struct PlacementWish<'a> {
 /// How a place is reached: with a request's secrets, or the cluster's own key.
 pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
     let cluster = known(clusters, &place.cluster)?;
-    if !cluster.allows(&place.pool, &place.namespace) {
+    // A pool that was removed need not be among those that may be used.
+    if !cluster.allows(&place.pool, &place.namespace) && !cluster.removed_pools.contains(&place.pool) {
         return Err(Error::precondition(format!(
             "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file \
              of clusters",

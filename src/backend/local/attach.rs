@@ -4,12 +4,15 @@
 //! the loop device a shared one. Who comes second is refused, except where the image was opened before and
 //! locked after the deletion; that one is found by looking again once the device is there.
 
+use std::path::Path;
+
 use super::Local;
 use super::files::is_name;
 use super::find::Found;
 use super::publish::READ_ONLY;
 use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, PublishedBy, WriteDown};
 use crate::call::Call;
+use crate::csi::Access;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;
@@ -31,10 +34,13 @@ impl NodeDriver for Local {
         let path = self.volumes.image_path(&id.object);
         let read_only =
             context.read_only || context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
-        let device = self
-            .loops
-            .attach(call, &path, read_only)
-            .map_err(|error| error.context(format_args!("attach volume {id}")))?;
+        let image = Image { path: &path, preallocate: found.preallocate() };
+        let is_mounted = matches!(context.capability.access, Access::Mount { .. });
+        let attached = match read_only && is_mounted {
+            true => self.replay_journal(call, image).and_then(|()| self.attach_image(call, image, true)),
+            false => self.attach_image(call, image, read_only),
+        };
+        let device = attached.map_err(|error| error.context(format_args!("attach volume {id}")))?;
         // The same incarnation before and after: it was there all the time.
         let incarnation = |found: &Found| found.record.as_ref().ok().map(|record| record.incarnation.clone());
         if self.look_up(id)?.is_some_and(|now| incarnation(&now) == incarnation(&found)) {
@@ -57,11 +63,11 @@ impl NodeDriver for Local {
 
     fn detach(&self, call: &Call, id: &VolumeId, _by: PublishedBy, _secrets: &Secrets) -> Result<()> {
         let Some(device) = self.device_of(id)? else { return Ok(()) };
-        let detached = self
-            .loops
-            .detach(call, &device)
-            .map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        if detached == Detached::Gone {
+        let explain = |error: Error| error.context(format_args!("detach volume {id}"));
+        // Once detached, a device that others stand on is of no use until the last of them is gone.
+        if self.loops.holders(&device).map_err(explain)?.is_empty()
+            && self.loops.detach(call, &device).map_err(explain)? == Detached::Gone
+        {
             return Ok(());
         }
         Err(Error::precondition(format!(
@@ -71,13 +77,58 @@ impl NodeDriver for Local {
         )))
     }
 
-    fn grow(&self, call: &Call, _id: &VolumeId, attachment: &Attachment, _least: u64) -> Result<()> {
+    fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, _least: u64) -> Result<()> {
         let Attachment::Block(device) = attachment;
-        self.loops.grow(call, &device.path)
+        self.loops.grow(call, &device.path)?;
+        match (&device.backing, self.look_up(id)?) {
+            (Backing::Loop(device), Some(found)) if found.preallocate() => {
+                self.loops.refuse_discard(call, device)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
+/// An image to be attached.
+#[derive(Clone, Copy, Debug)]
+struct Image<'a> {
+    path: &'a Path,
+    preallocate: bool,
+}
+
 impl Local {
+    fn attach_image(&self, call: &Call, image: Image<'_>, read_only: bool) -> Result<LoopDevice> {
+        let device = self.loops.attach(call, image.path, read_only)?;
+        if image.preallocate {
+            // Also of a device that was attached before: by an earlier release, or a daemon that was killed.
+            self.loops.refuse_discard(call, &device)?;
+        }
+        Ok(device)
+    }
+
+    /// Replays the journal before the file system is attached read-only, where that cannot be done any more:
+    /// what was synced last would be missing. No other node reaches the image.
+    fn replay_journal(&self, call: &Call, image: Image<'_>) -> Result<()> {
+        if let Some(device) = self.loops.find(image.path)?
+            && (device.read_only || !self.loops.mounts(&device)?.is_empty())
+        {
+            return Ok(());
+        }
+        let device = match self.attach_image(call, image, false) {
+            // The image is on a read-only file system.
+            Err(error) if error.errno() == Some(libc::EROFS) => return Ok(()),
+            attached => attached?,
+        };
+        let replayed = self.loops.replay_journal(call, &device);
+        match self.loops.detach(call, &device)? {
+            Detached::Gone => replayed,
+            Detached::WhenUnused => replayed.and(Err(Error::unavailable(format!(
+                "{} is in use for a moment, so it cannot be attached read-only: try again",
+                device.path.display()
+            )))),
+        }
+    }
+
     fn to_attachment(&self, object: &str, device: LoopDevice) -> Result<Attachment> {
         Ok(Attachment::Block(BlockDevice {
             path: device.path.clone(),
@@ -100,7 +151,7 @@ impl Local {
 
     /// The device of the volume that an ID means. That of a newer volume of the same name is not it.
     fn device_of(&self, id: &VolumeId) -> Result<Option<LoopDevice>> {
-        if id.place != self.own_place() || !is_name(&id.object) {
+        if !self.is_own(&id.place) || !is_name(&id.object) {
             return Ok(None);
         }
         let other = self
@@ -109,14 +160,15 @@ impl Local {
         if other { Ok(None) } else { self.loops.find(&self.volumes.image_path(&id.object)) }
     }
 
-    /// "attached as /dev/loop3 and mounted at /a, /b"
+    /// "attached as /dev/loop3 and mounted at /a, /b and held by md0"
     pub(super) fn users_of(&self, device: &LoopDevice) -> Result<String> {
-        let attached = format!("attached as {}", device.path.display());
+        let mut users = vec![format!("attached as {}", device.path.display())];
         let mounts = self.loops.mounts(device)?;
-        if mounts.is_empty() {
-            return Ok(attached);
+        if !mounts.is_empty() {
+            let mounts: Vec<_> = mounts.iter().map(|path| path.display().to_string()).collect();
+            users.push(format!("mounted at {}", mounts.join(", ")));
         }
-        let mounts: Vec<_> = mounts.iter().map(|path| path.display().to_string()).collect();
-        Ok(format!("{attached} and mounted at {}", mounts.join(", ")))
+        users.extend(self.loops.holders(device)?.iter().map(ToString::to_string));
+        Ok(users.join(" and "))
     }
 }

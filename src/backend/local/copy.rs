@@ -24,10 +24,12 @@ use super::Local;
 use super::files::{Locked, failed};
 use super::image::{FreeSpace, allocated, length, look};
 use super::store::{Draft, Pending, Shelf};
+use crate::backend::parameters::other_file_system;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::sys::copy::copy_sparse;
 use crate::sys::crash;
+use crate::sys::superblock::{Content, identify};
 
 /// The name of the file that records a freeze for a later start begins with this; random digits follow.
 const FREEZE: &str = "freeze-";
@@ -52,6 +54,23 @@ impl SourceImage {
     /// The same source, known to have been for this file system.
     pub fn made_for(self, fs_type: Option<String>) -> Self {
         Self { fs_type, ..self }
+    }
+
+    /// Refuses a copy that is to have another file system than the one it was for and holds. A blank image
+    /// gets the one that is asked for, and what is on a block volume is its user's.
+    pub fn refuse_other_file_system(&self, asked: &str) -> Result<()> {
+        if self.fs_type.as_deref().is_none_or(|made_for| made_for == asked) {
+            return Ok(());
+        }
+        let file = self.file.file();
+        let found = identify(file, self.size, Some(file));
+        let found = found.map_err(|error| Error::io(format_args!("read {}", self.path.display()), &error))?;
+        match found {
+            Content::FileSystem(present) if present.fs_type.name() != asked => {
+                Err(other_file_system(present.fs_type.name(), asked))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

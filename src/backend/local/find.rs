@@ -76,7 +76,7 @@ impl Local {
     /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with
     /// a record that cannot be read: that is an error, not an absence.
     pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
-        if id.place != self.own_place() || !is_name(&id.object) {
+        if !self.is_own(&id.place) || !is_name(&id.object) {
             return Ok(None);
         }
         let Some(found) = self.look(&id.object)? else { return Ok(None) };
@@ -114,8 +114,18 @@ impl Local {
         let record =
             record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
         let published = self.volumes.read(object, PUBLISHED)?.map(|bytes| from_bytes(&bytes)).transpose();
-        let published = published.map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
+        let published = published
+            .map(|record: Option<PublishRecord>| record.map(|record| self.named_now(record)))
+            .map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
         Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
+    }
+
+    /// The record with the present name of this node.
+    pub(super) fn named_now(&self, record: PublishRecord) -> PublishRecord {
+        match self.node.has(&record.node) {
+            true => PublishRecord { node: self.node.current().to_string(), ..record },
+            false => record,
+        }
     }
 
     /// The volume as it is reported to the orchestrator.
@@ -161,7 +171,7 @@ impl Local {
 
     /// How the snapshot that an ID means was asked for; None if there is none.
     pub(super) fn record_of_snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
-        if id.place != self.own_place() {
+        if !self.is_own(&id.place) {
             return Ok(None);
         }
         let record = self.snapshot_record(&snapshot_object(&id.snapshot))?;

@@ -4,37 +4,83 @@
 //! would count as deleted, and what was made there would be hidden once the disk is back. So the directory
 //! has an ID of its own, in its file `id`, and the state directory remembers the ID of what was served under
 //! a path. Both are 32 hexadecimal digits. Copied with all its files, the directory stays the same.
+//!
+//! The directory also has the name of its node, which is part of the IDs of its volumes.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::files::failed_io;
+use super::{lock_file, try_lock};
 use crate::error::{Error, Result};
 use crate::ids::is_hex;
+use crate::node_name::{self, NodeName};
 use crate::sys::{file, random};
 
 /// The directory's own ID.
 const ID: &str = "id";
 
-/// Refuses a directory that is another than the one whose ID is remembered in the file `remembered`. One
-/// that is new is given an ID. The caller holds the directory's lock.
+/// Refuses a directory that is another than the one whose ID is remembered in the file `remembered`, or that
+/// of another node. One that is new is given an ID and the node's name. The caller holds the directory's
+/// lock.
 ///
 /// # Errors
-/// FAILED_PRECONDITION for another directory; those of reading and writing.
-pub(super) fn ensure_same(root: &Path, remembered: &Path) -> Result<()> {
+/// FAILED_PRECONDITION for another directory or node; those of reading and writing.
+pub(super) fn ensure_same(root: &Path, remembered: &Path, node: &NodeName) -> Result<()> {
     let own = root.join(ID);
-    match (read(remembered)?, read(&own)?) {
-        (Some(known), Some(found)) if known == found => Ok(()),
-        (Some(_), found) => Err(another(root, remembered, found.is_some())),
-        (None, Some(found)) => write(remembered, &found),
+    let (known, found) = (read(remembered)?, read(&own)?);
+    if known.is_some() && known != found {
+        return Err(another(root, remembered, found.is_some()));
+    }
+    let is_named = NodeName::recall(&name_file(root), node.current())?.is_some();
+    match (known, found) {
+        (Some(_), _) => {}
+        (None, Some(found)) => write(remembered, &found)?,
         (None, None) => {
             let id = random::hex(16).map_err(|error| Error::io("get random bytes", &error))?;
             // In this order: an ID that is remembered must be there.
             write(&own, &id)?;
-            write(remembered, &id)
+            write(remembered, &id)?;
         }
     }
+    if is_named { Ok(()) } else { node.write_if_room(&name_file(root)) }
+}
+
+/// Where the directory remembers its node's name.
+pub(super) fn name_file(root: &Path) -> PathBuf {
+    root.join(node_name::FILE)
+}
+
+/// Whether a controller has ever served the directory `root`: it is no mount point without its disk.
+pub fn is_known(root: &Path) -> bool {
+    root.join(ID).exists()
+}
+
+/// The name of the node in the directory `root`; None where it has none.
+///
+/// # Errors
+/// Those of reading.
+pub fn name_of_node(root: &Path) -> Result<Option<NodeName>> {
+    NodeName::read(&name_file(root))
+}
+
+/// Has the directory `root` remember this name of its node.
+///
+/// # Errors
+/// FAILED_PRECONDITION while a daemon serves the controller there; those of reading and writing.
+pub fn write_name_of_node(root: &Path, name: &NodeName) -> Result<()> {
+    if name_of_node(root)?.as_ref() == Some(name) {
+        return Ok(());
+    }
+    let Some(_lock) = try_lock(root)? else {
+        return Err(Error::precondition(format!(
+            "a daemon serves the local volumes in {} (it holds {}): stop it, and rename the node then",
+            root.display(),
+            lock_file(root).display()
+        )));
+    };
+    name.write(&name_file(root))
 }
 
 fn another(root: &Path, remembered: &Path, is_known: bool) -> Error {

@@ -8,9 +8,15 @@ use rustix::io::Errno;
 
 use super::directory::Directory;
 use super::files::failed;
-use super::size::round_down;
+use crate::backend::size::{Bounds, LARGEST, round_down};
 use crate::error::{Error, Result};
 use crate::sys::crash;
+
+/// The smallest volume, in bytes.
+const SMALLEST: u64 = 1 << 20;
+
+/// `EXT4_SUPER_MAGIC` of linux/magic.h.
+const EXT4: u64 = 0xef53;
 
 /// How full the file system below is, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -19,21 +25,30 @@ pub(super) struct FreeSpace {
     pub free: u64,
     /// Everything.
     pub total: u64,
+    /// The largest file that it can hold, empty or not.
+    largest_file: u64,
 }
 
 impl FreeSpace {
     pub fn of(directory: &Directory) -> Result<Self> {
-        let found = fs::fstatvfs(&directory.fd)
+        let found = fs::fstatfs(&directory.fd)
             .map_err(|errno| failed(format_args!("ask how full {} is", directory.path.display()), errno))?;
+        let block = found.f_frsize as u64;
         Ok(Self {
-            free: found.f_bavail.saturating_mul(found.f_frsize),
-            total: found.f_blocks.saturating_mul(found.f_frsize),
+            free: found.f_bavail.saturating_mul(block),
+            total: found.f_blocks.saturating_mul(block),
+            largest_file: largest_file(found.f_type as u64, block),
         })
     }
 
     /// The largest volume that may be made now.
     pub fn largest(&self) -> u64 {
-        round_down(self.free)
+        round_down(self.free).min(self.largest_file)
+    }
+
+    /// What a volume can be that will be formatted like this.
+    pub fn bounds<'a>(&self, formatted_with: Option<&'a str>) -> Bounds<'a> {
+        Bounds { smallest: SMALLEST, largest: self.largest_file, fs_type: formatted_with }
     }
 
     /// Refuses what certainly would run out of space: a volume of `size` bytes that has `allocated` of them.
@@ -48,6 +63,15 @@ impl FreeSpace {
              ask for less, or free space there",
             self.free
         )))
+    }
+}
+
+/// The largest file of a file system of this type. ext4 counts a file's blocks in 32 bits (fs/ext4/super.c,
+/// `ext4_max_size`); xfs, btrfs and tmpfs hold what can be said. Others refuse the length themselves.
+fn largest_file(fs_type: u64, block: u64) -> u64 {
+    match fs_type {
+        EXT4 => round_down(u64::from(u32::MAX).saturating_mul(block)),
+        _ => LARGEST,
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
-use crate::kernel::Kernel;
+use crate::kernel::{Backing, Kernel};
 use crate::sys::block::Device;
 use crate::sys::copy::Reflink;
+use crate::sys::holders::{self, Holder};
 use crate::sys::loopdev::{self, Detached, LoopDevice};
 use crate::sys::mountinfo::{Mount, Mounts};
 
@@ -23,6 +24,9 @@ pub trait Loops: Debug + Send + Sync {
     /// Where the device is in use: file systems on it, and binds of its node.
     fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
 
+    /// Devices that stand on the device.
+    fn holders(&self, device: &LoopDevice) -> Result<Vec<Holder>>;
+
     /// Where file systems on the device are mounted.
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
 
@@ -30,7 +34,13 @@ pub trait Loops: Debug + Send + Sync {
     /// image as long as it is there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
-    /// Detaches the device.
+    /// Turns discard off on the device until it is detached, so that its image keeps all blocks.
+    fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()>;
+
+    /// Has the file system on the device, if there is one, replay its journal.
+    fn replay_journal(&self, call: &Call, device: &LoopDevice) -> Result<()>;
+
+    /// Detaches the device. Its next user finds it as it was.
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached>;
 
     /// Lets the device follow the length of its image.
@@ -73,6 +83,11 @@ impl Loops for Kernel {
         mounts_where(device, |_, _| true)
     }
 
+    fn holders(&self, device: &LoopDevice) -> Result<Vec<Holder>> {
+        let found = Device::at(&device.path).and_then(|device| holders::of(device.number));
+        found.map_err(|error| Error::io(format_args!("look what holds {}", device.path.display()), &error))
+    }
+
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
         // A bind of the node is on the file system of /dev, which is not to be frozen.
         mounts_where(device, |mount, device| mount.device == device.number || mount.source == device.path)
@@ -83,6 +98,14 @@ impl Loops for Kernel {
             Kind::Busy => error.with_kind(Kind::Unavailable).hint("try again"),
             _ => error,
         })
+    }
+
+    fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()> {
+        Kernel::refuse_discard(self, call, device)
+    }
+
+    fn replay_journal(&self, call: &Call, device: &LoopDevice) -> Result<()> {
+        Kernel::replay_journal(self, call, &Backing::Loop(device.clone()))
     }
 
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {

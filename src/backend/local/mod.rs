@@ -11,6 +11,7 @@
 //! | `pending/` | half-made and half-removed things under random names, and notes of freezes |
 //! | `lock` | flock held by the one daemon that serves the controller here |
 //! | `id` | the directory's own ID: [`identity`] |
+//! | `node` | the name of its node, and earlier ones: [`NodeName`] |
 //!
 //! Volumes and snapshots do not depend on each other: either can be deleted first.
 //!
@@ -28,7 +29,6 @@ mod loops;
 mod parameters;
 mod publish;
 mod record;
-mod size;
 mod snapshots;
 mod store;
 mod volumes;
@@ -36,13 +36,14 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 
 use self::files::Locked;
+pub use self::identity::{is_known, name_of_node, write_name_of_node};
 pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Pending, Shelf};
@@ -53,18 +54,19 @@ use crate::backend::parameters::check_file_system;
 use crate::call::Call;
 use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
 use crate::error::{Error, Result};
-use crate::ids::Place;
+use crate::ids::{Place, VolumeId};
+use crate::node_name::{LOCAL, NodeName};
 use crate::sys::file;
 use crate::topology::{NODE_LABEL, segment_key};
 
 /// The first field of IDs.
-const NAME: &str = "local";
+const NAME: &str = LOCAL;
 
 /// Volumes in files of this node.
 #[derive(Debug)]
 pub struct Local {
     root: PathBuf,
-    node: String,
+    node: NodeName,
     topology_key: String,
     volumes: Shelf,
     snapshots: Shelf,
@@ -79,25 +81,31 @@ pub struct Local {
 }
 
 impl Local {
-    /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`.
-    /// Where this copy of the daemon makes and deletes volumes, `identity` is the file in which the
-    /// directory's ID is remembered; only then [`Backend::recover`] is to be called.
+    /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. The
+    /// directory may know earlier names of the node. Where this copy of the daemon makes and deletes volumes,
+    /// `identity` is the file in which the directory's ID is remembered; only then [`Backend::recover`] is to
+    /// be called.
     ///
     /// # Errors
-    /// The directory cannot be made or, for a controller, not be written to; the message says why.
+    /// The directory cannot be made or, for a controller, not be written to; the message says why. It is
+    /// that of a node with another name; a controller finds that out as it recovers.
     pub fn open(
         root: PathBuf,
-        node: &str,
+        node: &NodeName,
         plugin: &str,
         loops: Arc<dyn Loops>,
         identity: Option<PathBuf>,
     ) -> Result<Self> {
+        let known = match &identity {
+            Some(_) => name_of_node(&root)?,
+            None => NodeName::recall(&identity::name_file(&root), node.current())?,
+        };
         let pending = Arc::new(Pending::ensure(root.join("pending"))?);
         Ok(Self {
             volumes: Shelf::ensure(root.join("volumes"), &pending)?,
             snapshots: Shelf::ensure(root.join("snapshots"), &pending)?,
             reflink: identity.is_some() && copy::has_reflink(&pending)?,
-            node: node.to_string(),
+            node: known.map_or_else(|| node.clone(), |known| node.joined(&known)),
             topology_key: segment_key(plugin, NODE_LABEL),
             lock: Mutex::default(),
             root,
@@ -114,28 +122,36 @@ impl Local {
     fn own_place(&self) -> Place {
         Place {
             backend: NAME.into(),
-            cluster: self.node.clone(),
+            cluster: self.node.current().to_string(),
             pool: String::new(),
             namespace: String::new(),
         }
     }
 
     fn segment(&self) -> Map {
-        Map::from([(self.topology_key.clone(), self.node.clone())])
+        Map::from([(self.topology_key.clone(), self.node.current().to_string())])
+    }
+
+    /// Whether this is the place of the volumes here, under whichever name of the node.
+    fn is_own(&self, place: &Place) -> bool {
+        self.node.has(&place.cluster) && self.canonical(place) == self.canonical(&self.own_place())
+    }
+
+    /// Whether two IDs name the same object; their incarnations may differ.
+    fn is_same_object(&self, one: &VolumeId, other: &VolumeId) -> bool {
+        let key = |id: &VolumeId| self.canonical(&id.place).key(&id.object);
+        key(one) == key(other)
     }
 
     /// Takes the lock of the directory, for as long as this lives.
     fn take_lock(&self) -> Result<()> {
-        let path = self.root.join("lock");
-        let file = file::open_lock(&path)
-            .map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
-        let Some(lock) = Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)? else {
+        let Some(lock) = try_lock(&self.root)? else {
             return Err(Error::precondition(format!(
                 "another daemon serves the controller for the local volumes in {} (it holds {}): stop it, or \
                  give this one another \
                  CEPHLET_LOCAL_DIR",
                 self.root.display(),
-                path.display()
+                lock_file(&self.root).display()
             )));
         };
         *self.lock.lock() = Some(lock);
@@ -171,7 +187,8 @@ impl Local {
     }
 
     fn refuse_other_topologies(&self, topology: &TopologyRequirement) -> Result<()> {
-        let here = |segments: &Map| segments.get(&self.topology_key) == Some(&self.node);
+        let here =
+            |segments: &Map| segments.get(&self.topology_key).is_some_and(|node| node == self.node.current());
         if topology.requisite.is_empty() || topology.requisite.iter().any(here) {
             return Ok(());
         }
@@ -179,9 +196,24 @@ impl Local {
             "{}: a local volume made here is reachable only where {} = {:?}, which \
              accessibility_requirements does not allow: ask \
              the plugin on an allowed node",
-            ANOTHER_NODE, self.topology_key, self.node
+            ANOTHER_NODE,
+            self.topology_key,
+            self.node.current()
         )))
     }
+}
+
+/// Held by the daemon that serves the controller.
+fn lock_file(root: &Path) -> PathBuf {
+    root.join("lock")
+}
+
+/// Takes the lock of a directory; None while another process has it.
+fn try_lock(root: &Path) -> Result<Option<Locked>> {
+    let path = lock_file(root);
+    let file =
+        file::open_lock(&path).map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
+    Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)
 }
 
 impl Backend for Local {
@@ -210,10 +242,18 @@ impl Backend for Local {
         Ok(Placement::At(self.own_place()))
     }
 
+    /// Under the first name of the node, which never changes.
+    fn canonical(&self, place: &Place) -> Place {
+        match place.backend == NAME && self.node.has(&place.cluster) {
+            true => Place { cluster: self.node.first().to_string(), ..place.clone() },
+            false => place.clone(),
+        }
+    }
+
     fn serves(&self, place: &Place) -> Served {
         let own = self.own_place();
         match *place == (Place { cluster: place.cluster.clone(), ..own }) {
-            true if place.cluster == self.node => Served::Here,
+            true if self.node.has(&place.cluster) => Served::Here,
             true => Served::ByNode(place.cluster.clone()),
             false => Served::Nowhere,
         }
@@ -233,7 +273,7 @@ impl Backend for Local {
     fn recover(&self) -> Result<()> {
         self.take_lock()?;
         if let Some(remembered) = &self.identity {
-            identity::ensure_same(&self.root, remembered)?;
+            identity::ensure_same(&self.root, remembered, &self.node)?;
         }
         // A crash may have come between a rename and its sync: from here on what is seen is durable.
         self.volumes.directory().sync()?;

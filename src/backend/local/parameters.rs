@@ -36,10 +36,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The file system a new volume is for: as its parameters say, else as it will be used, else as its
-    /// source is.
-    pub fn fs_type_for(&self, uses: &[Capability], source: Option<String>) -> Option<String> {
-        self.fs_type.clone().or_else(|| file_system_of(uses)).or(source)
+    /// The file system a new volume is for: as its parameters say, else as it will be used.
+    pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
+        self.fs_type.clone().or_else(|| file_system_of(uses))
     }
 }
 
@@ -80,17 +79,15 @@ mod tests {
     }
 
     #[test]
-    fn parameters_win_over_uses_and_uses_over_the_source() {
+    fn parameters_win_over_uses() {
         let used_as = |fs_type: &str| {
             let access = Access::Mount { fs_type: fs_type.into(), flags: Vec::new() };
             Capability { access, mode: Mode::SingleNodeWriter }
         };
         let uses = [used_as(""), used_as("btrfs")];
-        let source = || Some("ext4".to_string());
-        assert_eq!(parse(&[(FS_TYPE, "xfs")]).unwrap().fs_type_for(&uses, source()).as_deref(), Some("xfs"));
-        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses, source()).as_deref(), Some("btrfs"));
-        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses[..1], source()).as_deref(), Some("ext4"));
-        assert_eq!(parse(&[]).unwrap().fs_type_for(&[], None), None);
+        assert_eq!(parse(&[(FS_TYPE, "xfs")]).unwrap().fs_type_for(&uses).as_deref(), Some("xfs"));
+        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses).as_deref(), Some("btrfs"));
+        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses[..1]), None);
     }
 
     #[test]

@@ -25,13 +25,14 @@ impl Publisher for Local {
         _secrets: &Secrets,
     ) -> Result<Map> {
         let found = self.existing(id)?;
-        if publication.node != self.node {
+        if !self.node.has(&publication.node) {
             return Err(Error::not_found(format!(
                 "node {:?} is unknown: local volume {id} can only be published to its own node {:?}",
-                publication.node, self.node
+                publication.node,
+                self.node.current()
             )));
         }
-        let wanted = PublishRecord::new(publication);
+        let wanted = self.named_now(PublishRecord::new(publication));
         let damaged =
             |wrong| Error::internal(format!("volume {id} cannot be published: {wrong}; unpublish it first"));
         match found.published.map_err(damaged)? {
@@ -59,13 +60,13 @@ impl Publisher for Local {
         if self.look_up(id)?.is_none() {
             return Ok(Unpublished::NoVolume);
         }
-        if node.is_some_and(|node| node != self.node) {
+        if node.is_some_and(|node| !self.node.has(node)) {
             return Ok(Unpublished::NoNode);
         }
         let recorded = self.volumes.read(&id.object, PUBLISHED)?;
         let elsewhere = |bytes: &Vec<u8>| {
             let record: Result<PublishRecord, String> = from_bytes(bytes);
-            record.is_ok_and(|record| node.is_some_and(|node| node != record.node))
+            node.is_some() && record.is_ok_and(|record| !self.node.has(&record.node))
         };
         match recorded {
             Some(bytes) if elsewhere(&bytes) => {}

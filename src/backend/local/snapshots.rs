@@ -99,7 +99,7 @@ impl Snapshots for Local {
                     None
                 }
             };
-            entries.extend(snapshot.filter(|snapshot| selects(filter, snapshot)));
+            entries.extend(snapshot.filter(|snapshot| self.selects(filter, snapshot)));
             if limit != 0 && entries.len() == limit && at + 1 < names.len() {
                 return Ok(Page { entries, next: Some(name.clone()) });
             }
@@ -119,7 +119,9 @@ impl Local {
                 snapshot.id, record.name, new.name
             )));
         }
-        if snapshot.source.key() != new.source.key() || !new.source.means(&record.source_incarnation) {
+        if !self.is_same_object(&snapshot.source, &new.source)
+            || !new.source.means(&record.source_incarnation)
+        {
             return Err(Error::already_exists(format!(
                 "a snapshot named {:?} exists already as {}, but its source is volume {}, not {}: choose \
                  another name",
@@ -139,6 +141,8 @@ impl Local {
             ))
         };
         let digits = object.strip_prefix(SNAPSHOT_PREFIX).ok_or_else(damaged)?;
+        // Recorded with the name that the node had then.
+        let source = VolumeId::parse(&record.source).ok_or_else(damaged)?;
         Ok(Snapshot {
             id: SnapshotId {
                 place: self.own_place(),
@@ -146,19 +150,19 @@ impl Local {
                 snapshot: digits.to_string(),
                 incarnation: record.incarnation.clone(),
             },
-            source: VolumeId::parse(&record.source).ok_or_else(damaged)?,
+            source: self.volume_id(&source.object, source.incarnation),
             size: record.size,
             created: record.created.to_system(),
         })
     }
-}
 
-fn selects(filter: &SnapshotFilter, snapshot: &Snapshot) -> bool {
-    match filter {
-        SnapshotFilter::All => true,
-        SnapshotFilter::Of(volume) => {
-            let incarnation = snapshot.source.incarnation.as_deref().unwrap_or_default();
-            snapshot.source.key() == volume.key() && volume.means(incarnation)
+    fn selects(&self, filter: &SnapshotFilter, snapshot: &Snapshot) -> bool {
+        match filter {
+            SnapshotFilter::All => true,
+            SnapshotFilter::Of(volume) => {
+                let incarnation = snapshot.source.incarnation.as_deref().unwrap_or_default();
+                self.is_same_object(&snapshot.source, volume) && volume.means(incarnation)
+            }
         }
     }
 }

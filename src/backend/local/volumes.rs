@@ -8,14 +8,14 @@ use super::find::{self, Found};
 use super::image::{self, FreeSpace, allocated, length, look};
 use super::parameters::{self, Settings};
 use super::record::VolumeRecord;
-use super::size;
 use super::store::{Finished, RECORD, Shelf};
 use crate::backend::creation_record::to_bytes;
+use crate::backend::parameters::formatted_with;
 use crate::backend::{
-    Capacity, Deleted, Deletion, Interrupted, NewVolume, Origin, Page, Volume, Volumes, WriteIntent,
+    Backend, Capacity, Deleted, Deletion, Interrupted, NewVolume, Origin, Page, Volume, Volumes, WriteIntent,
 };
 use crate::call::Call;
-use crate::csi::{Map, SizeRange};
+use crate::csi::{Capability, Map, SizeRange};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
@@ -32,9 +32,7 @@ impl Local {
         let incarnation = self.pending.random_digits()?;
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
-        let size = size::of_new(&new.size, source.as_ref().map(|source| source.size))?;
-        let fs_type = settings
-            .fs_type_for(&new.capabilities, source.as_ref().and_then(|source| source.fs_type.clone()));
+        let (size, fs_type) = self.size_and_file_system(new, settings, source.as_ref())?;
         let record = VolumeRecord::new(new, incarnation, size, fs_type);
         write_intent()?;
         let draft = self.pending.draft()?;
@@ -51,6 +49,25 @@ impl Local {
         Ok((finished == Finished::Done).then_some(found))
     }
 
+    /// The size of a new volume and the file system that it is for: as its parameters say, else as it will be
+    /// used, else as its source is.
+    fn size_and_file_system(
+        &self,
+        new: &NewVolume,
+        settings: &Settings,
+        source: Option<&SourceImage>,
+    ) -> Result<(u64, Option<String>)> {
+        let asked = settings.fs_type_for(&new.capabilities);
+        if let (Some(source), Some(asked)) = (source, &asked) {
+            source.refuse_other_file_system(asked)?;
+        }
+        let fs_type = asked.or_else(|| source?.fs_type.clone());
+        let formatted_with =
+            formatted_with(settings.fs_type.as_deref(), &new.capabilities, fs_type.as_deref());
+        let bounds = FreeSpace::of(self.volumes.directory())?.bounds(formatted_with);
+        Ok((bounds.of_new(&new.size, source.map(|source| source.size))?, fs_type))
+    }
+
     /// Answers a request whose volume is there already.
     fn same_volume(&self, new: &NewVolume, found: &Found) -> Result<Volume> {
         let record = found.record.as_ref().map_err(|wrong| {
@@ -59,7 +76,7 @@ impl Local {
                 new.name
             ))
         })?;
-        if let Some(difference) = record.asked.difference(new, found.size()) {
+        if let Some(difference) = record.asked.difference(new, found.size(), &|place| self.canonical(place)) {
             return Err(Error::already_exists(format!(
                 "a volume for {:?} exists already as {}, but {difference}",
                 new.name,
@@ -93,7 +110,7 @@ impl Local {
             Ok(Some(record)) => Err(Error::precondition(format!(
                 "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first (where no \
                  orchestrator does, \
-                 `cephlet volume unpublish --detach` on that node)",
+                 `cephlet volume unpublish --detach {id} PATH` on that node)",
                 record.node
             ))),
             Err(wrong) => Err(Error::precondition(format!(
@@ -114,7 +131,7 @@ impl Local {
         let missing =
             || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
         let present = found.image.as_ref().map(length).ok_or_else(missing)?;
-        let size = size::of_expanded(range, present)?;
+        let size = FreeSpace::of(self.volumes.directory())?.bounds(None).of_expanded(range, present)?;
         if size > present {
             call.enter_step(format!("expanding from {present} to {size} bytes"));
             let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
@@ -219,14 +236,16 @@ impl Volumes for Local {
         Ok(Page { entries, next })
     }
 
-    fn capacity(&self, _: &Call, parameters: &Map, _: Option<&Map>) -> Result<Capacity> {
-        Settings::parse(parameters, &Map::new())?;
+    fn capacity(&self, _: &Call, parameters: &Map, uses: &[Capability], _: Option<&Map>) -> Result<Capacity> {
+        let settings = Settings::parse(parameters, &Map::new())?;
+        let fs_type = settings.fs_type_for(uses);
+        let formatted_with = formatted_with(settings.fs_type.as_deref(), uses, fs_type.as_deref());
         let space = FreeSpace::of(self.volumes.directory())?;
         let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);
         Ok(Capacity {
             available: space.free.saturating_sub(promised),
             largest: space.largest(),
-            smallest: size::SMALLEST,
+            smallest: space.bounds(formatted_with).least(),
         })
     }
 

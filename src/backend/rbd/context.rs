@@ -2,11 +2,12 @@
 //! who we are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::registry::Name;
-use crate::backend::ceph::{PoolRef, locks, placement};
+use crate::backend::ceph::{PoolRef, locks, placement, removed};
 use crate::backend::rbd::image::in_progress::InProgress;
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
@@ -14,8 +15,8 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
-    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, Promoted,
-    RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
+    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, PoolOptions,
+    Promoted, RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
@@ -71,6 +72,23 @@ impl Context {
                 _ => Err(error),
             }
         })
+    }
+
+    /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).
+    pub fn is_removed(&self, call: &Call, at: &PoolRef) -> Result<bool> {
+        removed::is_removed(&*self.tool, call, at)
+    }
+
+    /// The same, for something there (`what`) that is to go. What is let go of is logged.
+    pub fn lets_go(&self, call: &Call, at: &PoolRef, what: impl Display) -> Result<bool> {
+        let is_removed = self.is_removed(call, at)?;
+        if is_removed {
+            log::warn!(
+                "{what} counts as gone, as the clusters file says that {at} of cluster {:?} was removed",
+                at.access.cluster.name
+            );
+        }
+        Ok(is_removed)
     }
 
     /// The place by the cluster's own name, whatever name of it is used.
@@ -193,6 +211,11 @@ impl Pool<'_> {
         self.tool().names(self.call, self.at)
     }
 
+    pub fn pool_options(&self) -> Result<Option<PoolOptions>> {
+        self.tool().pool_options(self.call, self.at)
+    }
+
+    /// `rbd rm`, for [`removal`](crate::backend::rbd::image::removal) alone.
     pub fn remove(&self, image: &str) -> Result<Removed> {
         self.tool().remove(self.call, self.at, image)
     }

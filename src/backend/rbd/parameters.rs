@@ -9,7 +9,7 @@ use crate::backend::creation_record::Placed;
 use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::node::Mounter;
-use crate::backend::rbd::tool::Layout;
+use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, Layout};
 use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
@@ -158,7 +158,7 @@ impl Layout {
     /// Refuses what rbd would only refuse after it has begun.
     fn check(&self) -> Result<()> {
         let Some((unit, _)) = self.striping else { return Ok(()) };
-        let object = self.object_size.unwrap_or(4 << 20);
+        let object = self.object_size.unwrap_or(DEFAULT_OBJECT_SIZE);
         if object.is_multiple_of(unit) {
             return Ok(());
         }

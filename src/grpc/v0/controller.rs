@@ -12,9 +12,9 @@ use crate::grpc::v0::{decode, encode, not_served, plan};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
-    TopologyRequirement, Validate,
+    TopologyRequirement, Validate, validate,
 };
-use crate::volume::{Listed, Operations, Verdict, has_file_system};
+use crate::volume::{Listed, Operations, Verdict};
 
 /// Makes, gives, looks at and deletes volumes.
 #[derive(Debug)]
@@ -54,15 +54,10 @@ impl wire::Controller for Controller {
             topology: TopologyRequirement::default(),
         }
         .checked()?;
-        decode::one_file_system(&request.capabilities, &request.parameters)?;
         let new = self.operations.plan_creation(request)?;
         let locks = self.operations.locks_of_creation(&new);
         Ok(plan(&self.operations, locks, new, |operations, call, new| {
             let volume = operations.create(call, new)?;
-            // One that was there before may have been made for something else.
-            let fits =
-                new.capabilities.iter().try_for_each(|capability| has_file_system(&volume, capability));
-            fits.map_err(Error::already_exists)?;
             Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
         }))
     }
@@ -138,7 +133,7 @@ impl wire::Controller for Controller {
             secrets: Default::default(),
         }
         .checked()?;
-        decode::one_file_system(&request.capabilities, &request.parameters)?;
+        validate::one_file_system(&request.capabilities, &request.parameters)?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
         Ok(plan(&self.operations, locks, request, |operations, call, request| {
             let (supported, message) = match operations.validate(call, request)? {
@@ -174,7 +169,6 @@ impl wire::Controller for Controller {
             topology: None,
         }
         .checked()?;
-        decode::one_file_system(&request.capabilities, &request.parameters)?;
         Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
             let available_capacity = operations.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })

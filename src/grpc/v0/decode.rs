@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use protobuf::MessageField;
 
-use crate::csi::FS_TYPE;
 use crate::error::{Error, Result};
 use crate::grpc::proto::csi as wire;
 use crate::secrets::Secrets;
@@ -77,7 +76,7 @@ fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Cap
     use wire::volume_capability::Access_type;
     let access = match capability.access_type {
         Some(Access_type::Block(_)) => Access::Block,
-        Some(Access_type::Mount(mount)) => Access::Mount { fs_type: mount.fs_type, flags: mount.mount_flags },
+        Some(Access_type::Mount(mount)) => Access::mount(mount.fs_type, &mount.mount_flags),
         None => {
             return Err(Error::invalid(format!(
                 "{field} has neither block nor mount: one of them is required"
@@ -89,27 +88,6 @@ fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Cap
     let mode = Mode::from_number(number).filter(|_| is_a_mode(number));
     let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({number})"));
     Ok(Capability { access, mode: mode.ok_or_else(unknown)? })
-}
-
-/// Refuses capabilities that no single volume has: it has one file system.
-pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
-    let asked = capabilities.iter().filter_map(|capability| match &capability.access {
-        Access::Mount { fs_type, .. } => Some(fs_type.as_str()),
-        Access::Block => None,
-    });
-    let mut all = parameters
-        .get(FS_TYPE)
-        .map(String::as_str)
-        .into_iter()
-        .chain(asked)
-        .filter(|fs_type| !fs_type.is_empty());
-    let Some(first) = all.next() else { return Ok(()) };
-    match all.find(|other| *other != first) {
-        None => Ok(()),
-        Some(other) => Err(Error::invalid(format!(
-            "volume_capabilities and parameters ask for {first:?} and {other:?}: a volume has one file system"
-        ))),
-    }
 }
 
 /// v1 has more modes.

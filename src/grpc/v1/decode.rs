@@ -63,7 +63,7 @@ fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Cap
                 "{field}.mount.volume_mount_group is not offered: leave it empty"
             )));
         }
-        Some(Access_type::Mount(mount)) => Access::Mount { fs_type: mount.fs_type, flags: mount.mount_flags },
+        Some(Access_type::Mount(mount)) => Access::mount(mount.fs_type, &mount.mount_flags),
         None => {
             return Err(Error::invalid(format!(
                 "{field} has neither block nor mount: one of them is required"

@@ -2,6 +2,7 @@
 
 use crate::backend::{NewVolume, Origin, Placement, PlacementRequest, Volume};
 use crate::call::Call;
+use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, Map, OLD_FILE_SYSTEMS};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
@@ -20,6 +21,15 @@ impl Operations {
             topology: &request.topology,
         })?;
         request.capabilities.iter().try_for_each(|capability| backend.supports(capability))?;
+        if let (None, Some(old)) =
+            (&request.source, old_file_system(&request.parameters, &request.capabilities))
+        {
+            return Err(Error::invalid(format!(
+                "a new volume cannot have the file system {old:?}, which is mounted only where it is already: \
+                 allowed are {}",
+                FILE_SYSTEMS.join(", ")
+            )));
+        }
         let (instance, name) = (&self.instance, &request.name);
         let (place, object, topology) = match placement {
             Placement::At(place) => (place, ids::volume_object(instance, name), None),
@@ -74,4 +84,15 @@ impl Operations {
         let explain = |error: Error| error.with_kind(Kind::NotFound).context("the content source");
         Ok((source, origin.map_err(explain)?))
     }
+}
+
+/// The file system of a request, if it is one that is never made.
+pub(super) fn old_file_system<'a>(parameters: &'a Map, capabilities: &'a [Capability]) -> Option<&'a str> {
+    let of_use = |capability: &'a Capability| match &capability.access {
+        Access::Mount { fs_type, .. } => Some(fs_type.as_str()),
+        Access::Block => None,
+    };
+    let named = parameters.get(FS_TYPE).map(String::as_str).into_iter();
+    let mut all = named.chain(capabilities.iter().filter_map(of_use));
+    all.find(|fs_type| OLD_FILE_SYSTEMS.contains(fs_type))
 }

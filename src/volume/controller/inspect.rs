@@ -1,12 +1,12 @@
 //! Looking at a volume, and changing what may be changed of it.
 
-use crate::backend::Volume;
+use crate::backend::{Condition, Volume};
 use crate::call::Call;
 use crate::csi::ROLE_KEY;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::request::{Access, Capability, GetVolume, Modify, Validate};
+use crate::volume::request::{Capability, GetVolume, Modify, Validate, validate};
 
 /// Whether a volume can be used as described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,10 @@ impl Operations {
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
         let (id, backend) = self.volume(&request.volume_id)?;
         let volume = backend.volumes().inspect(call, &id, &Secrets::default())?;
-        volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))
+        let volume =
+            volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))?;
+        let here = self.condition_here(call, backend.as_ref(), &id);
+        Ok(with_condition_here(volume, here))
     }
 
     /// Whether a volume exists and can be used as described.
@@ -40,7 +43,10 @@ impl Operations {
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
             return Ok(Verdict::OtherContext(key.clone()));
         }
-        Ok(match request.capabilities.iter().try_for_each(fits) {
+        // As for a creation: what is confirmed for a volume is what it could have been made for.
+        let agree = validate::one_file_system(&request.capabilities, &request.parameters);
+        let agree = agree.map_err(|error| error.message().to_string());
+        Ok(match agree.and_then(|()| request.capabilities.iter().try_for_each(fits)) {
             Ok(()) => Verdict::Confirmed,
             Err(reason) => Verdict::Refused(reason),
         })
@@ -53,13 +59,24 @@ impl Operations {
     }
 }
 
+/// The volume with what is wrong with it on this node, if the storage has nothing to say. A node that cannot
+/// tell keeps nobody from looking at the volume.
+pub(super) fn with_condition_here(volume: Volume, here: Result<Condition>) -> Volume {
+    let here = here.unwrap_or_else(|error| {
+        log::warn!("volume {}: its condition on this node is not known: {error}", volume.id);
+        None
+    });
+    match (&volume.condition, here) {
+        (None | Some(None), Some(found)) => Volume { condition: Some(Some(found)), ..volume },
+        _ => volume,
+    }
+}
+
 /// Whether the file system asked for is the one the volume was made for, where both say one; if not, why.
-pub fn has_file_system(volume: &Volume, capability: &Capability) -> Result<(), String> {
-    let Access::Mount { fs_type, .. } = &capability.access else { return Ok(()) };
-    match &volume.fs_type {
-        Some(made_for) if !fs_type.is_empty() && made_for != fs_type => {
-            Err(format!("volume {} was made for {made_for}, not {fs_type}", volume.id))
-        }
-        _ => Ok(()),
+fn has_file_system(volume: &Volume, capability: &Capability) -> Result<(), String> {
+    let made_for = volume.fs_type.as_deref();
+    match made_for.zip(capability.other_file_system(made_for)) {
+        Some((made_for, other)) => Err(format!("volume {} was made for {made_for}, not {other}", volume.id)),
+        None => Ok(()),
     }
 }

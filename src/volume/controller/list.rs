@@ -10,6 +10,8 @@ use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
+use crate::volume::controller::create::old_file_system;
+use crate::volume::controller::inspect::with_condition_here;
 use crate::volume::request::{GetCapacity, ListSnapshots, PageRequest};
 
 /// One page of a list, with the token of the next.
@@ -28,7 +30,14 @@ const LARGEST_PAGE: usize = 5000;
 impl Operations {
     /// One page of all volumes.
     pub fn list(&self, call: &Call, page: &PageRequest) -> Result<Listed<Volume>> {
-        self.pages(page, |backend, after, limit| backend.volumes().list(call, after, limit))
+        let mut listed =
+            self.pages(page, |backend, after, limit| backend.volumes().list(call, after, limit))?;
+        let with_fault = |volume: Volume| {
+            let here = self.fault_here(call, &volume.id);
+            with_condition_here(volume, here)
+        };
+        listed.entries = listed.entries.into_iter().map(with_fault).collect();
+        Ok(listed)
     }
 
     /// One page of snapshots: all, those of one volume, or one.
@@ -58,7 +67,7 @@ impl Operations {
         let source = VolumeId::parse(&request.source_volume_id);
         let is_of = |snapshot: &Snapshot, source: &VolumeId| {
             let incarnation = snapshot.source.incarnation.as_deref().unwrap_or_default();
-            source.key() == snapshot.source.key() && source.means(incarnation)
+            self.key(source) == self.key(&snapshot.source) && source.means(incarnation)
         };
         let wanted = |snapshot: &Snapshot| {
             request.source_volume_id.is_empty()
@@ -116,7 +125,8 @@ impl Operations {
             (None, Some(first)) => first,
             _ => self.backends.for_parameters(&request.parameters)?,
         };
-        let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok());
+        let usable = request.capabilities.iter().all(|capability| backend.supports(capability).is_ok())
+            && old_file_system(&request.parameters, &request.capabilities).is_none();
         let reachable = match (&request.topology, backend.topology()) {
             (Some(asked), Some(_)) => {
                 let here = self.segments();
@@ -125,7 +135,12 @@ impl Operations {
             _ => true,
         };
         if usable && reachable {
-            backend.volumes().capacity(call, &request.parameters, request.topology.as_ref())
+            backend.volumes().capacity(
+                call,
+                &request.parameters,
+                &request.capabilities,
+                request.topology.as_ref(),
+            )
         } else {
             Ok(none)
         }

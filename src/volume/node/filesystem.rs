@@ -5,19 +5,18 @@ use std::path::Path;
 
 use crate::backend::{Attachment, Backend, BlockDevice};
 use crate::call::Call;
+use crate::csi::{DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
 use crate::kernel::{Overwrites, ToolGuard};
 use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
-use crate::sys::superblock::{Content, FileSystem};
+use crate::sys::superblock::{Content, FileSystem, Journal};
 use crate::volume::Operations;
+use crate::volume::node::mounts;
 use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, Capability};
-
-/// What a device gets when nobody says otherwise.
-const DEFAULT: &str = "ext4";
 
 /// A device that is larger than its file system by less than this is not worth growing: file systems round
 /// down.
@@ -36,17 +35,15 @@ pub(crate) struct FsDevice<'a> {
     pub(crate) fs_type: &'a str,
 }
 
+/// The kernel's driver for a file system. That of ext4 serves ext2 and ext3 as well, and so do its tools.
+pub(crate) fn driver_of(fs_type: &str) -> &str {
+    if OLD_FILE_SYSTEMS.contains(&fs_type) { DEFAULT_FILE_SYSTEM } else { fs_type }
+}
+
 /// The file system to use: as the request says, else as the volume was made for, else ext4.
 pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
-    let asked = match &capability.access {
-        Access::Mount { fs_type, .. } => fs_type.as_str(),
-        Access::Block => "",
-    };
-    [asked, made_for.unwrap_or_default()]
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or(DEFAULT)
-        .to_string()
+    let made_for = made_for.filter(|name| !name.is_empty());
+    capability.fs_type().or(made_for).unwrap_or(DEFAULT_FILE_SYSTEM).to_string()
 }
 
 impl Operations {
@@ -71,6 +68,11 @@ impl Operations {
                      ask for {0}, or use a new volume",
                     present.fs_type.name()
                 )))
+            }
+            Content::FileSystem(present)
+                if device.read_only && present.journal == Journal::Dirty && !ignores_journal(record) =>
+            {
+                Err(must_be_replayed(id, fs_type))
             }
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
@@ -97,7 +99,7 @@ impl Operations {
     /// guard cannot have one for it, as mkfs.ext4 and mkfs.xfs want it for themselves.
     fn lock_formatting(&self, id: &VolumeId) -> Result<ByteLock> {
         let locks = LockFile::at(self.layout.formatting_locks());
-        let lock = locks.try_take(number_of(&id.key()));
+        let lock = locks.try_take(number_of(&self.record_key(id)));
         let lock = lock.map_err(|error| Error::io(format!("lock volume {id} for formatting"), &error))?;
         lock.ok_or_else(|| {
             Error::unavailable(format!(
@@ -122,7 +124,8 @@ impl Operations {
             "btrfs" => (Tool::MkfsBtrfs, &["-q", "-f", "-K"]),
             other => {
                 return Err(Error::invalid(format!(
-                    "fs_type {other:?} is not offered: ext4, xfs and btrfs are"
+                    "volume {id} is blank, and {other:?} is mounted only where it is already: ask for one of {}",
+                    FILE_SYSTEMS.join(", ")
                 )));
             }
         };
@@ -160,11 +163,12 @@ impl Operations {
     /// Repairs a file system that asks for it, and has it grow to its device once it is mounted; ext4 now,
     /// where a mounted one cannot.
     fn check_and_grow(&self, on: FsDevice<'_>, present: &FileSystem, device_bytes: u64) -> Result<()> {
+        let is_ext = driver_of(on.fs_type) == "ext4";
         let growable = on.fs_type != "btrfs" || device_bytes >= SMALLEST_BTRFS;
         let is_small = growable && device_bytes.saturating_sub(present.bytes) >= SLACK;
-        let grows_mounted = on.fs_type != "ext4" || self.kernel.can_grow_mounted_ext4();
+        let grows_mounted = !is_ext || self.kernel.can_grow_mounted_ext4();
         // resize2fs insists on a full check before it grows an unmounted file system.
-        if on.fs_type == "ext4" && (present.needs_check || (is_small && !grows_mounted)) {
+        if is_ext && (present.needs_check || (is_small && !grows_mounted)) {
             self.check_ext4(on)?;
         }
         match (is_small, grows_mounted) {
@@ -249,7 +253,8 @@ impl Operations {
     pub(crate) fn grow(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
         let FsDevice { call, id, device, fs_type } = on;
         let tool = |tool| tool_on(tool, device, Overwrites::Nothing);
-        let cmd = match fs_type {
+        let driver = driver_of(fs_type);
+        let cmd = match driver {
             "ext4" => tool(Tool::Resize2fs).arg(&device.path),
             "xfs" => tool(Tool::XfsGrowfs).arg(mount_point),
             "btrfs" => tool(Tool::Btrfs).args(["filesystem", "resize", "max"]).arg(mount_point),
@@ -259,8 +264,66 @@ impl Operations {
                 )));
             }
         };
-        self.runner.run(call, &cmd).map(drop).map_err(|error| explain_growth(Error::from(error), id, fs_type))
+        let grown = self.runner.run(call, &cmd).map(drop);
+        grown.map_err(|error| self.explain_growth(error.into(), on, mount_point))
     }
+
+    /// What the tools only call "Operation not permitted" or "Invalid argument". The kernel lets no ext4 grow
+    /// that has recorded errors (fs/ext4/resize.c, ext4_resize_begin), and a mounted one only with a
+    /// capability of its own (fs/ext4/ioctl.c); a btrfs may be too small to be resized.
+    fn explain_growth(&self, error: Error, on: FsDevice<'_>, mount_point: &Path) -> Error {
+        let error = error.context(format!("the file system of volume {} could not be grown", on.id));
+        let says = |text: &str| error.message().contains(text);
+        // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and
+        // btrfs): asking again finds it done.
+        if says("Device or resource busy") || says("in progress") {
+            return error.with_kind(Kind::Busy);
+        }
+        let mount = mounts::read().ok().and_then(|mounts| mounts.find_at(mount_point).cloned());
+        if error.exit_status().is_some()
+            && let Some(Ok(Some(fault))) = mount.map(|mount| self.find_fault(on.call, &mount, false))
+        {
+            return Error::precondition(format!("{error}; {fault}, and then it grows"));
+        }
+        let is_refused = says("Permission denied") || says("Operation not permitted");
+        let help = match driver_of(on.fs_type) {
+            "ext4" if is_refused && !self.kernel.can_grow_mounted_ext4() => {
+                "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish \
+                 the volume \
+                 (it grows when it is staged again)"
+            }
+            "ext4" if is_refused => {
+                "the kernel refuses to grow it while it is mounted (`dmesg` says why): unpublish and unstage the \
+                 volume (it grows when it is staged again)"
+            }
+            "btrfs" if says("Invalid argument") => {
+                "the kernel resizes no btrfs to less than 256 MiB: expand the volume to that, or go on with the \
+                 size it has"
+            }
+            _ => return error,
+        };
+        Error::precondition(format!("{error}; {help}"))
+    }
+}
+
+/// The mount flags by which an operator has a file system read as it is, with the file system of each.
+const WITHOUT_JOURNAL: [(&str, &str); 3] =
+    [("ext4", "noload"), ("xfs", "norecovery"), ("btrfs", "rescue=nologreplay")];
+
+fn ignores_journal(record: &NodeRecord) -> bool {
+    let known = |flag: &String| WITHOUT_JOURNAL.iter().any(|(_, known)| flag == known);
+    matches!(&record.access, Access::Mount { flags, .. } if flags.iter().any(known))
+}
+
+/// Mounted without its journal, the file system would lack what was synced last.
+pub(super) fn must_be_replayed(id: &VolumeId, fs_type: &str) -> Error {
+    let flag = WITHOUT_JOURNAL.iter().find(|(name, _)| *name == fs_type).map_or("noload", |(_, flag)| flag);
+    Error::precondition(format!(
+        "volume {id} is a copy of a volume in use, or its node failed: the journal of its {fs_type} has to be \
+         replayed, and it is attached read-only; publish it for writing once (cephlet volume publish {id} PATH), \
+         unpublish it, then publish it for reading. A copy at another site, which cannot be written, is \
+         read with the mount flag {flag}, without what was synced last"
+    ))
 }
 
 /// A tool that makes, checks or grows a file system. It is never broken off, not even where everything that
@@ -275,29 +338,4 @@ fn tool_on(tool: Tool, device: &BlockDevice, overwrites: Overwrites) -> Cmd {
 /// meaning: it may be running still, and who joined the call has to ask again.
 fn ended_badly(error: Error) -> Error {
     if error.kind() == Kind::Internal { error.with_kind(Kind::Precondition) } else { error }
-}
-
-/// What the tools only call "Permission denied" and "Invalid argument": growing a mounted ext4 needs a
-/// capability of its own (fs/ext4/ioctl.c), and a btrfs may be too small to be resized.
-fn explain_growth(error: Error, id: &VolumeId, fs_type: &str) -> Error {
-    let error = error.context(format!("the file system of volume {id} could not be grown"));
-    let says = |text: &str| error.message().contains(text);
-    // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and
-    // btrfs): asking again finds it done.
-    if says("Device or resource busy") || says("in progress") {
-        return error.with_kind(Kind::Busy);
-    }
-    let help = match fs_type {
-        "ext4" if says("Permission denied") || says("Operation not permitted") => {
-            "growing a mounted ext4 needs CAP_SYS_RESOURCE, which this daemon lacks: grant it, or unpublish \
-             the volume \
-             (it grows when it is staged again)"
-        }
-        "btrfs" if says("Invalid argument") => {
-            "the kernel resizes no btrfs to less than 256 MiB: expand the volume to that, or go on with the \
-             size it has"
-        }
-        _ => return error,
-    };
-    Error::precondition(format!("{error}; {help}"))
 }

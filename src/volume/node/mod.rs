@@ -1,6 +1,7 @@
 //! The node's operations: a volume becomes a path of this machine.
 
 mod expand;
+mod fault;
 mod filesystem;
 mod lost;
 pub(crate) mod mounts;

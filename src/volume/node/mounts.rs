@@ -87,6 +87,13 @@ pub(crate) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
     made.map_err(|error| Error::io(format!("create {}", path.display()), &error))
 }
 
+/// The same at a path that an orchestrator named. Consumers pass through the directories above it.
+pub(crate) fn ensure_named_place(path: &Path, directory: bool) -> Result<()> {
+    file::ensure_parents(path)
+        .map_err(|error| Error::io(format!("create the directories above {}", path.display()), &error))?;
+    ensure_place(path, directory)
+}
+
 /// Whether `mount` belongs to a volume whose device is gone: it is of a device that is gone, a bind of what
 /// is mounted at `real`, or of a device's node. Anything else at the path may be anybody's.
 fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
@@ -100,7 +107,7 @@ fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
 impl Operations {
     /// Where the volume's device is mounted for real, as the table of mounts names it.
     pub(crate) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
-        resolved(self.layout.mount_point(&id.key()))
+        resolved(self.layout.mount_point(&self.record_key(id)))
     }
 
     /// The volume as it is on this node now.
@@ -149,7 +156,7 @@ impl Operations {
             }
             Mounted::Ours { .. } => return Ok(()),
             Mounted::Nothing => {
-                ensure_place(path, matches!(access, Access::Mount { .. })).map_err(explain)?
+                ensure_named_place(path, matches!(access, Access::Mount { .. })).map_err(explain)?
             }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(

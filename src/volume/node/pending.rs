@@ -78,16 +78,16 @@ impl PendingFsWork {
 
 impl Operations {
     pub(super) fn pending(&self, id: &VolumeId) -> Option<PendingFsWork> {
-        let found = self.journal.get(Table::Formats, &id.key())?;
+        let found = self.journal.get(Table::Formats, &self.record_key(id))?;
         PendingFsWork::parse(std::str::from_utf8(&found).ok()?)
     }
 
     pub(super) fn write_pending(&self, id: &VolumeId, pending: &PendingFsWork) -> Result<()> {
-        self.journal.write(&[Change::put(Table::Formats, id.key(), pending.text().into_bytes())])
+        self.journal.write(&[Change::put(Table::Formats, self.record_key(id), pending.text().into_bytes())])
     }
 
     pub(super) fn clear_pending(&self, id: &VolumeId) -> Result<()> {
-        self.journal.write(&[Change::remove(Table::Formats, id.key())])
+        self.journal.write(&[Change::remove(Table::Formats, self.record_key(id))])
     }
 
     /// Forgets what was begun on a volume that is gone.
@@ -95,7 +95,7 @@ impl Operations {
         if self.pending(id).is_none() {
             return Ok(());
         }
-        self.journal.write_unsynced(&[Change::remove(Table::Formats, id.key())])
+        self.journal.write_unsynced(&[Change::remove(Table::Formats, self.record_key(id))])
     }
 
     /// Ends the right to format over what is found. It must be gone before anybody can write data there.

@@ -29,9 +29,9 @@ impl Operations {
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(&volume, &record, read_only)?;
         let mode = request.capability.mode;
-        let wanted =
-            Target { path: request.target_path.clone(), mode, read_only, made: false, unstaged: false };
+        let wanted = Target::new(&request.target_path, mode, read_only);
         if add_target(&id, &mut record, wanted, self.single_node_targets)? == TargetEntry::New {
+            self.enter_what_is_made(&mut record, path);
             self.remember(&id, &record)?;
             call.begin(id.key());
         }
@@ -140,6 +140,9 @@ impl Operations {
         let id = volume.id;
         if record.access != Access::Block {
             let real = self.real_mount(id)?;
+            if !read_only {
+                self.refuse_faulty(volume, record)?;
+            }
             return match self.mounted_at(volume, &real)? {
                 Mounted::Ours { .. } => Ok(real),
                 _ => Err(Error::precondition(format!(
@@ -184,16 +187,20 @@ pub(crate) enum TargetEntry {
     Present,
 }
 
-/// Enters a target into the record, unless it is there.
+/// Enters a target into the record, unless it is there. What was left behind at its path is in use again.
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
     wanted: Target,
     configured: SingleNodeTargets,
 ) -> Result<TargetEntry> {
-    if let Some(present) = record.targets.iter().find(|target| target.path == wanted.path) {
-        return same_target(id, present, &wanted).map(|()| TargetEntry::Present);
-    }
+    let present = record.targets.iter().position(|target| target.path == wanted.path);
+    let left_behind = match present.map(|at| &record.targets[at]) {
+        Some(present) if !present.left_behind => {
+            return same_target(id, present, &wanted).map(|()| TargetEntry::Present);
+        }
+        _ => present.map(|at| record.targets.remove(at).made),
+    };
     check_other_targets(id, record, &wanted, configured)?;
     if let Some(staging) =
         record.stagings.iter().find(|staging| Path::new(&wanted.path).starts_with(&staging.path))
@@ -204,8 +211,7 @@ pub(crate) fn add_target(
             staging.path, wanted.path
         )));
     }
-    let made = is_absent(Path::new(&wanted.path));
-    record.targets.push(Target { made, ..wanted });
+    record.targets.push(Target { made: left_behind.unwrap_or_default(), ..wanted });
     Ok(TargetEntry::New)
 }
 
@@ -217,8 +223,9 @@ fn check_other_targets(
     wanted: &Target,
     configured: SingleNodeTargets,
 ) -> Result<()> {
-    let Some(other) = record.targets.first() else { return Ok(()) };
-    let all = || record.targets.iter().chain([wanted]);
+    let others = || record.targets.iter().filter(|target| !target.left_behind);
+    let Some(other) = others().next() else { return Ok(()) };
+    let all = || others().chain([wanted]);
     let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.unstaged);
     let single = |mode: Mode| match mode {
         Mode::SingleNodeSingleWriter => true,
@@ -245,9 +252,4 @@ fn same_target(id: &VolumeId, present: &Target, wanted: &Target) -> Result<()> {
         "volume {id} is published at {} as {is}, not as {asked}: unpublish it first",
         present.path
     )))
-}
-
-/// Whether nothing is there, not even a link that leads nowhere.
-fn is_absent(path: &Path) -> bool {
-    path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }

@@ -51,6 +51,7 @@ impl Operations {
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
         self.remove_lost(call, backend, id, &context)?;
         if entry == TargetEntry::New {
+            self.enter_what_is_made(&mut record, Path::new(&request.target_path));
             self.remember(id, &record)?;
             call.begin(id.key());
         }
@@ -132,9 +133,8 @@ fn enter_target(
 
 /// The target that is asked for.
 fn target_of(request: &NodePublishUnstaged) -> Target {
-    let (path, mode) = (request.target_path.clone(), request.capability.mode);
     let read_only = request.read_only || record::is_read_only(&request.capability);
-    Target { path, mode, read_only, made: false, unstaged: true }
+    Target { unstaged: true, ..Target::new(&request.target_path, request.capability.mode, read_only) }
 }
 
 /// What publishing passes to the backend. A device is read-only for all or for nobody.

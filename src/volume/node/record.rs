@@ -3,12 +3,17 @@
 //! A record says what is ours: it is written before anything is made and removed after everything is gone.
 //! What is so at the moment is asked of the kernel, never of the record.
 
+use std::collections::HashSet;
+use std::path::Path;
+
 use protobuf::Message;
 
 use crate::backend::{AttachedImage, PublishedBy};
+use crate::csi::split_options;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table, records};
+use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::request::{Access, Capability, Mode};
 
@@ -44,6 +49,8 @@ pub struct Staging {
     pub mode: Mode,
     /// Nothing can be written there.
     pub read_only: bool,
+    /// What goes with it.
+    pub made: Made,
 }
 
 /// A path a volume is published at.
@@ -55,11 +62,31 @@ pub struct Target {
     pub mode: Mode,
     /// Nothing can be written there.
     pub read_only: bool,
-    /// We made the file or directory, so we remove it.
-    pub made: bool,
+    /// What goes with it.
+    pub made: Made,
     /// Published without a stage. In a single-node mode it is the only target, whatever the configuration
     /// says.
     pub unstaged: bool,
+    /// The volume is no longer in use there. The file or directory that we made holds data, and is to be
+    /// removed once it does not.
+    pub left_behind: bool,
+}
+
+/// What we made for a path and remove with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// The file or directory itself.
+    pub itself: bool,
+    /// The directories above it, outermost first. They go if they are empty.
+    pub parents: Vec<String>,
+}
+
+impl Target {
+    /// A target of a staged volume for which nothing was made.
+    pub fn new(path: &str, mode: Mode, read_only: bool) -> Self {
+        let (path, made) = (path.to_string(), Made::default());
+        Self { path, mode, read_only, made, unstaged: false, left_behind: false }
+    }
 }
 
 impl NodeRecord {
@@ -76,7 +103,12 @@ impl NodeRecord {
 
     /// Whether nobody uses the volume any more.
     pub fn is_unused(&self) -> bool {
-        self.stagings.is_empty() && self.targets.is_empty()
+        self.stagings.is_empty() && self.targets.iter().all(|target| target.left_behind)
+    }
+
+    /// What was made for its paths.
+    fn made(&self) -> impl Iterator<Item = &Made> {
+        self.stagings.iter().map(|it| &it.made).chain(self.targets.iter().map(|it| &it.made))
     }
 
     /// That it is written down under this key.
@@ -113,7 +145,11 @@ impl NodeRecord {
         let record = records::NodeVolume::parse_from_bytes(bytes).ok()?;
         let access = match record.block {
             true => Access::Block,
-            false => Access::Mount { fs_type: record.fs_type, flags: record.mount_flags },
+            // Earlier releases kept several options in one item as they came.
+            false => {
+                let flags = record.mount_flags.iter().flat_map(|item| split_options(item)).collect();
+                shared(record.fs_type, flags)
+            }
         };
         Some(Self {
             volume_id: record.volume_id,
@@ -136,45 +172,63 @@ impl NodeRecord {
 }
 
 fn encode_staging(staging: &Staging) -> records::Staging {
-    let Staging { path, mode, read_only } = staging;
-    records::Staging { path: path.clone(), mode: mode.number(), read_only: *read_only, ..Default::default() }
+    let Staging { path, mode, read_only, made } = staging.clone();
+    records::Staging {
+        path,
+        mode: mode.number(),
+        read_only,
+        made: made.itself,
+        made_parents: made.parents,
+        ..Default::default()
+    }
 }
 
 fn decode_staging(record: records::Staging) -> Option<Staging> {
-    Some(Staging { path: record.path, mode: Mode::from_number(record.mode)?, read_only: record.read_only })
+    Some(Staging {
+        path: record.path,
+        mode: Mode::from_number(record.mode)?,
+        read_only: record.read_only,
+        made: Made { itself: record.made, parents: record.made_parents },
+    })
 }
 
 fn encode_target(target: &Target) -> records::Target {
-    let Target { path, mode, read_only, made, unstaged } = target;
-    let (path, mode) = (path.clone(), mode.number());
+    let Target { path, mode, read_only, made, unstaged, left_behind } = target.clone();
     records::Target {
         path,
-        mode,
-        read_only: *read_only,
-        made: *made,
-        unstaged: *unstaged,
+        mode: mode.number(),
+        read_only,
+        made: made.itself,
+        unstaged,
+        made_parents: made.parents,
+        left_behind,
         ..Default::default()
     }
 }
 
 fn decode_target(record: records::Target) -> Option<Target> {
-    let mode = Mode::from_number(record.mode)?;
     Some(Target {
         path: record.path,
-        mode,
+        mode: Mode::from_number(record.mode)?,
         read_only: record.read_only,
-        made: record.made,
+        made: Made { itself: record.made, parents: record.made_parents },
         unstaged: record.unstaged,
+        left_behind: record.left_behind,
     })
 }
 
 /// The access a record is kept under: sorted flags, without those that every path has for itself.
 pub fn shared_access(capability: &Capability, fs_type: &str) -> Access {
-    let Access::Mount { flags, .. } = &capability.access else { return Access::Block };
-    let mut flags: Vec<String> =
-        flags.iter().filter(|flag| !matches!(flag.as_str(), "ro" | "rw")).cloned().collect();
+    match &capability.access {
+        Access::Block => Access::Block,
+        Access::Mount { flags, .. } => shared(fs_type.to_string(), flags.clone()),
+    }
+}
+
+fn shared(fs_type: String, mut flags: Vec<String>) -> Access {
+    flags.retain(|flag| !matches!(flag.as_str(), "ro" | "rw"));
     flags.sort();
-    Access::Mount { fs_type: fs_type.to_string(), flags }
+    Access::Mount { fs_type, flags }
 }
 
 /// Whether a use of the volume forbids writing: by its mode or by a mount flag.
@@ -226,7 +280,7 @@ impl Operations {
     }
 
     fn record_under_name(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        let Some(bytes) = self.journal.get(Table::Node, &id.key()) else { return Ok(None) };
+        let Some(bytes) = self.journal.get(Table::Node, &self.record_key(id)) else { return Ok(None) };
         let damaged = || {
             Error::internal(format!(
                 "the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"
@@ -241,17 +295,47 @@ impl Operations {
         self.journal.entries(Table::Node).into_iter().filter_map(decode).collect()
     }
 
-    /// Writes a record down; durable when Ok.
-    pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
-        self.journal.write(&[record.to_change(id.key())?])
+    /// What is made for a path of a volume: nothing where something is. Directories above it that were made
+    /// for other paths go with the last of them.
+    pub(crate) fn what_is_made_for(&self, path: impl AsRef<Path>) -> Made {
+        let path = path.as_ref();
+        if !file::is_absent(path) {
+            return Made::default();
+        }
+        let records = self.node_records();
+        let made: HashSet<&Path> = records
+            .iter()
+            .flat_map(|(_, record)| record.made())
+            .flat_map(|made| made.parents.iter().map(Path::new))
+            .collect();
+        let goes_with_it = |above: &&Path| made.contains(*above) || file::is_absent(above);
+        let above = path.ancestors().skip(1).filter(goes_with_it);
+        let mut parents: Vec<_> = above.map(|above| above.display().to_string()).collect();
+        parents.reverse();
+        Made { itself: true, parents }
     }
 
-    /// Writes a record down that says less than before, or removes it when nobody uses the volume; durable
+    /// Enters what is made for a target into its record. What was left behind there stays ours.
+    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &Path) {
+        let target = record.targets.iter_mut().find(|target| Path::new(&target.path) == path);
+        if let Some(target) = target
+            && file::is_absent(path)
+        {
+            target.made = self.what_is_made_for(path);
+        }
+    }
+
+    /// Writes a record down; durable when Ok.
+    pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
+        self.journal.write(&[record.to_change(self.record_key(id))?])
+    }
+
+    /// Writes a record down that says less than before, or removes it when no path is left in it; durable
     /// when Ok. This goes on where the journal's disk is full.
     pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
-        let change = match record.is_unused() {
-            true => Change::remove(Table::Node, id.key()),
-            false => record.to_change(id.key())?,
+        let change = match record.paths().next().is_none() {
+            true => Change::remove(Table::Node, self.record_key(id)),
+            false => record.to_change(self.record_key(id))?,
         };
         self.journal.write_for_removal(&[change])
     }
@@ -263,14 +347,11 @@ mod tests {
 
     #[test]
     fn records_survive_the_round_trip() {
-        let staging = Staging { path: "/s".into(), mode: Mode::SingleNodeWriter, read_only: false };
-        let target = Target {
-            path: "/t".into(),
-            mode: Mode::SingleNodeReaderOnly,
-            read_only: true,
-            made: true,
-            unstaged: true,
-        };
+        let made = Made { itself: true, parents: vec!["/a".into(), "/a/b".into()] };
+        let mode = Mode::SingleNodeWriter;
+        let staging = Staging { path: "/a/b/s".into(), mode, read_only: false, made: made.clone() };
+        let target = Target::new("/a/b/t", Mode::SingleNodeReaderOnly, true);
+        let target = Target { made, unstaged: true, left_behind: true, ..target };
         for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }]
         {
             let record = NodeRecord {

@@ -14,9 +14,9 @@ use crate::kernel::MountSpec;
 use crate::secrets::Secrets;
 use crate::sys::random;
 use crate::volume::Operations;
-use crate::volume::node::filesystem::{self, FsDevice};
+use crate::volume::node::filesystem::{self, FsDevice, driver_of};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
-use crate::volume::node::record::{self, NodeRecord, Staging};
+use crate::volume::node::record::{self, Made, NodeRecord, Staging};
 use crate::volume::request::{Access, Capability, Mode, NodeStage};
 
 impl Operations {
@@ -52,6 +52,9 @@ impl Operations {
         let attachment = Some(self.attach(call, backend, id, &context)?);
         let volume = OnNode { call, id, attachment };
         self.mount_attached(&volume, &record)?;
+        if !record::is_read_only(&request.capability) {
+            self.refuse_faulty(&volume, &record)?;
+        }
         self.bind_staging(&volume, &record, &request.staging_path)
     }
 
@@ -132,14 +135,15 @@ impl Operations {
     ) -> Result<NodeRecord> {
         let capability = &request.capability;
         let read_only = record::is_read_only(capability);
-        let staging = Staging { path: request.staging_path.clone(), mode: capability.mode, read_only };
+        let (path, mode) = (request.staging_path.clone(), capability.mode);
+        let staging = Staging { path, mode, read_only, made: Made::default() };
         let mut record = match before {
             None => self.first_record(id, &context_of(request), fs_type)?,
             Some(record) => record,
         };
         admit(id, &record, &record::shared_access(capability, fs_type), read_only, &staging.path)?;
         match record.stagings.iter().find(|present| present.path == staging.path) {
-            Some(present) if *present == staging => {}
+            Some(present) if (present.mode, present.read_only) == (mode, read_only) => {}
             Some(present) => {
                 return Err(Error::already_exists(format!(
                     "volume {id} is staged at {} for {:?}, not for {:?}",
@@ -148,7 +152,8 @@ impl Operations {
             }
             None => {
                 refuse_below_a_target(id, &record, &staging.path)?;
-                record.stagings.push(staging);
+                let made = self.what_is_made_for(&staging.path);
+                record.stagings.push(Staging { made, ..staging });
             }
         }
         Ok(record)
@@ -167,10 +172,11 @@ impl Operations {
             boot_id: self.boot_id.clone(),
             stay,
             access: record::shared_access(context.capability, fs_type),
-            // Several nodes may have it mounted: not even the journal may be replayed.
+            // Several nodes may have it mounted, each for reading.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             stagings: Vec::new(),
-            targets: Vec::new(),
+            // A record of a volume that is not in use has those that were left behind.
+            targets: self.node_record(id)?.map(|record| record.targets).unwrap_or_default(),
             published: match context.publish.is_empty() {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
@@ -195,11 +201,11 @@ impl Operations {
             Mounted::Nothing => {
                 self.ensure_file_system(on, record)?;
                 mounts::ensure_place(&mount_point, true)?;
-                let options = mount_options(fs_type, flags, read_only);
+                let fs_type = driver_of(fs_type);
+                let options = mount_options(fs_type, flags);
                 let (source, target) = (&device.backing, &mount_point);
                 let spec = MountSpec { source, target, fs_type, options: &options, read_only };
-                let mounted = self.kernel.mount(call, &spec);
-                mounted.map_err(|error| explain_mount(error, flags).context(format!("volume {id}")))?;
+                self.kernel.mount(call, &spec).map_err(|error| explain_mount(error, on, flags))?;
             }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
@@ -219,7 +225,7 @@ impl Operations {
         let target = Path::new(path);
         let access = &record.access;
         match access {
-            Access::Block => mounts::ensure_place(target, true)
+            Access::Block => mounts::ensure_named_place(target, true)
                 .map_err(|error| error.context(format!("volume {}", volume.id))),
             Access::Mount { .. } => {
                 let source = &self.real_mount(volume.id)?;
@@ -267,22 +273,20 @@ fn reads_a_device(capability: &Capability) -> bool {
 }
 
 /// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.
-fn mount_options(fs_type: &str, flags: &[String], read_only: bool) -> Vec<String> {
-    let own: &[&str] = match (fs_type, read_only) {
-        ("xfs", true) => &["nouuid", "norecovery"],
-        ("xfs", false) => &["nouuid"],
-        ("ext4", true) => &["noload"],
-        _ => &[],
-    };
-    let fresh = own.iter().map(ToString::to_string).filter(|option| !flags.contains(option));
-    flags.iter().cloned().chain(fresh).collect()
+fn mount_options(fs_type: &str, flags: &[String]) -> Vec<String> {
+    let own = (fs_type == "xfs" && !flags.iter().any(|flag| flag == "nouuid")).then(|| "nouuid".to_string());
+    flags.iter().cloned().chain(own).collect()
 }
 
-/// The file system is sound, so what the kernel does not like are the flags.
-fn explain_mount(error: Error, flags: &[String]) -> Error {
-    match error.errno() == Some(libc::EINVAL) && !flags.is_empty() {
-        true => error.with_kind(Kind::InvalidArgument),
-        false => error,
+/// The file system is sound, so what the kernel does not like are the flags, or a journal that cannot be
+/// replayed.
+fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
+    match error.errno() {
+        Some(libc::EROFS) if on.device.read_only => filesystem::must_be_replayed(on.id, on.fs_type),
+        Some(libc::EINVAL) if !flags.is_empty() => {
+            error.with_kind(Kind::InvalidArgument).context(format!("volume {}", on.id))
+        }
+        _ => error.context(format!("volume {}", on.id)),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::volume::Operations;
-use crate::volume::node::mounts;
+use crate::volume::node::{fault, mounts};
 use crate::volume::request::{Access, Stats};
 
 /// Total, used and available amounts; for a block device only the total means anything.
@@ -38,28 +38,23 @@ impl Operations {
         let (id, backend) = self.volume(&request.volume_id)?;
         let path = &request.volume_path;
         let (record, here) = (self.record_at(&id, path)?, self.id_here(&id)?);
-        match &record.access {
-            Access::Block => {
-                let attached = backend.node().attached(&here)?;
-                let Some(Attachment::Block(device)) = attached else {
-                    return Ok(Usage::lost(
-                        "its device is gone from this node: unpublish and stage it again",
-                    ));
-                };
+        let attached = backend.node().attached(&here)?;
+        let usage = match (&record.access, &attached) {
+            (Access::Block, None) => {
+                return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
+            }
+            (Access::Block, Some(Attachment::Block(device))) => {
                 let total = self.kernel.device_size(call, &device.path)?;
-                let condition = backend.node().condition(&here)?;
-                Ok(Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition })
+                Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition: None }
             }
-            Access::Mount { .. } => {
-                let attached = backend.node().attached(&here)?;
-                let read_only = record.read_only || attached.is_some_and(|it| it.is_read_only());
-                let usage = self.file_system_usage(call, &id, read_only, &mounts::resolved(path)?)?;
-                let condition = usage
-                    .condition
-                    .map_or_else(|| backend.node().condition(&here), |found| Ok(Some(found)))?;
-                Ok(Usage { condition, ..usage })
+            (Access::Mount { .. }, _) => {
+                let read_only = fault::is_read_only(&record, attached.as_ref());
+                self.file_system_usage(call, &id, read_only, &mounts::resolved(path)?)?
             }
-        }
+        };
+        // What is wrong with the device is the cause of what is wrong with its file system.
+        let condition = backend.node().condition(call, &here)?.or(usage.condition);
+        Ok(Usage { condition, ..usage })
     }
 
     /// `read_only` where it was mounted so.
@@ -68,8 +63,6 @@ impl Operations {
         let Some(mount) = mounts.find_at(path) else {
             return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
         };
-        // The kernel turns a file system read-only when it finds an error in it.
-        let turned = mount.is_file_system_read_only() && !read_only;
         match self.kernel.statfs(call, path) {
             Ok(found) => Ok(Usage {
                 bytes: Amount {
@@ -82,11 +75,7 @@ impl Operations {
                     used: found.inodes_used,
                     available: found.inodes_available,
                 }),
-                condition: turned.then(|| {
-                    "the kernel found an error and made it read-only: see the kernel's log, check the file \
-                     system"
-                        .to_string()
-                }),
+                condition: self.find_fault(call, mount, read_only)?.map(|fault| fault.to_string()),
             }),
             Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {
                 log::warn!("volume {id}: {error}");

@@ -3,10 +3,10 @@
 //! Only recorded paths are unmounted, and only what we made is removed, never recursively. The device stays
 //! mounted and attached while any staging path or target is left, whatever the orchestrator believes.
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
-use crate::backend::PublishedBy;
+use crate::backend::{AttachedImage, PublishedBy};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
@@ -14,7 +14,7 @@ use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
-use crate::volume::node::record::{NodeRecord, Target};
+use crate::volume::node::record::{Made, NodeRecord, Staging, Target};
 use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 
 impl Operations {
@@ -64,13 +64,45 @@ impl Operations {
             return if left.is_empty() { Ok(()) } else { Err(still_mounted(id, &left)) };
         };
         let volume = self.look_on_node(call, id)?;
-        if record.stagings.iter().any(|staging| staging.path == path) {
+        if record.stagings.iter().all(|staging| staging.path == path) {
+            self.give_up_targets(&volume, &mut record)?;
+        }
+        if let Some(at) = record.stagings.iter().position(|staging| staging.path == path) {
             if record.access != Access::Block {
                 self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
             }
-            record.stagings.retain(|staging| staging.path != path);
+            remove_made_staging(id, &record.stagings.remove(at));
         }
         self.release(&volume, record, secrets)
+    }
+
+    /// The last staging path goes, and with it the device: so what was published from it must be unpublished.
+    /// Where it was unmounted by hand it is no longer in use, whatever holds data there now.
+    fn give_up_targets(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
+        let id = volume.id;
+        for target in record.targets.iter().filter(|target| !target.unstaged) {
+            match self.mounted_at(volume, &mounts::resolved(&target.path)?)? {
+                Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => {}
+                Mounted::Ours { .. } | Mounted::Foreign { .. } => {
+                    return Err(Error::precondition(format!(
+                        "volume {id} is still published at {}: unpublish it there first",
+                        target.path
+                    )));
+                }
+            }
+        }
+        record.targets.retain_mut(|target| {
+            if target.unstaged || target.left_behind {
+                return true;
+            }
+            let removed = remove_made(target, &record.access);
+            if let Err(error) = &removed {
+                log::warn!("volume {id} is no longer in use at {}: {error}", target.path);
+            }
+            target.left_behind = removed.is_err();
+            target.left_behind
+        });
+        Ok(())
     }
 
     pub(crate) fn remove_target(
@@ -84,9 +116,15 @@ impl Operations {
             return self.remove_unrecorded(call, id, path, secrets).map(drop);
         };
         let volume = self.look_on_node(call, id)?;
-        if let Some(target) = record.targets.iter().find(|target| target.path == path) {
+        if let Some(target) = record.targets.iter_mut().find(|target| target.path == path) {
             self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
-            remove_made(target, &record.access)?;
+            if let Err(error) = remove_made(target, &record.access) {
+                // The volume itself is not kept by what lies there.
+                return match std::mem::replace(&mut target.left_behind, true) {
+                    true => Err(error),
+                    false => self.release(&volume, record, secrets).and(Err(error)),
+                };
+            }
             record.targets.retain(|target| target.path != path);
         }
         self.release(&volume, record, secrets)
@@ -151,6 +189,7 @@ impl Operations {
                 self.undo_formatting(call, id, &record, backend.as_ref())?;
                 backend.node().detach(call, &self.id_here(id)?, record.published, secrets)?;
             }
+            record.attached = AttachedImage::default();
         }
         self.remember_less(id, &record)
     }
@@ -184,9 +223,10 @@ impl Operations {
             let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(volume, &path));
             !matches!(mounted, Ok(Mounted::Nothing))
         };
-        let (targets, broken_off): (Vec<_>, Vec<_>) = std::mem::take(&mut record.targets)
-            .into_iter()
-            .partition(|target| !target.unstaged || is_kept(target) || is_mounted(target));
+        let (targets, broken_off): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut record.targets).into_iter().partition(|target| {
+                !target.unstaged || target.left_behind || is_kept(target) || is_mounted(target)
+            });
         record.targets = targets;
         for target in broken_off {
             log::info!("volume {id}: nothing is mounted at {}, so that target is forgotten", target.path);
@@ -206,10 +246,10 @@ fn still_mounted(id: &VolumeId, left: &[PathBuf]) -> Error {
     ))
 }
 
-/// Removes the directory or file of a target that we made. One that is not empty holds somebody's data and
-/// stays.
+/// Removes the directory or file of a target that we made, and the directories above it. One that is not
+/// empty holds somebody's data and stays.
 pub(crate) fn remove_made(target: &Target, access: &Access) -> Result<()> {
-    if !target.made {
+    if !target.made.itself {
         return Ok(());
     }
     let path = Path::new(&target.path);
@@ -226,8 +266,33 @@ pub(crate) fn remove_made(target: &Target, access: &Access) -> Result<()> {
         }
         Access::Block => file::remove(path),
     };
-    removed.map(drop).map_err(|error| match error.kind() {
-        io::ErrorKind::DirectoryNotEmpty => theirs(),
+    removed.map_err(|error| match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory => theirs(),
         _ => Error::io(format!("remove the target path {}", path.display()), &error),
-    })
+    })?;
+    remove_parents(&target.made);
+    Ok(())
+}
+
+/// Removes the directory of a staging path that we made, and those above it. What is not empty stays: that
+/// path is the orchestrator's.
+pub(crate) fn remove_made_staging(id: impl fmt::Display, staging: &Staging) {
+    if !staging.made.itself {
+        return;
+    }
+    match file::remove_dir(Path::new(&staging.path)) {
+        Ok(_) => remove_parents(&staging.made),
+        Err(error) => log::warn!("volume {id}: the staging path {} stays: {error}", staging.path),
+    }
+}
+
+/// Removes the directories that we made above a path, as far as they are empty.
+fn remove_parents(made: &Made) {
+    for parent in made.parents.iter().rev() {
+        match file::remove_dir(Path::new(parent)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return,
+            Err(error) => return log::warn!("the directory {parent} stays: {error}"),
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::backend::rbd::tool::{
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::error::{Error, Kind};
-use crate::volume::node::record::Staging;
+use crate::volume::node::record::{Made, Staging};
 use crate::volume::request::{DeleteVolume, Expand, SnapshotById};
 use crate::volume::tests::Scene;
 
@@ -280,7 +280,12 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     let id = scene.create();
     let staged = id.clone();
     let lock = scene.lock_after(move |operations| {
-        let staging = Staging { path: "/staging".into(), mode: Mode::SingleNodeWriter, read_only: false };
+        let staging = Staging {
+            path: "/staging".into(),
+            mode: Mode::SingleNodeWriter,
+            read_only: false,
+            made: Made::default(),
+        };
         let record = NodeRecord {
             volume_id: staged.to_string(),
             boot_id: "boot".into(),
@@ -310,7 +315,12 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
 fn what_was_in_use_before_a_boot_is_remembered_until_it_is_given_back() {
     let scene = Scene::new();
     let id = scene.create();
-    let staging = Staging { path: "/staging".into(), mode: Mode::SingleNodeWriter, read_only: false };
+    let staging = Staging {
+        path: "/staging".into(),
+        mode: Mode::SingleNodeWriter,
+        read_only: false,
+        made: Made::default(),
+    };
     let unrecorded = scene.operations.unrecorded(&id);
     let record = NodeRecord { boot_id: "earlier".into(), stagings: vec![staging], ..unrecorded };
     for published in [PublishedBy::Controller, PublishedBy::Node] {

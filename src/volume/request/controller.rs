@@ -29,6 +29,7 @@ request! {
         validate::size(&it.size)?;
         validate::map("parameters", &it.parameters)?;
         validate::map("mutable_parameters", &it.mutable_parameters)?;
+        validate::one_file_system(&it.capabilities, &it.parameters)?;
         validate::secrets("secrets", &it.secrets)?;
         validate::source(it.source.as_ref())?;
         validate::topology(&it.topology)?;
@@ -69,6 +70,7 @@ request! {
         validate::id("volume_id", &it.volume_id)?;
         validate::node_id("node_id", &it.node_id)?;
         validate::capability(&it.capability)?;
+        validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
         validate::secrets("secrets", &it.secrets)?;
         validate::map("volume_context", &it.volume_context)?;
     }
@@ -157,6 +159,7 @@ request! {
     } check |it| {
         it.capabilities.iter().try_for_each(validate::capability)?;
         validate::map("parameters", &it.parameters)?;
+        validate::one_file_system(&it.capabilities, &it.parameters)?;
         it.topology.as_ref().map_or(Ok(()), |segments| validate::map("accessible_topology", segments))?;
     }
 }

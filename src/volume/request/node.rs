@@ -67,6 +67,7 @@ request! {
         validate::optional_path("staging_target_path", &it.staging_path)?;
         validate::apart(&it.staging_path, &it.target_path)?;
         validate::capability(&it.capability)?;
+        validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
         validate::map("publish_context", &it.publish_context)?;
         validate::map("volume_context", &it.volume_context)?;
         validate::secrets("secrets", &it.secrets)?;
@@ -94,6 +95,7 @@ request! {
         validate::id("volume_id", &it.volume_id)?;
         validate::path("target_path", &it.target_path)?;
         validate::capability(&it.capability)?;
+        validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
         validate::map("publish_context", &it.publish_context)?;
         validate::map("volume_context", &it.volume_context)?;
         validate::secrets("secrets", &it.secrets)?;

@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path};
 
+use crate::csi::FS_TYPE;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
@@ -163,7 +164,7 @@ pub fn capabilities(all: &[Capability]) -> Result<()> {
     all.iter().try_for_each(capability)
 }
 
-/// One capability: file system and flags within their limits.
+/// One capability: file system and flags within their limits, and no contradiction about writing.
 pub fn capability(capability: &Capability) -> Result<()> {
     let Access::Mount { fs_type, flags } = &capability.access else { return Ok(()) };
     optional_text("fs_type", fs_type)?;
@@ -174,7 +175,40 @@ pub fn capability(capability: &Capability) -> Result<()> {
     if flags.iter().any(|flag| flag.is_empty() || flag.contains(['\0', '\n'])) {
         return Err(Error::invalid("mount_flags contains an empty flag or one with a control character"));
     }
-    Ok(())
+    if flags.iter().any(|flag| flag.matches('"').count() % 2 == 1) {
+        return Err(Error::invalid("mount_flags contains a flag with a double quote that is not closed"));
+    }
+    let has = |wanted: &str| flags.iter().any(|flag| flag == wanted);
+    if has("ro") && has("rw") {
+        return Err(Error::invalid("mount_flags contains both ro and rw: remove one of them"));
+    }
+    writes_as_asked("access_mode", capability, capability.mode.is_read_only())
+}
+
+/// A capability beside `field`, which is `true` or a mode for readers where nothing may be written: the mount
+/// flag `rw` contradicts that. (`ro` without it is a use that only reads.)
+pub fn writes_as_asked(field: &str, capability: &Capability, read_only: bool) -> Result<()> {
+    match &capability.access {
+        Access::Mount { flags, .. } if read_only && flags.iter().any(|flag| flag == "rw") => {
+            Err(Error::invalid(format!(
+                "mount_flags contains rw, but {field} allows only reading: remove rw, or ask for writing"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Capabilities and parameters that one volume can have: it has one file system.
+pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
+    let parameter = parameters.get(FS_TYPE).map(String::as_str).filter(|fs_type| !fs_type.is_empty());
+    let mut all = parameter.into_iter().chain(capabilities.iter().filter_map(Capability::fs_type));
+    let Some(first) = all.next() else { return Ok(()) };
+    match all.find(|other| *other != first) {
+        None => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "volume_capabilities and parameters ask for {first:?} and {other:?}: a volume has one file system"
+        ))),
+    }
 }
 
 /// A content source: its ID present and not too long.

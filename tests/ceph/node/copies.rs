@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use super::scene::{Scene, fill, size_at};
-use crate::support::MIB;
-use crate::support::machine::checksum;
+use super::scene::{Scene, devices, fill, size_at};
+use crate::support::machine::{checksum, run, text};
 use crate::support::requests::*;
+use crate::support::{Code, MIB, refused};
 
 fn is_grown_at_stage(fs_type: &str, mib: i64) {
     let scene = Scene::without_tools();
@@ -26,6 +26,36 @@ fn is_grown_at_stage(fs_type: &str, mib: i64) {
     scene.retire(&source, &[], &["source"]);
     assert_eq!(checksum(&scene.path("copy/file")), before);
     scene.retire(&copy, &[], &["copy"]);
+    scene.assert_clean();
+}
+
+/// A device for reading only cannot have its journal replayed, and another node may read it too.
+#[test]
+fn a_copy_of_a_volume_in_use_is_read_after_it_was_staged_for_writing_once() {
+    let scene = Scene::without_tools();
+    let source = scene.give("one", 32, mount("ext4"), &[]);
+    scene.stage(&source, "source").expect("stage");
+    fill(&scene.path("source/file"), 1_000_001);
+    run("sync", &[text(&scene.path("source/file"))]);
+    let before = checksum(&scene.path("source/file"));
+    let mut copy = scene.make(from_volume(volume_as("two", 32 * MIB, mount("ext4")), &source.id));
+    let controller = scene.controller.client();
+    for (readonly, is_replayed) in [(true, false), (false, true), (true, true)] {
+        copy = scene.publish_to_node(copy, readonly);
+        let staged = scene.stage(&copy, "copy");
+        match is_replayed {
+            true => {
+                staged.expect("stage the copy");
+                assert_eq!(checksum(&scene.path("copy/file")), before);
+                scene.unstage(&copy, "copy").expect("unstage");
+            }
+            false => drop(refused(staged, Code::FAILED_PRECONDITION, &["journal", "for writing once"])),
+        }
+        assert!(devices(&copy).is_empty(), "it is still mapped");
+        controller.controller_unpublish_volume(&unpublish_from(&copy.id, "node-1")).expect("unpublish");
+    }
+    scene.retire(&copy, &[], &[]);
+    scene.retire(&source, &[], &["source"]);
     scene.assert_clean();
 }
 

@@ -63,8 +63,22 @@ fn take_from(scene: &Scene, volume: &Volume, node: &str) -> Answer<()> {
     scene.controller.client().controller_unpublish_volume(&unpublish_from(&volume.id, node)).map(drop)
 }
 
+/// The node says of a volume that it was shut out, wherever it is asked, and what to do.
+#[track_caller]
+fn assert_told_shut_out(scene: &Scene, volume: &Volume) {
+    // The kernel's client hears of it a moment later.
+    let mut told =
+        vec![scene.await_trouble(volume, "target", || ()), scene.await_trouble(volume, "stage", || ())];
+    let shown = scene.node.client().controller_get_volume(&get(&volume.id)).expect("get");
+    told.push(shown.status.volume_condition.message.clone());
+    for said in told {
+        assert!(said.contains("shut out") || said.contains("blocklisted"), "{said}");
+        assert!(said.contains("unpublish and unstage") && said.contains("stage it again"), "{said}");
+    }
+}
+
 fn a_lost_volume_is_taken_back(mounter: &str) {
-    let scene = Scene::alone();
+    let scene = Scene::alone_with_a_full_node();
     let before = shut_out(cluster());
     let volume = scene.use_volume("one", 32, mount("ext4"), &[("mounter", mounter)]);
     let other = scene.give("two", 32, mount("ext4"), &[("mounter", mounter)]);
@@ -79,7 +93,10 @@ fn a_lost_volume_is_taken_back(mounter: &str) {
     let [(address, until)] = entries.try_into().expect("one entry");
     assert_eq!(address, client, "UNSAFE: another client is shut out");
     assert!(until > 2029, "UNSAFE: the entry ends in {until}, while the mapping may live");
+    assert_told_shut_out(&scene, &volume);
     write(&scene, "target/late", "late").expect_err("UNSAFE: a node writes to what was taken from it");
+    assert_told_shut_out(&scene, &volume);
+    assert!(!scene.stats(&other, "stage2").expect("stats").volume_condition.abnormal, "it is disturbed");
     write(&scene, "stage2/file", "after").expect("UNSAFE: another volume of the node is disturbed");
 
     // It is given to another node at once, and taken back from there.

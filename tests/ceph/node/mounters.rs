@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 
 use super::lost_nodes::write;
 use super::scene::{Scene, connected, device, devices, driver_options, fill, size_at};
-use crate::support::machine::{checksum, mount_at, mounts_below, run, text};
+use crate::support::client::Answer;
+use crate::support::machine::{checksum, loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
-use crate::support::{Code, MIB, refused};
+use crate::support::{Code, Daemon, MIB, TestVolume, refused};
 
 #[test]
 #[ignore = "long: tests/run --full"]
@@ -151,6 +152,44 @@ fn a_device_that_is_taken_away_under_its_users_is_replaced() {
         scene.retire(&volume, &["target"], &["stage"]);
         scene.assert_clean();
     }
+}
+
+/// Has device-mapper hold a device, which neither a process nor a mount does.
+fn hold(device: &Path, name: &str) {
+    run("modprobe", &["dm-mod"]);
+    let table = format!("0 8192 linear {} 0", text(device));
+    run("dmsetup", &["create", "--noudevsync", "--noudevrules", name, "--table", &table]);
+}
+
+/// The command that the refusal names releases the device.
+#[track_caller]
+fn release(answer: Answer<()>, name: &str) {
+    let release = format!("dmsetup remove {name}");
+    refused(answer, Code::FAILED_PRECONDITION, &[&format!("held by {name} (dm-"), &format!("`{release}`")]);
+    run("dmsetup", &["remove", "--noudevsync", name]);
+}
+
+#[test]
+#[ignore = "long: tests/run --full"]
+fn what_stands_on_a_device_is_named_with_the_command_that_releases_it() {
+    let scene = Scene::alone();
+    for mounter in ["rbd", "rbd-nbd"] {
+        let volume = scene.use_volume("one", 8, block(), &[("mounter", mounter)]);
+        let mapped = if mounter == "rbd" { device(&volume) } else { connected().remove(0) };
+        hold(&mapped, "held-rbd");
+        scene.unpublish(&volume, "target").expect("unpublish");
+        release(scene.unstage(&volume, "stage"), "held-rbd");
+        scene.retire(&volume, &[], &["stage"]);
+    }
+    let daemon = Daemon::start();
+    let volume = TestVolume::create(&daemon, "one", 8, block());
+    volume.stage("stage").expect("stage");
+    hold(&loops_below(&volume.image()).remove(0).0, "held-loop");
+    release(volume.unstage("stage"), "held-loop");
+    volume.stage("stage").expect("it can be used still");
+    volume.retire(&[], &["stage"]);
+    daemon.assert_node_is_clean();
+    scene.assert_clean();
 }
 
 /// rbd-nbd unmaps also what is in use, and says that all is well.

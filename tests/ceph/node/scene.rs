@@ -103,6 +103,13 @@ impl Scene {
         Self::with(&[], change, shared())
     }
 
+    /// One whose node's daemon serves the controller as well, as that of a command line does. Nobody else is
+    /// disturbed by it.
+    pub fn alone_with_a_full_node() -> Self {
+        let turn = Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        Self::with(CEPH, |node| node.set("CEPHLET_SERVICES", "controller,node"), turn)
+    }
+
     fn with(ceph: &[&str], change: impl FnOnce(Setup) -> Setup, turn: Turn) -> Self {
         assert!(
             Path::new("/sys/bus/rbd").exists(),

@@ -65,6 +65,28 @@ fn an_attached_volume_is_not_deleted() {
 }
 
 #[test]
+fn a_device_that_another_one_stands_on_stays_attached() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let device = attach(&it, &volume.id, &Map::new()).unwrap();
+    let holder =
+        Holder { device: "dm-0".into(), mapped_name: Some("vgx-l".into()), release: Some("r".into()) };
+    *it.loops.holders.lock() = vec![holder];
+    let parts = [&volume.id.to_string(), "/dev/loop700", "held by vgx-l (dm-0), which `r` releases"];
+    let detach = || it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none);
+    refused(detach(), Kind::Precondition, &parts);
+    refused(it.delete(&volume.id), Kind::Precondition, &parts);
+    assert_eq!(
+        it.local.attached(&volume.id).unwrap(),
+        Some(Attachment::Block(device)),
+        "it can be used still"
+    );
+    it.loops.holders.lock().clear();
+    detach().unwrap();
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
+}
+
+#[test]
 fn a_volume_deleted_while_it_was_attached_is_detached_again() {
     let it = fixture();
     let volume = it.volume("a", MIB);

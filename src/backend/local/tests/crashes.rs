@@ -121,7 +121,8 @@ fn a_second_controller_on_the_same_directory_is_refused() {
     );
     refused(second.health(Service::Any), Kind::Precondition, &["lock"]);
     it.local.health(Service::Any).unwrap();
-    let node_only = Local::open(it.root.clone(), NODE, "org.test", Arc::new(FakeLoops::default()), None);
+    let node_only =
+        Local::open(it.root.clone(), &NodeName::new(NODE), "org.test", Arc::new(FakeLoops::default()), None);
     node_only.unwrap().health(Service::Any).unwrap();
 }
 

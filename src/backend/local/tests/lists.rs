@@ -108,23 +108,23 @@ fn snapshots_are_listed_by_page_and_by_volume() {
 fn capacity_is_what_is_free_and_not_promised() {
     let mounted = Mounted::new(&["mkfs.ext4", "-q", "-b", "4096", "-m", "0"], 64 * MIB);
     let it = Fixture::at(mounted.path.join("local"));
-    let before = it.local.capacity(&it.call, &Map::new(), None).unwrap();
+    let before = it.local.capacity(&it.call, &Map::new(), &[], None).unwrap();
     assert_eq!(before.smallest, MIB);
     assert_eq!(before.largest % 4096, 0);
     let volume = it.volume("a", 8 * MIB);
     it.snapshot("s", &volume).unwrap();
-    let after = it.local.capacity(&it.call, &Map::new(), None).unwrap();
+    let after = it.local.capacity(&it.call, &Map::new(), &[], None).unwrap();
     let taken = before.available - after.available;
     assert!((16 * MIB..17 * MIB).contains(&taken), "{taken} bytes for a volume and a snapshot of 8 MiB each");
     assert!(after.largest > before.largest - MIB);
     it.volume("b", 40 * MIB);
     assert_eq!(
-        it.local.capacity(&it.call, &Map::new(), None).unwrap().available,
+        it.local.capacity(&it.call, &Map::new(), &[], None).unwrap().available,
         0,
         "more is promised than is free"
     );
     refused(
-        it.local.capacity(&it.call, &Map::from([("x".into(), "y".into())]), None),
+        it.local.capacity(&it.call, &Map::from([("x".into(), "y".into())]), &[], None),
         Kind::InvalidArgument,
         &["\"x\""],
     );
@@ -135,7 +135,7 @@ fn a_full_file_system_is_a_condition_of_what_is_promised() {
     let mounted = Mounted::tiny_ext4();
     let it = Fixture::at(mounted.path.join("local"));
     let volume = it.volume("a", 4 * MIB);
-    let free = it.local.capacity(&it.call, &Map::new(), None).unwrap().largest;
+    let free = it.local.capacity(&it.call, &Map::new(), &[], None).unwrap().largest;
     let ballast = File::create(mounted.path.join("ballast")).unwrap();
     rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, free - MIB / 4).unwrap();
     assert!(ballast.metadata().unwrap().blocks() > 0);

@@ -32,7 +32,9 @@ use crate::call::Call;
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
+use crate::node_name::NodeName;
 use crate::secrets::Secrets;
+use crate::sys::holders::Holder;
 use crate::sys::loopdev::{Detached, LoopDevice};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -46,6 +48,8 @@ pub(super) struct FakeLoops {
     pub done: Mutex<Vec<String>>,
     /// The next attach finds its image deleted afterwards.
     pub deleted_meanwhile: Mutex<Option<PathBuf>>,
+    /// What stands on every device.
+    pub holders: Mutex<Vec<Holder>>,
 }
 
 #[derive(Debug)]
@@ -85,6 +89,10 @@ impl Loops for FakeLoops {
             .unwrap_or_default())
     }
 
+    fn holders(&self, _device: &LoopDevice) -> Result<Vec<Holder>> {
+        Ok(self.holders.lock().clone())
+    }
+
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
         self.mounts(device)
     }
@@ -104,6 +112,16 @@ impl Loops for FakeLoops {
             std::fs::remove_dir_all(directory).unwrap();
         }
         Ok(device)
+    }
+
+    fn refuse_discard(&self, _call: &Call, device: &LoopDevice) -> Result<()> {
+        self.done.lock().push(format!("refuse discard on {}", device.path.display()));
+        Ok(())
+    }
+
+    fn replay_journal(&self, _call: &Call, device: &LoopDevice) -> Result<()> {
+        self.done.lock().push(format!("replay the journal on {}", device.path.display()));
+        Ok(())
     }
 
     fn detach(&self, _call: &Call, device: &LoopDevice) -> Result<Detached> {
@@ -156,7 +174,8 @@ pub(super) fn fixture() -> Fixture {
 
 /// A controller and node for this directory, whose ID is remembered beside it.
 pub(super) fn open(root: &Path, loops: Arc<dyn Loops>) -> Local {
-    Local::open(root.into(), NODE, "org.test", loops, Some(root.with_extension("id"))).unwrap()
+    Local::open(root.into(), &NodeName::new(NODE), "org.test", loops, Some(root.with_extension("id")))
+        .unwrap()
 }
 
 impl Fixture {

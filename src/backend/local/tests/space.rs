@@ -37,7 +37,7 @@ fn preallocation_fails_at_once_and_gives_everything_back() {
     // xfs keeps more blocks for itself than it counts as used, so that the last free ones cannot all be had.
     let mounted = Mounted::xfs();
     let it = Fixture::at(mounted.path.join("local"));
-    let free = || it.local.capacity(&it.call, &Map::new(), None).unwrap().largest;
+    let free = || it.local.capacity(&it.call, &Map::new(), &[], None).unwrap().largest;
     let parameters = Map::from([("preallocate".into(), "true".into())]);
     let refused_at_once =
         it.create(&NewVolume { parameters: parameters.clone(), ..it.new_volume("a", free()) });

@@ -90,9 +90,14 @@ fn identical_creates_at_once_make_one_volume() {
 #[test]
 fn an_id_that_would_not_fit_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let local =
-        Local::open(dir.path().into(), &"x".repeat(80), "org.test", Arc::new(FakeLoops::default()), None)
-            .unwrap();
+    let local = Local::open(
+        dir.path().into(),
+        &NodeName::new(&"x".repeat(80)),
+        "org.test",
+        Arc::new(FakeLoops::default()),
+        None,
+    )
+    .unwrap();
     let it = fixture();
     refused(local.create(&it.call, &it.new_volume("a", MIB), &|| Ok(())), Kind::InvalidArgument, &["128"]);
     assert_eq!(std::fs::read_dir(dir.path().join("volumes")).unwrap().count(), 0);
@@ -228,4 +233,18 @@ fn nothing_can_be_modified() {
     let modify = |parameters: &Map| it.local.modify(&it.call, &volume.id, parameters, &it.none);
     modify(&Map::new()).unwrap();
     refused(modify(&Map::from([("iops".into(), "1".into())])), Kind::InvalidArgument, &["iops"]);
+}
+
+/// Two requests for one volume wait for each other, whichever name of the node their IDs have.
+#[test]
+fn a_volume_has_one_spelling_under_all_names_of_its_node() {
+    let (dir, loops) = (tempfile::tempdir().unwrap(), Arc::new(FakeLoops::default()));
+    let name = NodeName::new("a").renamed("b").renamed("c");
+    let local = Local::open(dir.path().into(), &name, "org.test", loops, None).unwrap();
+    let at = |node: &str| Place { cluster: node.into(), ..local.own_place() };
+    for node in ["a", "b", "c"] {
+        assert_eq!((local.canonical(&at(node)), local.serves(&at(node))), (at("a"), Served::Here));
+    }
+    assert_eq!(local.canonical(&at("d")), at("d"));
+    assert_eq!(local.serves(&at("d")), Served::ByNode("d".into()));
 }

@@ -3,11 +3,13 @@
 use crate::backend::Capacity;
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::rbd::context::Context;
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::place::asked;
-use crate::backend::rbd::image::size::SIZE_ALIGNMENT;
+use crate::backend::rbd::image::spec::bounds;
 use crate::backend::rbd::parameters::Settings;
+use crate::backend::size::round_down;
 use crate::call::Call;
-use crate::csi::Map;
+use crate::csi::{Capability, Map};
 use crate::error::Result;
 use crate::secrets::Secrets;
 
@@ -17,6 +19,7 @@ pub(crate) fn capacity(
     context: &Context,
     call: &Call,
     parameters: &Map,
+    uses: &[Capability],
     topology: Option<&Map>,
 ) -> Result<Capacity> {
     let settings = Settings::parse(parameters, &Map::new())?;
@@ -29,11 +32,14 @@ pub(crate) fn capacity(
         }
         false => {
             let at = context.locate(&settings.place(&context.clusters)?, &Secrets::default())?;
-            let pool = settings.layout.data_pool.as_deref().unwrap_or(&at.pool);
-            context.tool.free_space(call, &at, pool)?
+            let by_default = layout::options(&context.pool(call, &at))?.data_pool;
+            let data_pool = settings.layout.data_pool.clone().or(by_default);
+            context.tool.free_space(call, &at, data_pool.as_deref().unwrap_or(&at.pool))?
         }
     };
     let available = if space.full { 0 } else { space.available };
-    let largest = available.min(i64::MAX as u64) / SIZE_ALIGNMENT * SIZE_ALIGNMENT;
-    Ok(Capacity { available, largest, smallest: SIZE_ALIGNMENT })
+    let fs_type = settings.fs_type_for(uses);
+    let bounds = bounds(&settings, uses, fs_type.as_deref());
+    let largest = round_down(available).min(bounds.largest);
+    Ok(Capacity { available, largest, smallest: bounds.least() })
 }

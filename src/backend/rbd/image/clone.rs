@@ -20,21 +20,23 @@
 
 use std::collections::BTreeMap;
 
+use crate::backend::parameters::other_file_system;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
 use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
 use crate::backend::rbd::image::find::find_taken;
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy, settle_and_find};
-use crate::backend::rbd::image::size::size_of_copy;
-use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
+use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_if_known};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
 use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RECORD_KEY, REPLICATION_KEY};
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
+use crate::backend::size::Bounds;
 use crate::backend::{Origin, WriteIntent};
 use crate::error::{Error, Kind, Result};
 
@@ -73,10 +75,18 @@ pub(crate) fn create_copy(
         return answer_from(pool, spec, info);
     }
     let refused = match copy(pool, spec, origin, write_intent) {
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::OutOfRange) => error,
+        Err(error)
+            if matches!(
+                error.kind(),
+                Kind::NotFound | Kind::OutOfRange | Kind::NoSpace | Kind::InvalidArgument
+            ) =>
+        {
+            error
+        }
         outcome => return outcome,
     };
-    // The source may be deleted or grown since this request was first answered.
+    // Since this request was first answered, the source may be deleted or grown, or have more snapshots; or
+    // another source is asked for.
     match settle_and_find(pool, &spec.new.object)? {
         Some(info) => answer_from(pool, spec, info),
         None => Err(refused),
@@ -199,8 +209,8 @@ fn clone_anew(
     temporary: &str,
 ) -> Result<Cloned> {
     let CloneSource { at: from, image, snapshot, .. } = source;
-    let layout = &spec.settings.layout;
-    let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout };
+    let layout = layout::of_copy(pool, &spec.settings.layout)?;
+    let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout: &layout };
     for _ in 0..ATTEMPTS {
         match pool.clone_image(&clone)? {
             Some(Made::New) => return Ok(Cloned::Done),
@@ -242,7 +252,7 @@ fn complete(
     temporary: &str,
 ) -> Result<Outcome> {
     let Some(inherited) = pool.all_metadata(temporary)? else { return Ok(Outcome::Disturbed) };
-    let record = complete_record(&spec.record, &inherited);
+    let record = complete_record(&spec.record, &inherited)?;
     if pool.set_metadata(temporary, RECORD_KEY, &record.text()?)? == Changed::Absent {
         return Ok(Outcome::Disturbed);
     }
@@ -257,7 +267,8 @@ fn complete(
         remove_temporary(pool, temporary)?;
         return Ok(wrong.into());
     }
-    let size = size_of_copy(&spec.new.size, info.size)?;
+    let bounds = bounds(&spec.settings, &spec.new.capabilities, record.asked.fs_type.as_deref());
+    let size = Bounds { largest: info.largest, ..bounds }.of_new(&spec.new.size, Some(info.size))?;
     if size > info.size {
         pool.resize(temporary, size)?;
         info.size = size;
@@ -324,14 +335,17 @@ fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, 
 }
 
 /// The record with the file system of the source, where the request names none: what is on the source is on
-/// its copy.
-fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Record {
+/// its copy. Another one is refused, unless the source is a block device, whose content is its user's.
+fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Result<Record> {
     let mut record = record.clone();
-    if record.asked.fs_type.is_none() {
-        let source = inherited.get(RECORD_KEY).and_then(|text| Record::parse(text).ok());
-        record.asked.fs_type = source.and_then(|source| source.asked.fs_type);
+    let source = inherited.get(RECORD_KEY).and_then(|text| Record::parse(text).ok());
+    let Some(source) = source else { return Ok(record) };
+    match (&record.asked.fs_type, source.asked.mounted_as()) {
+        (Some(asked), Some(present)) if asked != present => return Err(other_file_system(present, asked)),
+        (Some(_), _) => {}
+        (None, _) => record.asked.fs_type = source.asked.fs_type,
     }
-    record
+    Ok(record)
 }
 
 /// The limits to change, zero to take one away: those asked for that the clone has not, and those of its

@@ -6,10 +6,10 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::{find_taken, with_record};
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::settle_and_find;
-use crate::backend::rbd::image::size::size_of_new;
-use crate::backend::rbd::image::spec::{CreateSpec, answer_from, find_if_known};
+use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_if_known};
 use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
 use crate::backend::{Volume, WriteIntent};
 use crate::error::{Error, Result};
@@ -50,14 +50,16 @@ fn made(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<Volum
 /// Makes an image with its record in one step, or finds the one that the same request made.
 fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, write_intent: WriteIntent<'_>) -> Result<ImageInfo> {
     let name = &spec.new.object;
-    let size = size_of_new(&spec.new.size, 0)?;
     if let Some(info) = find_if_known(pool, spec)? {
         return answer_from(pool, spec, info);
     }
+    let bounds = bounds(&spec.settings, &spec.new.capabilities, spec.record.asked.fs_type.as_deref());
+    let size = bounds.of_new(&spec.new.size, None)?;
     write_intent()?;
     let metadata = spec.metadata()?;
     let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    let image = NewImage { name, size, layout: &spec.settings.layout, metadata: &metadata };
+    let layout = layout::of_new(pool, &spec.settings.layout)?;
+    let image = NewImage { name, size, layout: &layout, metadata: &metadata };
     let mut cleared = false;
     for _ in 0..ATTEMPTS {
         let made = pool.create(&image)?;

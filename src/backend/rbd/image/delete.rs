@@ -28,7 +28,7 @@ use crate::backend::rbd::image::trash::{
     Purge, Restored, is_in_trash, is_large, is_put_aside, restore_snapshotted, schedule_purge,
 };
 use crate::backend::rbd::image::unregister::Registered;
-use crate::backend::rbd::mirror::role::refuse_secondary;
+use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
 use crate::backend::{Deleted, Deletion, Interrupted, WriteIntent};
@@ -73,6 +73,9 @@ pub(crate) fn resolve(
         return Ok(Some(id.clone()));
     }
     let at = context.locate(&id.place, secrets)?;
+    if context.lets_go(call, &at, format_args!("volume {id}"))? {
+        return Ok(None);
+    }
     let found = find_volume(&context.pool(call, &at), id);
     let found = found.map_err(|error| error.context(format_args!("look for volume {id}")))?;
     Ok(found.map(|info| VolumeId { incarnation: Some(info.id), ..id.clone() }))
@@ -91,7 +94,10 @@ pub(crate) fn delete(
     }
     let at = context.locate(&id.place, deletion.secrets)?;
     let pool = context.pool(call, &at);
-    let outcome = delete_registered(&pool, deletion, write_intent);
+    let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
+        true => give_back_name(&pool, deletion).map(|()| Deleted::Absent),
+        false => delete_registered(&pool, deletion, write_intent),
+    };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
     context.memory.claims.forget(&id.lock_key());
@@ -114,6 +120,13 @@ fn delete_registered(
     Ok(deleted)
 }
 
+/// Gives back the name of a volume whose pool was removed, if that is registered in another one.
+fn give_back_name(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<()> {
+    let Some(registered) = Registered::find(pool, deletion.id, deletion.secrets)? else { return Ok(()) };
+    registered.await_creators(pool)?;
+    registered.give_back(pool, deletion.id, true, &|| Ok(()))
+}
+
 /// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
 pub(crate) fn finish_deletion(
     context: &Context,
@@ -123,7 +136,10 @@ pub(crate) fn finish_deletion(
     let id = deletion.id;
     let at = context.locate(&id.place, deletion.secrets)?;
     let pool = context.pool(call, &at);
-    let outcome = finish_registered(&pool, deletion);
+    let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
+        true => give_back_name(&pool, deletion).map(|()| Interrupted::Gone),
+        false => finish_registered(&pool, deletion),
+    };
     outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
 }
 
@@ -218,7 +234,7 @@ fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
 fn delete_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> Result<Outcome> {
     match find_volume(pool, id)? {
         Some(info) if info.id == image => {
-            refuse_secondary(id, &info, "deleted")?;
+            refuse_to_delete_copy(pool, id, &info)?;
             remove_image(pool, info, terms)?;
             Ok(Outcome::Over(Ended { deleted: Deleted::Gone, had_its_name: true }))
         }

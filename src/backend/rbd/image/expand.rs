@@ -2,9 +2,9 @@
 
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::find::existing_volume;
-use crate::backend::rbd::image::size::size_of_expanded;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::tool::Changed;
+use crate::backend::size::{BLOCK, Bounds};
 use crate::call::Call;
 use crate::csi::SizeRange;
 use crate::error::{Error, Result};
@@ -22,7 +22,8 @@ pub(crate) fn expand(
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let info = existing_volume(&pool, id)?;
-    let size = size_of_expanded(range, info.size)
+    let size = Bounds { smallest: BLOCK, largest: info.largest, fs_type: None }
+        .of_expanded(range, info.size)
         .map_err(|error| error.context(format_args!("expand volume {id}")))?;
     if size > info.size {
         refuse_secondary(id, &info, "expanded")?;

@@ -10,6 +10,7 @@ use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::mirror::replicated;
 use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, LockTarget};
+use crate::backend::size::LARGEST;
 use crate::backend::{Condition, Volume};
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
@@ -24,6 +25,9 @@ pub(crate) fn find(
     secrets: &Secrets,
 ) -> Result<Option<Volume>> {
     let at = context.locate(&id.place, secrets)?;
+    if context.is_removed(call, &at)? {
+        return Ok(None);
+    }
     let pool = context.pool(call, &at);
     let Some(info) = find_volume(&pool, id)? else { return Ok(None) };
     Ok(Some(with_record(&pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
@@ -52,6 +56,9 @@ pub(crate) fn inspect(
 }
 
 fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
+    if pool.context.is_removed(pool.call, pool.at)? {
+        return Ok(None);
+    }
     let Some(info) = find_volume(pool, id)? else { return Ok(None) };
     let found = with_record(pool, &pool.key_of(id), info)?;
     let holders = pool.holders(LockTarget::Header(&found.info.id))?;
@@ -89,6 +96,7 @@ fn unknown(id: &VolumeId, image: String) -> ImageInfo {
         name: id.object.clone(),
         id: image,
         size: 0,
+        largest: LARGEST,
         snapshots: 0,
         features: BTreeSet::new(),
         created: UNIX_EPOCH,

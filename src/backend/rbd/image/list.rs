@@ -9,6 +9,7 @@ use crate::backend::rbd::image::find::{ImageWithRecord, with_record};
 use crate::backend::rbd::mirror::roles;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
+use crate::backend::size::LARGEST;
 use crate::backend::{Page, Replicated, Volume};
 use crate::call::Call;
 use crate::csi::Source;
@@ -105,6 +106,7 @@ fn info(entry: &ListedImage) -> ImageInfo {
         name: entry.name.clone(),
         id: entry.id.clone(),
         size: entry.size,
+        largest: LARGEST,
         snapshots: entry.snapshots.len() as u64,
         features: BTreeSet::new(),
         created: UNIX_EPOCH,

@@ -1,8 +1,8 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
 //!
 //! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `chain`, `remove`, `unregister`, `retain`, `trash`); what all of
-//! it rests on (`find`, `rename`, `watchers`, `deletion_lock`, `record`).
+//! `capacity`); how that is done (`clone`, `chain`, `layout`, `remove`, `unregister`, `retain`, `trash`);
+//! what all of it rests on (`removal`, `find`, `rename`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
 pub(crate) mod chain;
@@ -15,15 +15,16 @@ pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod in_progress;
 pub(crate) mod inspect;
+mod layout;
 pub(crate) mod list;
 pub(crate) mod parent;
 mod place;
 pub(crate) mod qos;
 pub(crate) mod record;
+pub(crate) mod removal;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retain;
-mod size;
 mod spec;
 pub(crate) mod trash;
 pub(crate) mod trash_mark;
@@ -35,7 +36,7 @@ use crate::backend::{
     Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, Volume, Volumes, WriteIntent,
 };
 use crate::call::Call;
-use crate::csi::{Map, SizeRange};
+use crate::csi::{Capability, Map, SizeRange};
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
@@ -75,8 +76,14 @@ impl Volumes for Context {
         list::list(self, call, after, limit)
     }
 
-    fn capacity(&self, call: &Call, parameters: &Map, topology: Option<&Map>) -> Result<Capacity> {
-        capacity::capacity(self, call, parameters, topology)
+    fn capacity(
+        &self,
+        call: &Call,
+        parameters: &Map,
+        uses: &[Capability],
+        topology: Option<&Map>,
+    ) -> Result<Capacity> {
+        capacity::capacity(self, call, parameters, uses, topology)
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {

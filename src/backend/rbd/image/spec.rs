@@ -2,6 +2,7 @@
 
 use crate::backend::NewVolume;
 use crate::backend::creation_record::Placed;
+use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
@@ -9,6 +10,8 @@ use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::rbd::tool::ImageInfo;
+use crate::backend::size::{BLOCK, Bounds};
+use crate::csi::Capability;
 use crate::error::{Error, Result};
 
 /// A volume that is to exist, understood.
@@ -43,6 +46,12 @@ impl<'a> CreateSpec<'a> {
     }
 }
 
+/// What the size of a new volume can be that is made for this file system.
+pub(crate) fn bounds<'a>(settings: &Settings, uses: &[Capability], fs_type: Option<&'a str>) -> Bounds<'a> {
+    let fs_type = formatted_with(settings.fs_type.as_deref(), uses, fs_type);
+    Bounds { smallest: BLOCK, largest: settings.layout.largest_size(), fs_type }
+}
+
 /// A look at what was there a while ago: a repeated request then costs one process. For others the attempt to
 /// make the volume is the look.
 pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
@@ -57,7 +66,7 @@ pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInf
     let new = spec.new;
     let ImageWithRecord { info, record } = with_record_in_making(pool, &spec.key(), info)?;
     match record {
-        Some(present) => refuse_difference(new, &present, &info)?,
+        Some(present) => refuse_difference(pool, new, &present, &info)?,
         None if new.source.is_some() => {
             return Err(Error::already_exists(format!(
                 "image {:?} exists, was not made by cephlet and is no copy of the source: choose another name",
@@ -73,8 +82,8 @@ pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInf
     Ok(info)
 }
 
-fn refuse_difference(new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
-    match present.asked.difference(new, info.size) {
+fn refuse_difference(pool: &Pool<'_>, new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
+    match present.asked.difference(new, info.size, &|place| pool.context.canonical(place)) {
         None => Ok(()),
         Some(difference) => Err(Error::already_exists(format!(
             "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",

@@ -8,6 +8,7 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::DeletionLock;
+use crate::backend::rbd::image::removal::restore_wrong;
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
@@ -109,30 +110,10 @@ pub(crate) fn restore_snapshotted(pool: &Pool<'_>, info: &ImageInfo) -> Result<R
         Renamed::Done => Ok(Restored::Done),
         Renamed::Absent => Ok(Restored::NotNeeded),
         Renamed::Taken => Err(Error::precondition(format!(
-            "it has a new snapshot, but is in the trash of pool {:?} as {}, and another image has its name: \
-             give it a name with `rbd trash restore`",
-            pool.at.pool, info.id
+            "it has a new snapshot, but is in the trash, and another image has its name: give it another one with \
+             `rbd trash restore {}/{} --image NAME`",
+            pool.at.spec(),
+            info.id
         ))),
     }
-}
-
-/// Restores what was moved to the trash in place of the image `meant`.
-fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
-    let trash = pool.trash()?;
-    let Some(wrong) =
-        trash.iter().find(|it| it.name == name && it.id != meant && it.source != TrashSource::Clones)
-    else {
-        return Ok(());
-    };
-    let restored = match pool.restore_from_trash(&wrong.id, name)? {
-        Renamed::Done => "it is restored",
-        Renamed::Absent => "it is gone",
-        Renamed::Taken => "it stays in the trash, its name is taken",
-    };
-    log::warn!(
-        "image {name:?} of {} was replaced while it was deleted, by id {}: {restored}",
-        pool.at,
-        wrong.id
-    );
-    Err(Error::unavailable(format!("image {name:?} was replaced by another at this moment: try again")))
 }

@@ -30,6 +30,9 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
             Some(now) => *at = now,
             None => return Ok(Requeue::Never),
         }
+        if context.is_removed(call, at)? {
+            return Ok(Requeue::Never);
+        }
     }
     match job {
         Job::Sweep { cluster } => sweep_cluster(context, call, cluster).map(|()| Requeue::Never),

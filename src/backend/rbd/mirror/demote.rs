@@ -161,7 +161,7 @@ impl Demotion<'_> {
         if self.force {
             refusal = Error::precondition(format!(
                 "the kernel there would go on writing to what is demoted, so it must be shut out first (`ceph osd \
-                 blocklist add ADDRESS`): {refusal}"
+                 blocklist add ADDRESS 31536000`): {refusal}"
             ));
         }
         Err(refusal.context(format_args!("demote volume {}", self.id)))

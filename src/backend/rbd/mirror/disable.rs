@@ -1,7 +1,7 @@
 //! Ending the replication of a volume. On the primary that deletes the copy.
 
 use super::begin;
-use super::role::refuse_between_roles;
+use super::role::{follows, refuse_between_roles};
 use super::schedule::remove_schedule;
 use super::terms::{self, Terms};
 use super::way::ensure_whole;
@@ -9,7 +9,7 @@ use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::names::REPLICATION_KEY;
-use crate::backend::rbd::tool::{ImageInfo, MirrorState, MirrorStatus, Mirroring, Replay, SiteStatus};
+use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -69,10 +69,6 @@ fn disable_copy(
          make it a volume of its own with the parameter force=true (`cephlet replication disable {id} --force`); \
          then the two have nothing in common any more"
     )))
-}
-
-fn follows(status: &MirrorStatus) -> bool {
-    status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
 }
 
 /// The schedule goes, and what is kept of it.

@@ -97,8 +97,7 @@ fn refuse_unmirrored(pool: &Pool<'_>) -> Result<()> {
     if known.contains(&key) {
         return Ok(());
     }
-    let PoolRef { pool: name, namespace, .. } = pool.at;
-    let spec = if namespace.is_empty() { name.clone() } else { format!("{name}/{namespace}") };
+    let (name, spec) = (&pool.at.pool, pool.at.spec());
     let MirrorPool { scope, peers } = pool.mirror_pool()?;
     let trouble = match scope {
         MirrorScope::Nothing => {

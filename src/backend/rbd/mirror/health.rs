@@ -124,7 +124,7 @@ fn snapshots(site: &SiteStatus, asked: Asked) -> (ReplicationHealth, String, Opt
 fn explain(site: &SiteStatus) -> String {
     let advice = match site.description.as_str() {
         text if text.contains("split-brain") => {
-            ": both sides were written to; resync the one that is to be given up (`cephlet replication resync --force`)"
+            ": both sides were written to; resync the one that is to be given up (`cephlet replication resync ID --force` there)"
         }
         text if text.contains("bootstrapping") => {
             ": a parent that is not replicated, or an image in the way there; its rbd-mirror's log has more"

@@ -1,7 +1,7 @@
 //! What an image's part in mirroring allows.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
+use crate::backend::rbd::tool::{ImageInfo, MirrorState, MirrorStatus, Mirroring, Replay, SiteStatus};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -16,6 +16,40 @@ pub(crate) fn refuse_secondary(id: &VolumeId, info: &ImageInfo, what: &str) -> R
         "volume {id} cannot be {what} here: it is a copy (secondary) that follows the primary volume of another \
          cluster; do it there, or promote it first (`cephlet replication promote {id}`)"
     )))
+}
+
+/// Refuses to delete a copy, which goes with its primary: the rbd-mirror here removes it. What is awaited is
+/// said, and how to do without that where the primary is gone.
+pub(crate) fn refuse_to_delete_copy(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo) -> Result<()> {
+    refuse_between_roles(id, info)?;
+    if !info.is_secondary() {
+        return Ok(());
+    }
+    let status = pool.mirror_status(&info.name)?;
+    let awaited = match &status {
+        Some(status) if follows(status) => String::from(
+            "delete that volume there, or disable its replication there; then the rbd-mirror here removes the copy",
+        ),
+        _ => {
+            let is_silent = status.is_none_or(|status| !status.own.is_up);
+            let sign = if is_silent { ", which gives no sign of life now" } else { "" };
+            format!(
+                "the other cluster does not have it as its primary volume any more, or is lost: if it was deleted \
+                 there, or its replication disabled, the rbd-mirror here{sign} removes the copy as soon as it hears \
+                 of that; if it never will, make the copy a volume of its own (`cephlet replication disable {id} \
+                 --force`) and delete it then"
+            )
+        }
+    };
+    Err(Error::precondition(format!(
+        "volume {id} cannot be deleted here: it is a copy (secondary) of the primary volume of another cluster: \
+         {awaited}"
+    )))
+}
+
+/// Whether a copy follows an image that is primary at another site.
+pub(super) fn follows(status: &MirrorStatus) -> bool {
+    status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
 }
 
 /// What is said of [`ImageInfo::is_between_roles`].

@@ -111,9 +111,9 @@ impl Attempt<'_> {
         }
         Err(Error::precondition(format!(
             "nobody says whether volume {} was ever copied whole, and if not it is empty: the rbd-mirror here does \
-             not replay its journal. See to that, or accept the loss with the parameter acceptLoss=true \
-             (`--accept-loss`)",
-            self.id
+             not replay its journal. See to that, or promote it and accept the loss (`cephlet replication promote {} \
+             --force --accept-loss`; parameter acceptLoss=true)",
+            self.id, self.id
         )))
     }
 
@@ -217,9 +217,11 @@ impl Attempt<'_> {
         Error::precondition(format!(
             "volume {} was being copied when the other site went, and promoting it now loses more than that: it \
              would be what it was one snapshot before that of {}, and nothing but zeros if that was the first; \
-             bring the other site back, or accept the loss with the parameter acceptLoss=true (`--accept-loss`)",
+             bring the other site back, or promote it and accept the loss (`cephlet replication promote {} --force \
+             --accept-loss`; parameter acceptLoss=true)",
             self.id,
-            rfc3339(before)
+            rfc3339(before),
+            self.id
         ))
     }
 

@@ -10,11 +10,12 @@ use crate::backend::rbd::context::Context;
 use crate::backend::rbd::names;
 use crate::backend::rbd::node::confirm::{Writer, forget_own};
 use crate::backend::rbd::node::lost::{self, Missing, Seen};
-use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper};
+use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper, Mounter};
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::to_node::{EXCLUSIVE_LOCK, publish_here, without_lock};
+use crate::backend::rbd::publish::to_node::{publish_here, without_lock};
 use crate::backend::rbd::publish::unpublish::unpublish_here;
-use crate::backend::rbd::tool::ImageRef;
+use crate::backend::rbd::snapshot::limit::refuse_unmappable;
+use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageRef};
 use crate::backend::{
     AttachedImage, Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served,
     WriteDown,
@@ -82,6 +83,9 @@ impl Node {
         let id_now = || Ok(pool.info(ImageRef::Name(&id.object))?.map(|info| info.id));
         let request = MapRequest { access: &at.access, image: &image, options: &options, id_now: &id_now };
         let is_mapped = self.mapper.find(&image)?.is_some();
+        if !is_mapped && options.mounter != Mounter::Nbd && self.context.tool.usable().is_ok() {
+            refuse_unmappable(&pool, &published.image_id)?;
+        }
         if options.read_only {
             return self.mapper.map(call, &request).map(|mapping| mapping.device);
         }
@@ -320,9 +324,35 @@ impl NodeDriver for Node {
     }
 
     /// Asked of volumes in use alone, so that one without a device has lost it.
-    fn condition(&self, id: &VolumeId) -> Result<Condition> {
-        let mapping = self.mapping_of(id)?;
-        Ok(mapping.map_or_else(|| Some(LOST.to_string()), |mapping| self.mapper.condition(&mapping)))
+    fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
+        let Some(mapping) = self.mapping_of(id)? else { return Ok(Some(LOST.to_string())) };
+        match self.mapper.condition(&mapping) {
+            None if !self.mapper.sees_watch(&mapping) => Ok(self.shut_out(call, id, &mapping)),
+            known => Ok(known),
+        }
+    }
+}
+
+impl Node {
+    /// That the cluster has shut out the client of a mapping, of which the kernel does not tell.
+    /// None also where the cluster cannot be asked.
+    fn shut_out(&self, call: &Call, id: &VolumeId, mapping: &node::Mapping) -> Condition {
+        if mapping.device.read_only || self.context.tool.usable().is_err() {
+            return None;
+        }
+        let confirmed = self.confirmed.lock().get(&mapping.device.image).map(|it| it.at.clone());
+        let at = confirmed.map_or_else(|| self.context.locate(&id.place, &Secrets::default()), Ok);
+        match at.and_then(|at| lost::look(&self.context.pool(call, &at), id, mapping)) {
+            Ok(Seen::ShutOut(address)) => {
+                let why = lost::shut_out(mapping, &address);
+                Some(format!("{why}: unpublish and unstage it everywhere on this node, and stage it again"))
+            }
+            Ok(_) => None,
+            Err(error) => {
+                log::warn!("volume {id}: whether the cluster has shut out its client is not known: {error}");
+                None
+            }
+        }
     }
 }
 

@@ -20,8 +20,8 @@ impl Mapper {
                 format!(
                     "{path} has lost its watch on the image, and so fails or will fail all I/O: the cluster \
                      has blocklisted this node \
-                     (`ceph osd blocklist ls`) or cannot be reached; unmount the volume everywhere on this \
-                     node and stage it again"
+                     (`ceph osd blocklist ls`) or cannot be reached; unpublish and unstage the volume everywhere \
+                     on this node, and stage it again"
                 )
             }),
             MappedBy::Nbd(connected) => self.table.is_served(connected).is_ok_and(|served| !served).then(|| {
@@ -29,6 +29,11 @@ impl Mapper {
                          it again")
             }),
         }
+    }
+
+    /// Whether the kernel tells of the watch of a mapping.
+    pub(super) fn sees_watch(&self, mapping: &Mapping) -> bool {
+        matches!(&mapping.by, MappedBy::Kernel(image) if self.bus.watches(image).is_some())
     }
 }
 

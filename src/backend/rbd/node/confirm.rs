@@ -175,7 +175,7 @@ impl Writer<'_> {
         await_dead(self.pool, &self.id.object)?;
         Err(Error::precondition(format!(
             "volume {} is open at {} as well, which could write to it: unmap the image there, or shut that client out \
-             (`ceph osd blocklist add ADDRESS`)",
+             (`ceph osd blocklist add ADDRESS 31536000`)",
             self.id,
             addresses(&staying)
         )))

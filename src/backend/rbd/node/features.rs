@@ -25,6 +25,10 @@ const FEATURES: [&str; 12] = [
 /// makes no difference, and refuses by itself.
 const FOR_READERS: [&str; 4] = ["layering", "striping", "data-pool", "dirty-cache"];
 
+/// Those that `rbd feature disable` takes (RBD_FEATURES_MUTABLE and RBD_FEATURES_DISABLE_ONLY,
+/// librbd/Features.h).
+const REMOVABLE: [&str; 5] = ["exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling"];
+
 /// Those of `features` that matter and whose bit is not in `supported`. A name that is not known here is left
 /// to the kernel to judge.
 fn unsupported(features: &BTreeSet<String>, supported: u64, read_only: bool) -> Vec<&'static str> {
@@ -41,11 +45,16 @@ pub(super) fn check(image: &str, options: &MapOptions, supported: u64) -> Result
     if lacking.is_empty() {
         return Ok(());
     }
+    let disable = match lacking.iter().all(|name| REMOVABLE.contains(name)) {
+        true => {
+            format!(", or take them away with `rbd feature disable {image} {}`", lacking.join(" "))
+        }
+        false => String::new(),
+    };
     Err(Error::precondition(format!(
         "this node's kernel cannot map {image}, which has {}: create the volume with the parameter \
-         mounter=rbd-nbd or without them in imageFeatures, or take them away with `rbd feature disable {image} {}`",
-        lacking.join(", "),
-        lacking.join(" ")
+         mounter=rbd-nbd or without them in imageFeatures{disable}",
+        lacking.join(", ")
     )))
 }
 
@@ -99,13 +108,13 @@ mod tests {
         let features = set(&["layering", "journaling", "migrating"]);
         let error = check("rbd/n/a", &options(features, false), SUPPORTED).unwrap_err();
         assert_eq!(error.kind(), Kind::Precondition);
-        for words in [
-            "has journaling, migrating:",
-            "mounter=rbd-nbd",
-            "`rbd feature disable rbd/n/a journaling migrating`",
-        ] {
+        for words in ["has journaling, migrating:", "mounter=rbd-nbd"] {
             assert!(error.message().contains(words), "{error}");
         }
+        assert!(!error.message().contains("feature disable"), "it refuses migrating: {error}");
+        let error =
+            check("rbd/n/a", &options(set(&["layering", "journaling"]), false), SUPPORTED).unwrap_err();
+        assert!(error.message().contains("`rbd feature disable rbd/n/a journaling`"), "{error}");
     }
 
     #[test]

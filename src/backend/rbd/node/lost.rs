@@ -54,9 +54,7 @@ pub(super) fn lost(mapping: &Mapping, seen: Seen, missing: &Missing, after: Dura
             missing.lock().remove(&address);
             Ok(None)
         }
-        Seen::ShutOut(address) => {
-            Ok(Some(format!("{path} can only fail: the cluster has shut out its client at {address}")))
-        }
+        Seen::ShutOut(address) => Ok(Some(shut_out(mapping, &address))),
         Seen::Missing(address) => {
             let why =
                 format!("the client at {address}, by which it is mapped as {path}, does not watch its image");
@@ -67,6 +65,12 @@ pub(super) fn lost(mapping: &Mapping, seen: Seen, missing: &Missing, after: Dura
             }
         }
     }
+}
+
+/// What became of a mapping whose client was shut out.
+pub(super) fn shut_out(mapping: &Mapping, address: &str) -> String {
+    let path = mapping.device.path.display();
+    format!("{path} can only fail: the cluster has shut out its client at {address}")
 }
 
 /// Where the cluster may see the client of the mapping.

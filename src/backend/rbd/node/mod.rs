@@ -25,6 +25,7 @@ use crate::exec::Runner;
 use crate::kernel::rbd::Unmapped;
 use crate::kernel::{Backing, Kernel};
 use crate::sys::block;
+use crate::sys::holders;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::nbd::{ConnectedDevice, Table};
@@ -359,11 +360,8 @@ impl Mapper {
         let mounts = Mounts::read().map_err(failed)?;
         let mounted =
             mounts.of_device(&device).map(|mount| format!("mounted at {}", mount.mount_point.display()));
-        let holders = match device.holders() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            holders => holders.map_err(failed)?,
-        };
-        Ok(mounted.chain(holders.iter().map(|holder| format!("held by {}", holder.display()))).collect())
+        let holders = holders::of(device.number).map_err(failed)?;
+        Ok(mounted.chain(holders.iter().map(ToString::to_string)).collect())
     }
 
     fn busy(&self, call: &Call, mapping: &Mapping, mut users: Vec<String>) -> Error {

@@ -153,12 +153,18 @@ fn explain(error: Error, image: &Image<'_>) -> Error {
         () if says("No such file") => Kind::NotFound,
         () if says("Operation not permitted") || says("Permission denied") => Kind::Unauthenticated,
         () if says("Connection timed out") => Kind::Unavailable,
+        () if says("failed to find unused device") => Kind::NoSpace,
         () => error.kind(),
     };
-    let hint = if says("no message") {
-        format!(" (`rbd info {image}` as the same user tells why)")
-    } else {
-        String::new()
+    let hint = match () {
+        () if says("no message") => format!(" (`rbd info {image}` as the same user tells why)"),
+        () if kind == Kind::NoSpace => {
+            " (all NBD devices of this node are in use: give a volume up that has one, or, once none is in use, \
+             `modprobe -r nbd && modprobe nbd nbds_max=256`; a new volume with mapOptions=nbd:try-netlink gets a \
+             device beyond them, which follows the size of its image only when it is mapped again)"
+                .to_string()
+        }
+        () => String::new(),
     };
     error.with_kind(kind).context(format_args!("map {image}{hint}"))
 }

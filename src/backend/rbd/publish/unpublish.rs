@@ -26,6 +26,9 @@ pub(crate) fn unpublish(
     // By then it may have been taken back through another controller, and published anew.
     let is_late = call.has_waited() && call.progress().expired();
     let at = context.locate_to_unpublish(id, secrets)?;
+    if context.lets_go(call, &at, format_args!("the publication of volume {id}"))? {
+        return Ok(Unpublished::NoVolume);
+    }
     let is_of_node = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
     let is_meant = |_: &str, lock: &PublicationLock| Ok(!is_late && is_of_node(lock));
     let pool = context.pool(call, &at);
@@ -48,6 +51,9 @@ pub(crate) fn unpublish(
 /// image. Where another machine of its name has taken the publication over, it is that one's.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
+    if context.lets_go(call, &at, format_args!("the publication of volume {id}"))? {
+        return Ok(());
+    }
     let pool = context.pool(call, &at);
     let is_meant = |image: &str, PublicationLock { publication, .. }: &PublicationLock| {
         if publication.by != PublishedBy::Node || publication.node != context.identity.node {

@@ -15,6 +15,9 @@ use crate::secrets::Secrets;
 /// perhaps the image that was only retained for it.
 pub(crate) fn delete(context: &Context, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
     let at = context.locate(&id.place, secrets)?;
+    if context.lets_go(call, &at, format_args!("snapshot {id}"))? {
+        return Ok(Deleted::Absent);
+    }
     let deleted = delete_in(&context.pool(call, &at), id);
     deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))
 }
@@ -86,6 +89,9 @@ pub(crate) fn finish_deletion(
     secrets: &Secrets,
 ) -> Result<Interrupted> {
     let at = context.locate(&id.place, secrets)?;
+    if context.lets_go(call, &at, format_args!("snapshot {id}"))? {
+        return Ok(Interrupted::Gone);
+    }
     let finished = finish_deletion_in(&context.pool(call, &at), id);
     finished.map_err(|error| error.context(format_args!("finish the deletion of snapshot {id}")))
 }

@@ -30,6 +30,9 @@ pub(crate) fn find(
     secrets: &Secrets,
 ) -> Result<Option<Snapshot>> {
     let at = context.locate(&id.place, secrets)?;
+    if context.is_removed(call, &at)? {
+        return Ok(None);
+    }
     let pool = context.pool(call, &at);
     let Some(info) = find_in(&pool, id)? else { return Ok(None) };
     let name = match context.memory.records.name_of(&id.place, &id.source) {

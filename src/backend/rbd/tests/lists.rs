@@ -213,12 +213,18 @@ fn room_is_that_of_the_pool_that_takes_the_data() {
     let rbd = controller(&cluster, ONE);
     let room = |pairs: &[(&str, &str)]| {
         let parameters = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        rbd.volumes().capacity(&call(), &parameters, None)
+        rbd.volumes().capacity(&call(), &parameters, &[], None)
     };
     let plain = room(&[]).unwrap();
     assert_eq!((plain.available, plain.largest, plain.smallest), (1 << 40, 1 << 40, 4096));
     let of_data = room(&[("dataPool", "ec")]).unwrap();
     assert_eq!((of_data.available, of_data.largest), (5000, 4096));
+    cluster.set_room("ec", FreeSpace { available: 1 << 60, full: false });
+    let mapped = 256_000_000 << 22;
+    assert_eq!(room(&[("pool", "ec")]).unwrap().largest, mapped, "what an object map can hold");
+    assert_eq!(room(&[("pool", "ec"), ("objectSize", "8M")]).unwrap().largest, 2 * mapped);
+    let mapless = ("imageFeatures", "layering,exclusive-lock");
+    assert_eq!(room(&[("pool", "ec"), mapless]).unwrap().largest, 1 << 60);
     cluster.set_room("ec", FreeSpace { available: 5000, full: true });
     assert_eq!(room(&[("pool", "ec")]).unwrap().available, 0);
     refused(room(&[("poool", "x")]), Kind::InvalidArgument, &["poool"]);

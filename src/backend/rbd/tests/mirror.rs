@@ -114,7 +114,11 @@ fn a_copy_is_not_changed_and_says_why() {
     refused(it.publish("n1", Mode::SingleNodeWriter, false), Precondition, &["for writing", "promote"]);
     refused(it.publish("n1", Mode::MultiNodeMultiWriter, false), Precondition, &advice);
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
-    refused(repeated(|call| volumes.delete(call, &deletion, &|| Ok(()))), Precondition, &advice);
+    refused(
+        repeated(|call| volumes.delete(call, &deletion, &|| Ok(()))),
+        Precondition,
+        &["secondary", "removes the copy"],
+    );
     let header = LockTarget::Header(&it.image());
     assert_eq!(it.cluster.holders(&call(), &it.cluster.at(), header).unwrap(), [], "a lock was left behind");
     // What changes nothing is allowed.

@@ -188,7 +188,7 @@ fn room_is_that_of_the_domain() {
     let rbd = controller(&cluster, ONE);
     let room = |zone: Option<&str>, parameters: &[(&str, &str)]| {
         let parameters = parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        rbd.volumes().capacity(&call(), &parameters, zone.map(segments).as_ref()).unwrap().available
+        rbd.volumes().capacity(&call(), &parameters, &[], zone.map(segments).as_ref()).unwrap().available
     };
     assert_eq!((room(Some("2"), &[]), room(Some("9"), &[])), (2 << 20, 0));
     assert_eq!(room(None, &[]), 1 << 40, "the usual pool");

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::Mirroring;
 use crate::backend::ceph::PoolRef;
+use crate::backend::size::LARGEST;
 
 /// An image, by the name it has now or by the id it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,44 @@ pub struct Layout {
     pub object_size: Option<u64>,
     /// Bytes of a stripe, and over how many objects they go round.
     pub striping: Option<(u64, u64)>,
+    /// The request did not name the data pool: an option of the pool or of the cluster did.
+    pub is_default_data_pool: bool,
+}
+
+/// Options that change what commands do in a pool. The pool's own options precede the cluster's, and the
+/// command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// The features of new images, by rbd's names (`rbd_default_features`).
+    pub features: BTreeSet<String>,
+    /// The pool for the data of new images, if there is one (`rbd_default_data_pool`).
+    pub data_pool: Option<String>,
+    /// The pool's own `rbd_move_to_trash_on_remove`: `rbd rm` leaves images in the trash.
+    pub trashes_removed: bool,
+}
+
+impl Layout {
+    /// The largest size of an image that is made like this. Ceph's defaults have an object map.
+    pub fn largest_size(&self) -> u64 {
+        let has_object_map = self.features.as_ref().is_none_or(|features| features.contains(OBJECT_MAP));
+        let stripe_count = self.striping.map_or(1, |(_, count)| count);
+        largest_size(has_object_map, self.object_size.unwrap_or(DEFAULT_OBJECT_SIZE), stripe_count)
+    }
+}
+
+/// The feature of an image that keeps account of its objects.
+pub const OBJECT_MAP: &str = "object-map";
+
+/// The size of an object for which none is asked, in bytes.
+pub const DEFAULT_OBJECT_SIZE: u64 = 4 << 20;
+
+/// An object map has at most so many objects (cls/rbd/cls_rbd_types.h, `MAX_OBJECT_MAP_OBJECT_COUNT`).
+const MAX_MAPPED_OBJECTS: u64 = 256_000_000;
+
+/// The largest size that an image can have, in bytes. With stripes its objects come in sets.
+pub fn largest_size(has_object_map: bool, object_size: u64, stripe_count: u64) -> u64 {
+    let objects = MAX_MAPPED_OBJECTS - MAX_MAPPED_OBJECTS % stripe_count.max(1);
+    if has_object_map { objects.saturating_mul(object_size).min(LARGEST) } else { LARGEST }
 }
 
 /// An image that is to exist.
@@ -101,6 +140,9 @@ pub enum Renamed {
     Taken,
 }
 
+/// The feature with which the cluster keeps a second writer out.
+pub const EXCLUSIVE_LOCK: &str = "exclusive-lock";
+
 /// The feature of an image that is a copy by snapshots.
 pub const NON_PRIMARY: &str = "non-primary";
 
@@ -113,6 +155,8 @@ pub struct ImageInfo {
     pub id: String,
     /// Bytes.
     pub size: u64,
+    /// The largest size that it can have, in bytes; lists do not tell it.
+    pub largest: u64,
     /// Snapshots, those in its trash included.
     pub snapshots: u64,
     /// Features by rbd's names.

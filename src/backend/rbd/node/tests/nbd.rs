@@ -32,6 +32,18 @@ fn a_device_of_rbd_nbd_bears_what_it_is() {
 }
 
 #[test]
+fn a_node_without_a_free_nbd_device_says_how_to_get_more() {
+    let node = Node::new();
+    let words = ["map", "--cookie", COOKIE, "vms/n1/web"];
+    expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: failed to find unused device");
+    let error = node.map(&options(Mounter::Nbd)).unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    for part in ["vms/n1/web", "modprobe nbd nbds_max=", "try-netlink"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+}
+
+#[test]
 fn a_device_that_has_lost_its_process_gets_another() {
     let node = Node::new();
     node.nbd_connects(2, COOKIE);

@@ -11,8 +11,12 @@ use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::{ClusterAccess, Failure, Reason};
 use crate::backend::rbd::tool::Layout;
 use crate::call::Call;
+use crate::clusters::Cluster;
 use crate::error::{Error, Kind};
 use crate::exec::{Cmd, Output};
+
+/// How the tools say ENOENT.
+pub(super) const ABSENT: &str = "(2) No such file or directory";
 
 /// Whether the command ended with `status`.
 pub(super) fn is(failure: &Failure, status: i32) -> bool {
@@ -33,12 +37,41 @@ pub(super) fn absent(failure: &Failure, pieces: &[&str]) -> bool {
     is(failure, libc::ENOENT) && !is_full && pieces.iter().any(|piece| failure.says(piece))
 }
 
-/// The data pool that is missing, if that is it. rbd says 2 then; only its log says of what.
-pub(super) fn missing_data_pool<'a>(failure: &Failure, layout: &'a Layout) -> Option<&'a str> {
-    let named = layout.data_pool.as_deref()?;
-    let missing =
-        is(failure, libc::ENOENT) && (failure.says("import failed: ") || failure.says("validate_data_pool"));
-    missing.then_some(named)
+/// Whether `rbd`, `rados` or the manager found no such pool. `rbd` has other words for the pool that it uses
+/// by default.
+pub(super) fn lacks_pool(failure: &Failure) -> bool {
+    failure.says("error opening default pool ")
+        || says(failure, "error opening pool ", ABSENT)
+        || says(failure, "error opening pool ", "RADOS object not found")
+}
+
+/// Whether `rbd` found no such namespace. `rados` does not look.
+fn lacks_namespace(failure: &Failure) -> bool {
+    says(failure, "namespace '", "does not exist.")
+}
+
+/// The data pool that is missing, if that is it. rbd says 2 then; only its log says of what. Without one in
+/// the request it is that of the option `rbd_default_data_pool`.
+pub(super) fn missing_data_pool<'a>(failure: &'a Failure, layout: &'a Layout) -> Option<&'a str> {
+    if !is(failure, libc::ENOENT) || lacks_pool(failure) || lacks_namespace(failure) {
+        return None;
+    }
+    let logged = || failure.between("validate_data_pool: data pool ", " does not exist");
+    match &layout.data_pool {
+        Some(named) if failure.says("import failed: ") || failure.says("validate_data_pool") => Some(named),
+        _ => logged(),
+    }
+}
+
+/// What a pool or a namespace was needed for, which decides what to do where it is missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NeededFor {
+    /// A new volume.
+    NewVolume,
+    /// The data of a new volume.
+    NewData,
+    /// A volume that was made there.
+    Existing,
 }
 
 impl CommandTool {
@@ -62,27 +95,28 @@ impl CommandTool {
         }
     }
 
-    /// The error that a failure of `doing` is, in a pool and namespace.
+    /// The error that a failure of `doing` is, about what was made in a pool and namespace.
     pub(super) fn error(&self, call: &Call, failure: Failure, at: &PoolRef, doing: &str) -> Error {
+        self.error_for(NeededFor::Existing, call, failure, at).context(doing)
+    }
+
+    fn error_for(&self, needed: NeededFor, call: &Call, failure: Failure, at: &PoolRef) -> Error {
         let PoolRef { access, pool, namespace } = at;
-        if failure.says("error opening pool") {
-            return Error::precondition(format!("{doing}: {}", no_pool(pool)));
+        if lacks_pool(&failure) {
+            return no_pool(&access.cluster, pool, needed);
         }
-        if says(&failure, "namespace '", "does not exist.") {
-            let make = format!("rbd namespace create --pool {pool} --namespace {namespace}");
-            return Error::precondition(format!(
-                "{doing}: pool {pool:?} has no namespace {namespace:?}: `{make}` makes it"
-            ));
+        if lacks_namespace(&failure) {
+            return no_namespace(&access.cluster, (pool, namespace), needed);
         }
         let is_full = || {
             let space = free_space(&*self.runner, call, access, pool);
             space.is_ok_and(|space| space.is_some_and(|space| space.full))
         };
         match failure.reason() {
-            Some(Reason::Full) => Error::no_space(format!("{doing}: {}", full(pool))),
-            Some(Reason::Stalled) if is_full() => Error::no_space(format!("{doing}: {}", full(pool))),
-            Some(Reason::Stalled) => failure.into_error(format!("{doing}: pool {pool:?}")),
-            _ => failure.into_error(doing),
+            Some(Reason::Full) => Error::no_space(full(pool)),
+            Some(Reason::Stalled) if is_full() => Error::no_space(full(pool)),
+            Some(Reason::Stalled) => failure.into_error(format!("pool {pool:?}")),
+            _ => failure.into_bare_error(),
         }
     }
 
@@ -95,8 +129,17 @@ impl CommandTool {
         layout: &Layout,
         doing: &str,
     ) -> Error {
+        if let Some(pool) = missing_data_pool(&failure, layout)
+            && layout.is_default_data_pool
+        {
+            let option = format!(
+                "{doing}: the option rbd_default_data_pool of pool {:?} (`rbd config pool ls`) or of the cluster",
+                at.pool
+            );
+            return no_pool(&at.access.cluster, pool, NeededFor::NewData).context(option);
+        }
         if let Some(pool) = missing_data_pool(&failure, layout) {
-            return Error::invalid(format!("{doing}: the data pool is missing: {}", no_pool(pool)));
+            return no_pool(&at.access.cluster, pool, NeededFor::NewData).context(doing);
         }
         // 22 is also said of monitors that cannot be parsed, and of a key.
         let is_about_layout = is(&failure, libc::EINVAL) && failure.reason().is_none();
@@ -104,14 +147,43 @@ impl CommandTool {
             let refused = "rbd refuses this layout (imageFeatures, objectSize, stripeUnit, stripeCount)";
             return failure.into_error(format!("{doing}: {refused}")).with_kind(Kind::InvalidArgument);
         }
-        let named = failure.says("error opening pool") || says(&failure, "namespace '", "does not exist.");
-        let error = self.error(call, failure, at, doing);
-        if named { error.with_kind(Kind::InvalidArgument) } else { error }
+        self.error_for(NeededFor::NewVolume, call, failure, at).context(doing)
     }
 }
 
-pub(super) fn no_pool(pool: &str) -> String {
-    format!("there is no pool {pool:?}: `ceph osd pool create {pool}` and `rbd pool init {pool}` make it")
+/// A pool that is not there: which, and what to do.
+pub(super) fn no_pool(cluster: &Cluster, pool: &str, needed: NeededFor) -> Error {
+    let Cluster { name, removed_pools, .. } = cluster;
+    let kind = if needed == NeededFor::NewData { "data pool" } else { "pool" };
+    let what_to_do = match removed_pools.iter().any(|it| it == pool) {
+        true => String::from("it was removed, as `removed_pools` in the clusters file says"),
+        false => format!("`ceph osd pool create {pool}` and `rbd pool init {pool}` make it"),
+    };
+    let otherwise = match needed {
+        NeededFor::NewVolume => another("pool"),
+        NeededFor::NewData => another("dataPool"),
+        NeededFor::Existing if removed_pools.iter().any(|it| it == pool) => String::new(),
+        NeededFor::Existing => format!(
+            "; if it was removed with all that was in it, say so with `removed_pools = [{pool:?}]` under \
+             [cluster.{name}] in the clusters file (CEPHLET_CLUSTERS)"
+        ),
+    };
+    Error::precondition(format!("cluster {name:?} has no {kind} {pool:?}: {what_to_do}{otherwise}"))
+}
+
+/// How a request names something else than what is missing.
+fn another(parameter: &str) -> String {
+    format!("; the parameter {parameter} (`--parameter {parameter}=NAME`) names another one")
+}
+
+/// A namespace that is not there: which, and what to do.
+fn no_namespace(cluster: &Cluster, (pool, namespace): (&str, &str), needed: NeededFor) -> Error {
+    let otherwise = if needed == NeededFor::Existing { String::new() } else { another("namespace") };
+    Error::precondition(format!(
+        "pool {pool:?} of cluster {:?} has no namespace {namespace:?}: `rbd namespace create --pool {pool} \
+         --namespace {namespace}` makes it{otherwise}",
+        cluster.name
+    ))
 }
 
 fn full(pool: &str) -> String {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::answer::says;
-use super::objects::{ABSENT, object, rados, remove_object};
+use super::answer::{ABSENT, says};
+use super::objects::{object, rados, remove_object};
 use super::output::read;
 use super::{CommandTool, path};
 use crate::backend::ceph::PoolRef;

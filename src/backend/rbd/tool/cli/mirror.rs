@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{absent, is, says};
+use super::answer::{ABSENT, absent, is, says};
 use super::images::NOT_OPENED;
 use super::mirror_output::{JournalOutput, PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
-use super::objects::{ABSENT, rados};
+use super::objects::rados;
 use super::output::{SnapOutput, read};
 use super::{CommandTool, path, rbd, rbd_image, source};
 use crate::backend::MirroringMode;
@@ -203,7 +203,19 @@ impl MirrorTool for CommandTool {
         unwanted: Option<&Schedule>,
     ) -> Result<()> {
         let cmd = schedule(at, Class::Change, "remove", image)?.args(unwanted.into_iter().flat_map(when));
-        self.mirror(call, at, image, cmd, "remove a schedule of the mirroring")
+        match self.run(call, &at.access, cmd) {
+            Ok(_) => Ok(()),
+            // The pool has never had a schedule.
+            Err(failure)
+                if is(&failure, libc::ENOENT) && failure.says("oid rbd_mirror_snapshot_schedule") =>
+            {
+                Ok(())
+            }
+            Err(failure) => {
+                let doing = format!("remove a schedule of the mirroring of image {}", path(at, image));
+                Err(self.error(call, failure, at, &doing))
+            }
+        }
     }
 }
 

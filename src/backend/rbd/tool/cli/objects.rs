@@ -1,15 +1,12 @@
 //! Objects of a pool that `rbd` does not show, by `rados`.
 
-use super::answer::says;
+use super::answer::{ABSENT, says};
 use super::{CommandTool, osd_command, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::LockTarget;
 use crate::call::Call;
 use crate::error::Result;
 use crate::exec::{Class, Cmd, Tool};
-
-/// How `rados` says ENOENT.
-pub(super) const ABSENT: &str = "(2) No such file or directory";
 
 /// `rados rm`
 pub(super) fn remove_object(cli: &CommandTool, call: &Call, at: &PoolRef, object: &str) -> Result<()> {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::backend::MirroringMode;
 use crate::backend::rbd::tool::{
     ImageInfo, ListedImage, ListedSnapshot, MirrorSnapshot, MirrorSnapshotKind, MirrorState, Mirroring,
-    Parent, SnapshotInfo, TrashSource, Trashed, Watcher,
+    OBJECT_MAP, Parent, SnapshotInfo, TrashSource, Trashed, Watcher, largest_size,
 };
 use crate::error::{Error, Result};
 
@@ -34,6 +34,8 @@ pub(super) struct InfoOutput {
     name: String,
     id: String,
     size: u64,
+    object_size: u64,
+    stripe_count: Option<u64>,
     #[serde(default)]
     snapshot_count: u64,
     #[serde(default)]
@@ -72,10 +74,13 @@ impl MirroringOutput {
 
 impl From<InfoOutput> for ImageInfo {
     fn from(output: InfoOutput) -> Self {
+        let has_object_map = output.features.iter().any(|feature| feature == OBJECT_MAP);
+        let stripe_count = output.stripe_count.unwrap_or(1);
         Self {
             name: output.name,
             id: output.id,
             size: output.size,
+            largest: largest_size(has_object_map, output.object_size, stripe_count),
             snapshots: output.snapshot_count,
             features: output.features.into_iter().collect(),
             created: time(&output.create_timestamp),

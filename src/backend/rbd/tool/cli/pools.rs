@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::answer::no_pool;
+use super::answer::{NeededFor, lacks_pool, no_pool};
 use super::output::read;
 use super::space::{free_space, free_spaces};
 use super::{CommandTool, rbd};
 use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::call::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::{Class, Tool};
 
 /// A row of `ceph osd pool ls detail --format=json`
@@ -26,6 +26,9 @@ struct PoolRow {
 struct NamespaceRow {
     name: String,
 }
+
+/// The words that list a pool's namespaces.
+const NAMESPACE_LS: [&str; 3] = ["namespace", "ls", "--format=json"];
 
 impl ClusterTool for CommandTool {
     /// `ceph osd pool ls detail`, which says for what application each pool is (`rbd pool init` does).
@@ -46,10 +49,23 @@ impl ClusterTool for CommandTool {
         Ok(rows.into_iter().filter_map(listed).collect())
     }
 
+    /// `rbd namespace ls`, which opens the pool first. A list of pools by `ceph` would do as well, but not
+    /// the lists above: they leave out pools that are for no application, which may have images all the same.
+    fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool> {
+        let default = PoolRef { namespace: String::new(), ..at.clone() };
+        match self.run(call, &at.access, rbd(&default, Class::Question, &NAMESPACE_LS)) {
+            Ok(_) => Ok(true),
+            Err(failure) if lacks_pool(&failure) => Ok(false),
+            Err(failure) => {
+                Err(self.error(call, failure, &default, &format!("look whether there is pool {:?}", at.pool)))
+            }
+        }
+    }
+
     /// `rbd namespace ls`
     fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
         let default = PoolRef { namespace: String::new(), ..at.clone() };
-        let cmd = rbd(&default, Class::Question, &["namespace", "ls", "--format=json"]);
+        let cmd = rbd(&default, Class::Question, &NAMESPACE_LS);
         let doing = || format!("list the namespaces of pool {}", at.pool);
         let output = self
             .run(call, &at.access, cmd)
@@ -62,7 +78,7 @@ impl ClusterTool for CommandTool {
 
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {
         let space = free_space(&*self.runner, call, &at.access, pool)?;
-        space.ok_or_else(|| Error::precondition(no_pool(pool)))
+        space.ok_or_else(|| no_pool(&at.access.cluster, pool, NeededFor::NewVolume))
     }
 
     fn free_spaces(&self, call: &Call, access: &ClusterAccess) -> Result<BTreeMap<String, FreeSpace>> {

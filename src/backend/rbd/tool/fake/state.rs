@@ -7,7 +7,8 @@ use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
 use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
-    ImageInfo, ImageRef, Layout, LockTarget, Parent, Removed, SnapshotInfo, Watcher,
+    DEFAULT_OBJECT_SIZE, ImageInfo, ImageRef, Layout, LockTarget, OBJECT_MAP, Parent, PoolOptions, Removed,
+    SnapshotInfo, Watcher, largest_size,
 };
 use crate::error::{Error, Result};
 
@@ -15,7 +16,8 @@ use crate::error::{Error, Result};
 pub(super) type Path = (String, String, String);
 
 /// What librbd makes images with if nothing is said.
-const FEATURES: [&str; 5] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
+pub(super) const FEATURES: [&str; 5] =
+    ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
 
 /// Features that follow from what an image is, and that a clone does not take over.
 const IMPLICIT: [&str; 3] = ["data-pool", "operations", "striping"];
@@ -25,6 +27,7 @@ pub(super) struct Pool {
     pub(super) room: FreeSpace,
     pub(super) namespaces: BTreeSet<String>,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) options: PoolOptions,
 }
 
 /// Where an image is.
@@ -156,7 +159,7 @@ impl State {
 
     /// The pool of this name.
     pub(super) fn pool(&self, pool: &str) -> Result<&Pool> {
-        self.pools.get(pool).ok_or_else(|| Error::invalid(format!("pool {pool:?} does not exist")))
+        self.pools.get(pool).ok_or_else(|| Error::precondition(format!("pool {pool:?} does not exist")))
     }
 
     /// That pool and namespace exist.
@@ -165,7 +168,7 @@ impl State {
         if namespace.is_empty() || self.pool(pool)?.namespaces.contains(namespace) {
             return self.pool(pool).map(drop);
         }
-        Err(Error::invalid(format!("namespace {namespace:?} does not exist in pool {pool:?}")))
+        Err(Error::precondition(format!("namespace {namespace:?} does not exist in pool {pool:?}")))
     }
 
     /// That pool and namespace exist and take writes.
@@ -234,7 +237,9 @@ impl State {
             .clone()
             .unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
         features.extend(layout.data_pool.iter().map(|_| "data-pool".to_string()));
-        features.extend(layout.striping.iter().map(|_| "striping".to_string()));
+        let is_plain = |(unit, count): &(u64, u64)| *count == 1 && layout.object_size == Some(*unit);
+        let striping = layout.striping.filter(|striping| !is_plain(striping));
+        features.extend(striping.map(|_| "striping".to_string()));
         let disk = Disk {
             id: id.clone(),
             pool: at.pool.clone(),
@@ -379,6 +384,7 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
+            largest: largest_size(disk.features.contains(OBJECT_MAP), DEFAULT_OBJECT_SIZE, 1),
             snapshots: (disk.snapshots.len() + disk.mirror.snapshots.len()) as u64,
             features,
             created: disk.created,

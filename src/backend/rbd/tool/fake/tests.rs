@@ -167,7 +167,7 @@ fn a_missing_pool_or_namespace_is_an_error_that_names_it() {
     let cluster = FakeCluster::new();
     for (at, name) in [(cluster.at_pool("nope", ""), "nope"), (cluster.at_pool("rbd", "team"), "team")] {
         let error = cluster.info(&call(), &at, ImageRef::Name("a")).unwrap_err();
-        assert!(error.kind() == Kind::InvalidArgument && error.message().contains(name), "{error}");
+        assert!(error.kind() == Kind::Precondition && error.message().contains(name), "{error}");
     }
     cluster.add_namespace("rbd", "team");
     assert_eq!(cluster.list(&call(), &cluster.at_pool("rbd", "team")).unwrap(), []);

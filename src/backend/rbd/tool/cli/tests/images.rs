@@ -2,11 +2,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 use crate::backend::rbd::tool::*;
+use crate::backend::size::LARGEST;
 use crate::exec::CommandError;
 
 const IMPORT: &str =
     "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
-const RM: &str = "rbd ~ rm --no-progress --pool=vms --image=web";
+const RM: &str = "rbd ~ rm --no-progress --pool=vms --image=web --rbd-move-to-trash-on-remove=false \
+                  --rbd-move-parent-to-trash-on-remove=false";
 const INFO: &str = "rbd info --format=json --pool=vms --image=web";
 const RESIZE: &str = "rbd ~ resize --no-progress --pool=vms --image=web --size=2000001B";
 
@@ -29,6 +31,7 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
         features: Some(["layering".into(), "exclusive-lock".into()].into()),
         object_size: Some(65_536),
         striping: Some((8_192, 3)),
+        is_default_data_pool: false,
     };
     it.prints(IMPORT, "");
     assert_eq!(it.create(&it.call, &it.at, &web(&Layout::default())).unwrap(), Made::New);
@@ -58,14 +61,14 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let made = it.create(&it.call, &it.at, &web(&Layout::default()));
     assert_error(
         made,
-        Kind::InvalidArgument,
-        &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`"],
+        Kind::Precondition,
+        &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`", "--parameter pool="],
     );
     it.fails(&IMPORT.replace("--dest=", "--dest-namespace=team --dest="), 2, NO_NAMESPACE);
     let made = it.create(&it.call, &it.team, &web(&Layout::default()));
     assert_error(
         made,
-        Kind::InvalidArgument,
+        Kind::Precondition,
         &["vms/team/web", "`rbd namespace create --pool vms --namespace team`"],
     );
     let layout = Layout { data_pool: Some("ec".into()), ..Layout::default() };
@@ -73,8 +76,8 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     it.fails(&format!("{IMPORT} --data-pool=ec"), 2, failed);
     assert_error(
         it.create(&it.call, &it.at, &web(&layout)),
-        Kind::InvalidArgument,
-        &["data pool", "no pool \"ec\""],
+        Kind::Precondition,
+        &["no data pool \"ec\"", "--parameter dataPool="],
     );
 }
 
@@ -160,6 +163,7 @@ fn an_image_tells_of_itself() {
         name: "web".into(),
         id: "11a3a0064e19".into(),
         size: 2_000_000,
+        largest: LARGEST,
         snapshots: 2,
         features: ["layering", "striping", "exclusive-lock", "data-pool", "operations"]
             .map(String::from)

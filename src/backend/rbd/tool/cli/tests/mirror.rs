@@ -11,7 +11,8 @@ use crate::error::Kind;
 fn an_image_says_its_part() {
     let it = Fixture::new();
     let info = |mirroring: &str| {
-        let text = format!("{{\"name\":\"web\",\"id\":\"1f\",\"size\":4096{mirroring}}}");
+        let text =
+            format!("{{\"name\":\"web\",\"id\":\"1f\",\"size\":4096,\"object_size\":4194304{mirroring}}}");
         it.prints("rbd info --format=json --pool=vms --image=web", &text);
         it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap().unwrap()
     };
@@ -161,6 +162,10 @@ fn schedules_are_set_and_read() {
     it.prints("rbd ~ mirror snapshot schedule remove --pool=vms --image=web 5m", "");
     it.remove_schedule(call, at, "web", Some(&schedule(5, None))).unwrap();
     it.prints("rbd ~ mirror snapshot schedule remove --pool=vms --image=web", "");
+    it.remove_schedule(call, at, "web", None).unwrap();
+    let never_had_one = "rbd: rbd mirror snapshot schedule remove failed: (2) No such file or directory: [errno 2] \
+                         RADOS object not found (Failed to operate write op for oid rbd_mirror_snapshot_schedule)\n";
+    it.fails("rbd ~ mirror snapshot schedule remove --pool=vms --image=web", 2, never_had_one);
     it.remove_schedule(call, at, "web", None).unwrap();
     let line = "rbd mirror snapshot schedule ls --pool=vms --image=web --format=json";
     let rows = "[{\"interval\":\"1d\",\"start_time\":\"02:00:00+00:00\"},{\"interval\":\"5m\",\"start_time\":\"\"},\

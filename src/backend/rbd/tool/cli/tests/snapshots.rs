@@ -121,13 +121,26 @@ fn a_clone_is_of_version_2_and_may_go_elsewhere() {
 }
 
 #[test]
+fn a_pool_whose_clones_would_be_of_version_1_is_named_with_the_command_that_mends_it() {
+    let it = Fixture::new();
+    let layout = Layout::default();
+    let clone =
+        NewClone { from: &it.at, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout: &layout };
+    let said = "librbd::image::CloneRequest: 0x558d validate_parent: parent snapshot must be protected\n\
+                rbd: clone error: (22) Invalid argument\n";
+    it.fails(CLONE, 22, said);
+    let parts = ["web@s1", "`rbd config pool rm vms rbd_default_clone_format`"];
+    assert_error(it.clone_image(&it.call, &clone), Kind::Precondition, &parts);
+}
+
+#[test]
 fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     let it = Fixture::new();
     let go = |layout: &Layout| copy(&it, layout);
     it.fails(CLONE, 2, NO_NAMESPACE);
     assert_error(
         go(&Layout::default()),
-        Kind::InvalidArgument,
+        Kind::Precondition,
         &["rbd namespace create --pool vms --namespace team"],
     );
     it.fails(CLONE, 2, NO_POOL);
@@ -136,7 +149,7 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     let said = "librbd::image::CreateRequest: validate_data_pool: data pool ec does not exist\n\nrbd: clone \
                 error: (2) No such …\n";
     it.fails(&format!("{CLONE} --data-pool=ec"), 2, said);
-    assert_error(go(&layout), Kind::InvalidArgument, &["no pool \"ec\""]);
+    assert_error(go(&layout), Kind::Precondition, &["no data pool \"ec\""]);
 }
 
 #[test]

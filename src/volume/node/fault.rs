@@ -1,0 +1,143 @@
+//! What the kernel says is wrong with a file system that is mounted.
+//!
+//! Every file system says it in its own place, and none in the flags of the mount or by statfs(2):
+//!
+//! - ext4 counts errors in sysfs. Its mount options say since Linux 6.15 that it takes no writes
+//!   (`emergency_ro`, `shutdown`); before, its errors tell ([`ext4::RecordedErrors`]).
+//! - xfs fails stat(2) of its root after a shutdown.
+//! - btrfs becomes read-only among the options of the file system.
+
+use std::fmt;
+
+use crate::backend::{Attachment, Backend, Condition};
+use crate::call::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::sys::ext4;
+use crate::sys::mountinfo::Mount;
+use crate::volume::Operations;
+use crate::volume::node::mounts::{self, OnNode};
+use crate::volume::node::record::NodeRecord;
+use crate::volume::request::Access;
+
+/// A fault of a mounted file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It fails all access.
+    ShutDown,
+    /// It was mounted for writing and takes no writes.
+    ReadOnly,
+    /// It has so many recorded errors, and takes writes.
+    Errors(u64),
+}
+
+impl Fault {
+    /// Whether nothing can be written any more.
+    pub(crate) fn refuses_writes(self) -> bool {
+        matches!(self, Self::ShutDown | Self::ReadOnly)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ShutDown => f.write_str("the kernel shut its file system down after an error")?,
+            Self::ReadOnly => f.write_str("the kernel made it read-only after an error")?,
+            Self::Errors(count) => {
+                write!(f, "the kernel found errors in its file system ({count} recorded)")?
+            }
+        }
+        f.write_str(
+            ": unpublish it everywhere on this node and unstage it, it is checked when it is staged next \
+             (`dmesg` has the error)",
+        )
+    }
+}
+
+impl Operations {
+    /// What is wrong with the file system of a mount. `read_only` where it was mounted so.
+    pub(crate) fn find_fault(&self, call: &Call, mount: &Mount, read_only: bool) -> Result<Option<Fault>> {
+        let is_shut_down = match mount.fs_type.as_str() {
+            "xfs" => self.kernel.is_shut_down(call, &mount.mount_point)?,
+            _ => mount.has_super_option("shutdown"),
+        };
+        if is_shut_down {
+            return Ok(Some(Fault::ShutDown));
+        }
+        let failed = |error| Error::io(format!("look for errors of {}", mount.mount_point.display()), &error);
+        let errors = match mount.fs_type.as_str() {
+            "ext4" => ext4::recorded_errors(mount.device).map_err(failed)?,
+            _ => None,
+        };
+        let refuses_writes = mount.is_file_system_read_only()
+            || mount.has_super_option("emergency_ro")
+            || errors.is_some_and(|errors| errors.stopped_writes);
+        if refuses_writes && !read_only {
+            return Ok(Some(Fault::ReadOnly));
+        }
+        Ok(errors.filter(|errors| errors.count > 0).map(|errors| Fault::Errors(errors.count)))
+    }
+
+    /// What is wrong with the volume's file system, where it is mounted on this node.
+    pub(crate) fn find_fault_of(&self, volume: &OnNode<'_>, record: &NodeRecord) -> Result<Option<Fault>> {
+        let (mounts, real) = (mounts::read()?, self.real_mount(volume.id)?);
+        let Some(mount) = mounts.find_at(&real) else { return Ok(None) };
+        self.find_fault(volume.call, mount, is_read_only(record, volume.attachment.as_ref()))
+    }
+
+    /// Refuses a file system that takes no writes to those who want to write.
+    pub(crate) fn refuse_faulty(&self, volume: &OnNode<'_>, record: &NodeRecord) -> Result<()> {
+        if record.access == Access::Block {
+            return Ok(());
+        }
+        match self.find_fault_of(volume, record)? {
+            Some(fault) if fault.refuses_writes() => {
+                Err(Error::precondition(format!("volume {} cannot be written to: {fault}", volume.id)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is wrong with the volume's file system, if this node has it mounted.
+    pub(crate) fn fault_here(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
+        let Some(record) = self.record_in_use(id)? else { return Ok(None) };
+        match record.access {
+            Access::Block => Ok(None),
+            Access::Mount { .. } => {
+                let fault = self.find_fault_of(&self.look_on_node(call, id)?, &record)?;
+                Ok(fault.map(|fault| fault.to_string()))
+            }
+        }
+    }
+
+    /// What is wrong with the volume on this node, if it is mounted or attached here.
+    pub(crate) fn condition_here(
+        &self,
+        call: &Call,
+        backend: &dyn Backend,
+        id: &VolumeId,
+    ) -> Result<Condition> {
+        let Some(record) = self.record_in_use(id)? else { return Ok(None) };
+        let is_ready = match record.access {
+            Access::Block => self.look_on_node(call, id)?.attachment.is_some(),
+            Access::Mount { .. } => mounts::read()?.find_at(&self.real_mount(id)?).is_some(),
+        };
+        if !is_ready {
+            return Ok(None);
+        }
+        // What is wrong with the device is the cause of what is wrong with its file system.
+        match backend.node().condition(call, &self.id_here(id)?)? {
+            None => self.fault_here(call, id),
+            found => Ok(found),
+        }
+    }
+
+    fn record_in_use(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
+        Ok(self.node_record(id)?.filter(|record| !record.is_unused()))
+    }
+}
+
+/// Whether the real mount of a volume was made read-only.
+pub(crate) fn is_read_only(record: &NodeRecord, attachment: Option<&Attachment>) -> bool {
+    record.read_only || attachment.is_some_and(Attachment::is_read_only)
+}
