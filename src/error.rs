@@ -37,7 +37,7 @@ pub enum Kind {
     /// A deadline passed before the work was done.
     Timeout,
     /// The operation waits for something that ends by itself: it is repeated after a pause, and no client is
-    /// told (see [`Call::wait`](crate::call::Call::wait)).
+    /// told (see [`Call::wait`](crate::dispatch::Call::wait)).
     Waiting,
     /// This plugin does not offer the operation.
     Unimplemented,

@@ -1,11 +1,10 @@
 //! cephlet: a small synchronous CSI plugin daemon.
 //!
 //! Layers, each knowing only what stands to its right:
-//! `grpc → volume → { backend, journal, locks } → { kernel, exec, sys }`.
+//! `grpc → volume → { backend, journal } → { kernel, exec, sys }`; `dispatch` is known to all of them.
 
 mod backend;
 mod base64;
-mod call;
 mod cli;
 mod clock;
 mod clusters;

@@ -32,8 +32,8 @@ pub use self::types::{
 
 use ipnet::IpNet;
 
-use crate::call::Call;
 use crate::csi::{Capability, Map, SizeRange};
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;

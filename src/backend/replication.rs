@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -2,9 +2,9 @@
 
 use super::{command_tool, start_processes};
 use crate::backend::ceph::removed;
-use crate::call::Call;
 use crate::clusters::Clusters;
 use crate::config::Config;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::layout::Layout;
 

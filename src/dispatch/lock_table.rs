@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::call::{Call, Progress, TICK};
-use crate::dispatch::{Identical, Key, KeySet};
+use crate::dispatch::call::{Call, Progress, TICK};
+use crate::dispatch::key::{Identical, Key, KeySet};
 use crate::error::{Error, Kind, Result};
 
 /// The lock table. `A` is the answer that identical requests share.

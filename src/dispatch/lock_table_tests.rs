@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::lock_table::{Guard, LockTable, Locked};
 use super::{Identical, Key, KeySet};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::secrets::Secret;
 

@@ -9,6 +9,7 @@
 //!   second one, all together must leave two free: so one or two clusters that hang never take the daemon with
 //!   them.
 
+mod call;
 mod key;
 mod lock_table;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod permits;
 mod pool;
 mod workers;
 
+pub use self::call::{Bulkhead, Call, Progress, TICK};
 pub use self::key::{Identical, Key, KeySet};
 pub use self::lock_table::{Guard, LockTable, Locked};
 pub use self::permits::{Limits, NoPermit, Permit, Permits, Want};

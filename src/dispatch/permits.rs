@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::call::{Bulkhead, Call, TICK};
+use crate::dispatch::call::{Bulkhead, Call, TICK};
 
 /// How many permits there are.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::permits::{Limits, NoPermit, Permits, Want};
 use super::pool::Pool;
-use crate::call::{Bulkhead, Call};
+use crate::dispatch::call::{Bulkhead, Call};
 use crate::error::{Error, Result};
 
 /// The fewest workers that leave a bulkhead half of them.

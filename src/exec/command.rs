@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use super::{CommandError, Tool};
-use crate::call::{Bulkhead, Call};
+use crate::dispatch::{Bulkhead, Call};
 use crate::secrets::Secret;
 
 /// How long a process may take.

@@ -26,7 +26,7 @@ pub enum CommandError {
         cause: io::Error,
     },
     /// It waited for others to end until the client's deadline passed, for longer than a command may take,
-    /// or until its call may begin nothing any more ([`Call::only_while`](crate::call::Call::only_while)); it
+    /// or until its call may begin nothing any more ([`Call::only_while`](crate::dispatch::Call::only_while)); it
     /// was not started.
     Expired {
         /// What was to be run.

@@ -6,7 +6,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::{Class, Cmd, CommandError, Helper, Output, Runner, Tool};
-use crate::call::Call;
+use crate::dispatch::Call;
 
 /// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails
 /// it at the end.

@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use super::{Class, CommandError};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::sys::process::ignore_terminate;
 
 /// The one argument by which the binary knows that it is a helper.

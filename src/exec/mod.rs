@@ -9,7 +9,7 @@
 //!    polled together, and what the pipes hold at that moment is all that is read.
 //! 2. Its deadline passes: TERM to its group, a grace, KILL to its group, a short wait.
 //! 3. It is still there (uninterruptible sleep): it goes to the reaper together with a clone of the
-//!    [`Call`](crate::call::Call), which keeps the volume locked until the process is gone.
+//!    [`Call`](crate::dispatch::Call), which keeps the volume locked until the process is gone.
 //! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the
 //!    call ends and the process goes to the reaper, which goes on reading its output.
 //! 5. The daemon dies, however that happens: the kernel kills the process, so that the next daemon meets none

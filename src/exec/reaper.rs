@@ -12,8 +12,7 @@ use log::info;
 use parking_lot::Mutex;
 
 use super::process::Process;
-use crate::call::{Bulkhead, Call};
-use crate::dispatch::Permit;
+use crate::dispatch::{Bulkhead, Call, Permit};
 
 /// The waiting thread reads what the process writes, and logs a line.
 const STACK: usize = 128 * 1024;

@@ -21,8 +21,7 @@ use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
 use super::starter::Starter;
 use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
-use crate::call::{Bulkhead, Call};
-use crate::dispatch::{Limits, NoPermit, Permit, Permits, Want};
+use crate::dispatch::{Bulkhead, Call, Limits, NoPermit, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use log::Level;
 use parking_lot::{Condvar, Mutex};
 
-use crate::call::{Bulkhead, Progress};
+use crate::dispatch::{Bulkhead, Progress};
 use crate::error::Error;
 use crate::grpc::status;
 
@@ -135,7 +135,7 @@ fn slow_line(call: &Progress, age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
+    use crate::dispatch::Call;
 
     fn running(slow: Duration) -> (ActiveCalls, Call) {
         let running = ActiveCalls { slow, ..ActiveCalls::default() };

@@ -16,8 +16,7 @@ use grpcio::{
 use parking_lot::Mutex;
 use protobuf::Message;
 
-use crate::call::{Bulkhead, Call};
-use crate::dispatch::{Guard, Identical, Key, KeySet, LockTable, Locked, Workers};
+use crate::dispatch::{Bulkhead, Call, Guard, Identical, Key, KeySet, LockTable, Locked, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::status;

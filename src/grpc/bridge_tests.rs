@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
 
 use super::{Bridge, Plan};
-use crate::call::{Bulkhead, Call};
-use crate::dispatch::{Key, LockTable, Workers};
+use crate::dispatch::{Bulkhead, Call, Key, LockTable, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::Server;
 use crate::grpc::active_calls::ActiveCalls;

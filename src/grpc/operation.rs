@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::call::Call;
-use crate::dispatch::Identical;
+use crate::dispatch::{Call, Identical};
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::volume::Operations;

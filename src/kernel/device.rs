@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Backing, HelperReply, HelperRequest, Identified, Kernel, unexpected};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::block::DeviceNumber;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{HelperReply, HelperRequest, Kernel, read_reply, to_bytes, unexpected};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::copy::Reflink;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Helper};
 use crate::sys::block::DeviceNumber;

@@ -8,7 +8,7 @@ use rustix::thread::CapabilitySet;
 
 use super::device::explain_device;
 use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::mount::Unmounted;

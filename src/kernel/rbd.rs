@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::failure::{Answer, During, SyscallFailure};
 use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::base64;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::Class;
 use crate::secrets::Secret;

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::Operations;
 use super::request::FenceRequest;
 use crate::backend::{FenceClient, Fencing};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 
 impl Operations {

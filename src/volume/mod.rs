@@ -18,9 +18,9 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Backends, Fencing, Served, Service};
-use crate::call::Call;
 use crate::config::SingleNodeTargets;
 use crate::csi::{ANOTHER_NODE, Map};
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::{Place, SnapshotId, VolumeId};

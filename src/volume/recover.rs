@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, Deletion, Interrupted};
-use crate::call::Call;
-use crate::dispatch::Key;
+use crate::dispatch::{Call, Key};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::jobs::{RETRY, Requeue};

@@ -3,7 +3,7 @@
 use super::Operations;
 use super::request::ReplicationRequest;
 use crate::backend::{Backend, Promotion, Replication, ReplicationInfo, ReplicationTerms};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 

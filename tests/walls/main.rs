@@ -80,16 +80,16 @@ fn nobody_ends_the_process_but_main() {
     assert!(strays.is_empty(), "destructors would not run:\n{}", strays.join("\n"));
 }
 
-/// Which modules each module knows. Dependencies point right: `grpc → volume → { backend, journal, locks } →
-/// { kernel, exec, sys }`; what is not in the list knows nobody.
-const KNOWS: [(&str, &[&str]); 19] = [
+/// Which modules each module knows. Dependencies point right: `grpc → volume → { backend, journal } →
+/// { kernel, exec, sys }`, and all of these know `dispatch`; what is not in the list knows nobody.
+const KNOWS: [(&str, &[&str]); 17] = [
     (
         "backend",
         &[
-            "call",
             "clock",
             "clusters",
             "csi",
+            "dispatch",
             "error",
             "exec",
             "ids",
@@ -102,7 +102,6 @@ const KNOWS: [(&str, &[&str]); 19] = [
             "topology",
         ],
     ),
-    ("call", &["clock", "error"]),
     (
         "cli",
         &[
@@ -125,9 +124,9 @@ const KNOWS: [(&str, &[&str]); 19] = [
         "daemon",
         &[
             "backend",
-            "call",
             "clusters",
             "config",
+            "dispatch",
             "error",
             "exec",
             "grpc",
@@ -136,7 +135,6 @@ const KNOWS: [(&str, &[&str]); 19] = [
             "journal",
             "kernel",
             "layout",
-            "locks",
             "logging",
             "node_name",
             "notify",
@@ -144,28 +142,26 @@ const KNOWS: [(&str, &[&str]); 19] = [
             "sys",
             "topology",
             "volume",
-            "workers",
         ],
     ),
-    ("exec", &["call", "error", "secrets", "sys"]),
-    ("grpc", &["backend", "call", "csi", "error", "locks", "secrets", "sys", "volume", "workers"]),
+    ("dispatch", &["clock", "error"]),
+    ("exec", &["dispatch", "error", "secrets", "sys"]),
+    ("grpc", &["backend", "csi", "dispatch", "error", "secrets", "sys", "volume"]),
     ("ids", &["error"]),
-    ("jobs", &["call", "error"]),
+    ("jobs", &["dispatch", "error"]),
     ("journal", &["error", "sys"]),
-    ("kernel", &["base64", "call", "error", "exec", "secrets", "sys"]),
+    ("kernel", &["base64", "dispatch", "error", "exec", "secrets", "sys"]),
     ("layout", &["config", "node_name"]),
-    ("locks", &["call", "error"]),
     ("logging", &["clock"]),
     ("node_name", &["error", "sys"]),
     ("topology", &["csi", "files"]),
     (
         "volume",
         &[
-            "backend", "call", "clock", "config", "csi", "error", "exec", "ids", "jobs", "journal", "kernel",
-            "layout", "locks", "secrets", "sys", "topology",
+            "backend", "clock", "config", "csi", "dispatch", "error", "exec", "ids", "jobs", "journal",
+            "kernel", "layout", "secrets", "sys", "topology",
         ],
     ),
-    ("workers", &["call", "error"]),
 ];
 
 /// The module that a file belongs to.
@@ -214,7 +210,7 @@ fn a_role_is_implemented_in_its_own_folder() {
 /// What is above the backends may not know what a volume is made of, nor who asks.
 #[test]
 fn operations_know_no_backend_and_no_protocol() {
-    let rooms = ["src/volume/", "src/journal/", "src/locks/", "src/backend/mod.rs"];
+    let rooms = ["src/volume/", "src/journal/", "src/dispatch/", "src/backend/mod.rs"];
     let words = ["local::Local", "backend::local", "loopdev", "csi_v1", "wire"];
     let product = product();
     let theirs = product.iter().filter(|line| rooms.iter().any(|room| line.file.starts_with(room)));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::call::Call;
 use crate::clusters::{Cluster, Credentials, parse_monitors};
+use crate::dispatch::Call;
 use crate::exec::fake::FakeRunner;
 use crate::exec::{Class, Cmd, Tool};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::placement::PoolRef;
 use crate::backend::ceph::{ClusterTool, FreeSpace, ShutOut};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids;
 

@@ -1,7 +1,7 @@
 //! Locks on objects, kept by the cluster: true compare-and-swaps, which outlive whoever took them.
 
 use crate::backend::ceph::PoolRef;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 
 /// A lock of ours on an object: kept by the cluster, no process needs to live for it.

@@ -19,8 +19,8 @@ use std::time::SystemTime;
 pub use failure::{Failure, Reason};
 pub use placement::PoolRef;
 
-use crate::call::Call;
 use crate::clusters::{Cluster, Credentials};
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Cmd, Output, Runner, Tool};
 use crate::secrets::Secrets;

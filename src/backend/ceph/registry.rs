@@ -32,7 +32,7 @@ use crate::backend::ceph::locks::{
     LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked, deleter, remove_free_name,
 };
 use crate::backend::creation_record::{Placed, VERSION, from_bytes, to_bytes};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::sys::random;
 

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::backend::ceph::{ClusterAccess, ClusterTool, PoolRef};
-use crate::call::Call;
 use crate::clusters::{Cluster, Clusters};
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
 

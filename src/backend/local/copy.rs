@@ -25,7 +25,7 @@ use super::files::{Locked, failed};
 use super::image::{FreeSpace, allocated, length, look};
 use super::store::{Draft, Pending, Shelf};
 use crate::backend::parameters::other_file_system;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::sys::copy::copy_sparse;
 use crate::sys::crash;

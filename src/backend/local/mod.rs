@@ -51,8 +51,8 @@ use super::{
     Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
 };
 use crate::backend::parameters::check_file_system;
-use crate::call::Call;
 use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 use crate::node_name::{LOCAL, NodeName};

@@ -14,8 +14,8 @@ use crate::backend::parameters::formatted_with;
 use crate::backend::{
     Backend, Capacity, Deleted, Deletion, Interrupted, NewVolume, Origin, Page, Volume, Volumes, WriteIntent,
 };
-use crate::call::Call;
 use crate::csi::{Capability, Map, SizeRange};
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -20,8 +20,8 @@ use crate::backend::rbd::tool::{
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
-use crate::call::Call;
 use crate::clusters::Clusters;
+use crate::dispatch::Call;
 use crate::error::{Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;

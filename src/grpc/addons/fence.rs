@@ -36,7 +36,7 @@ impl FenceController {
     fn plan<R: Send + 'static>(
         &self,
         request: FenceRequest,
-        work: impl Fn(&Operations, &crate::call::Call, &str, &FenceRequest) -> Result<R> + Send + 'static,
+        work: impl Fn(&Operations, &crate::dispatch::Call, &str, &FenceRequest) -> Result<R> + Send + 'static,
     ) -> Result<Plan<R>> {
         let cluster = self.operations.fenced_cluster(&request)?;
         let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();

@@ -8,7 +8,7 @@ use protobuf::well_known_types::duration::Duration as WireDuration;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{ReplicationHealth, ReplicationInfo};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation::plan;

@@ -22,8 +22,7 @@ pub mod node;
 
 use std::sync::Arc;
 
-use crate::call::Call;
-use crate::dispatch::Identical;
+use crate::dispatch::{Call, Identical};
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Plan;
 use crate::grpc::operation;

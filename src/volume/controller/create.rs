@@ -1,8 +1,8 @@
 //! Making a volume.
 
 use crate::backend::{NewVolume, Origin, Placement, PlacementRequest, Volume};
-use crate::call::Call;
 use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, Map, OLD_FILE_SYSTEMS};
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;

@@ -1,7 +1,7 @@
 //! Deleting a volume.
 
 use crate::backend::{Backend, Deleted, Deletion};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

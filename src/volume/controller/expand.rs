@@ -1,6 +1,6 @@
 //! Making a volume larger. The node has to follow.
 
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::volume::Operations;
 use crate::volume::intent::Operation;

@@ -1,8 +1,8 @@
 //! Looking at a volume, and changing what may be changed of it.
 
 use crate::backend::{Condition, Volume};
-use crate::call::Call;
 use crate::csi::ROLE_KEY;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Operations;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, Capacity, Page, Snapshot, SnapshotFilter, Volume};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;

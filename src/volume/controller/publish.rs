@@ -1,7 +1,7 @@
 //! Giving a volume to a node and taking it back, on the controller's side.
 
 use crate::backend::{Publication, Unpublished};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Kind, Result};
 use crate::volume::Operations;
 use crate::volume::request::{ControllerPublish, ControllerUnpublish, Map};

@@ -1,8 +1,8 @@
 //! Taking, finding and deleting snapshots.
 
 use crate::backend::{Deleted, NewSnapshot, Snapshot};
-use crate::call::Call;
 use crate::csi::METADATA;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::volume::Operations;

@@ -1,7 +1,7 @@
 //! Letting the device and the file system of an expanded volume follow.
 
 use crate::backend::{Attachment, BlockDevice};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::volume::Operations;
 use crate::volume::node::filesystem::FsDevice;

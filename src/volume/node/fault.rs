@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::backend::{Attachment, Backend, Condition};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::sys::ext4;

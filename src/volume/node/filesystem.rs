@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crate::backend::{Attachment, Backend, BlockDevice};
-use crate::call::Call;
 use crate::csi::{DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;

@@ -4,7 +4,7 @@
 //! it first.
 
 use crate::backend::{Backend, Condition, NodeContext, PublishedBy};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -112,8 +112,8 @@ impl Operations {
 mod tests {
     use super::*;
     use crate::backend::{AttachedImage, NodeContext};
-    use crate::call::Call;
     use crate::csi::{Access, Map, Mode};
+    use crate::dispatch::Call;
     use crate::secrets::Secrets;
     use crate::volume::node::record::NodeRecord;
     use crate::volume::request::Capability;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::backend::{Attachment, Backend, NodeContext};
-use crate::call::Call;
 use crate::config::SingleNodeTargets;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;

@@ -11,8 +11,8 @@
 use std::path::Path;
 
 use crate::backend::{Backend, NodeContext};
-use crate::call::Call;
 use crate::config::SingleNodeTargets;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

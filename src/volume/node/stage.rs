@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use crate::backend::{AttachedImage, Attachment, Backend, NodeContext, PublishedBy};
-use crate::call::Call;
 use crate::csi::CONTEXT_KEY;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::kernel::MountSpec;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::backend::{Attachment, Condition};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::volume::Operations;

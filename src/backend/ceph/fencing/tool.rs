@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::bulkhead;
 use super::map::{ClusterMap, Entry};
 use crate::backend::ceph::ClusterAccess;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Output, Runner, Tool};
 

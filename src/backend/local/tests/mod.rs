@@ -28,8 +28,8 @@ use crate::backend::{
     Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
     Served, Service, Snapshot, Volume, Volumes,
 };
-use crate::call::Call;
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
 use crate::node_name::NodeName;

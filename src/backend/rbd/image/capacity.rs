@@ -8,8 +8,8 @@ use crate::backend::rbd::image::place::asked;
 use crate::backend::rbd::image::spec::bounds;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::size::round_down;
-use crate::call::Call;
 use crate::csi::{Capability, Map};
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
 

@@ -12,7 +12,7 @@ use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, LockTarget};
 use crate::backend::size::LARGEST;
 use crate::backend::{Condition, Volume};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -11,8 +11,8 @@ use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
 use crate::backend::size::LARGEST;
 use crate::backend::{Page, Replicated, Volume};
-use crate::call::Call;
 use crate::csi::Source;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place, SnapshotId, VolumeId};
 

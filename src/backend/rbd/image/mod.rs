@@ -35,8 +35,8 @@ use crate::backend::rbd::context::Context;
 use crate::backend::{
     Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, Volume, Volumes, WriteIntent,
 };
-use crate::call::Call;
 use crate::csi::{Capability, Map, SizeRange};
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

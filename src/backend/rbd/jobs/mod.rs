@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::Parent;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::{JobQueue, Requeue};
 

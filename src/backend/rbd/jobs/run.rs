@@ -10,7 +10,7 @@ use crate::backend::rbd::jobs::purge::{Outcome, follow_purge, purge};
 use crate::backend::rbd::jobs::sweep::{
     Swept, in_every_pool, own_clusters, remove_leftovers, remove_unfinished, sweep_cluster,
 };
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::{RETRY, Requeue};
 

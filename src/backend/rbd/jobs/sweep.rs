@@ -14,7 +14,7 @@ use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed, TrashSource, Trashed};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, try_each};
 

@@ -27,8 +27,8 @@ use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_e
 use crate::backend::rbd::publish::lock::WHILE_ASKING;
 use crate::backend::rbd::publish::unpublish::take_back;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Promoted, Replay};
-use crate::call::Call;
 use crate::csi::NOT_YET;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -9,7 +9,7 @@ use crate::backend::MirroringMode;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::tool::{ImageInfo, MirrorSnapshotKind, Mirroring, Replay, SiteStatus};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;

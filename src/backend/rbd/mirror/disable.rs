@@ -10,7 +10,7 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::names::REPLICATION_KEY;
 use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

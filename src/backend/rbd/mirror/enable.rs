@@ -19,7 +19,7 @@ use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, MirrorPool, MirrorScope, MirrorState, Mirroring, Parent,
 };
 use crate::backend::{MirroringMode, ReplicationTerms, Schedule};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

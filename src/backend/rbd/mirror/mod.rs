@@ -27,7 +27,7 @@ pub(crate) use info::{replicated, roles};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::tool::ImageInfo;
 use crate::backend::{Promotion, Replication, ReplicationInfo, ReplicationTerms};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -15,7 +15,7 @@ use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::mirroring;
 use crate::backend::rbd::mirror::users::refuse_published;
 use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Replay, SiteStatus};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -20,8 +20,8 @@ use crate::backend::{
     AttachedImage, Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served,
     WriteDown,
 };
-use crate::call::Call;
 use crate::clusters::Cluster;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

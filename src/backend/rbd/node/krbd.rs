@@ -1,7 +1,7 @@
 //! Mapping by the kernel, asked directly or by `rbd device map`.
 
 use super::{Image, MapOptions, MapRequest, Mapper, features};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::ImageToMap;

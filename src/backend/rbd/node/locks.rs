@@ -12,7 +12,7 @@
 use std::io;
 
 use super::{Image, MappedBy, Mapper, Mapping, cookie};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::kernel::rbd::{lock_key, name_key};
 use crate::sys::byte_lock::ByteLock;

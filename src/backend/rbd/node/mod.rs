@@ -19,7 +19,7 @@ use log::warn;
 use crate::backend::BlockDevice;
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::rbd::timing::NodeTiming;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::kernel::rbd::Unmapped;

@@ -14,7 +14,7 @@
 //! system whose mapping was ended: so its process is looked for.
 
 use super::{Image, MapRequest, MappedBy, Mapper, Mapping, cookie};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::Unmapped;

@@ -10,8 +10,8 @@ pub(crate) mod unpublish;
 
 use crate::backend::rbd::context::Context;
 use crate::backend::{Publication, Publisher, Unpublished};
-use crate::call::Call;
 use crate::csi::Map;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;

@@ -18,9 +18,9 @@ use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageInfo, ImageRef, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
-use crate::call::Call;
 use crate::clock;
 use crate::csi::{Capability, Map};
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;

@@ -10,7 +10,7 @@ use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;

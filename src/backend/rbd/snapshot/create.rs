@@ -9,8 +9,8 @@ use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot, WriteIntent};
-use crate::call::Call;
 use crate::clock;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 

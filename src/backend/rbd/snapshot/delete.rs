@@ -6,7 +6,7 @@ use crate::backend::rbd::snapshot::find::{all_named, find_in};
 use crate::backend::rbd::snapshot::name_lock::{self, NameOwner};
 use crate::backend::rbd::tool::{RemovedByNumber, SnapshotInfo};
 use crate::backend::{Deleted, Interrupted};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::SnapshotId;
 use crate::secrets::Secrets;

@@ -4,7 +4,7 @@ use crate::backend::Snapshot;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;

@@ -8,7 +8,7 @@ use crate::backend::rbd::names::{self, NAME};
 use crate::backend::rbd::snapshot::find::volume_of;
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::backend::{Page, Snapshot, SnapshotFilter};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;

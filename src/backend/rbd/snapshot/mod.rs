@@ -13,7 +13,7 @@ use crate::backend::rbd::context::Context;
 use crate::backend::{
     Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent,
 };
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::SnapshotId;
 use crate::secrets::Secrets;

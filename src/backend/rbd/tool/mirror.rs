@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::backend::MirroringMode;
 use crate::backend::ceph::PoolRef;
 use crate::backend::replication::Schedule;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 
 /// That an image is mirrored, and which part it has.

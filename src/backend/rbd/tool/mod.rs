@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::backend::ceph::{ClusterTool, PoolRef};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 
 pub use self::mirror::{

@@ -10,8 +10,8 @@ use super::space::free_space;
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::{ClusterAccess, Failure, Reason};
 use crate::backend::rbd::tool::Layout;
-use crate::call::Call;
 use crate::clusters::Cluster;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind};
 use crate::exec::{Cmd, Output};
 

@@ -8,7 +8,7 @@ use super::CommandTool;
 use super::answer::is;
 use super::output::{read_all, timestamp};
 use crate::backend::ceph::{ClusterAccess, Failure, Readmitted, Reason, ShutOut};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Output, Tool};
 

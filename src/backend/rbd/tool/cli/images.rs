@@ -14,7 +14,7 @@ use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Layout, Limits, ListedImage, Made, NewImage, PoolOptions,
     Removed, Renamed, Watcher,
 };
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Tool};
 

@@ -10,7 +10,7 @@ use super::output::read;
 use super::{CommandTool, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 use crate::sys::byte_lock::number_of;

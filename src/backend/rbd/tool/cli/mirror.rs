@@ -12,7 +12,7 @@ use crate::backend::MirroringMode;
 use crate::backend::ceph::{Failure, PoolRef};
 use crate::backend::rbd::tool::{ImageRef, MirrorPool, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
 use crate::backend::replication::Schedule;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::sys::byte_lock;

@@ -4,7 +4,7 @@ use super::answer::{ABSENT, says};
 use super::{CommandTool, osd_command, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::LockTarget;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Cmd, Tool};
 

@@ -9,7 +9,7 @@ use super::output::read;
 use super::{CommandTool, osd_command};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::PoolOptions;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Tool};
 

@@ -9,7 +9,7 @@ use super::output::read;
 use super::space::{free_space, free_spaces};
 use super::{CommandTool, rbd};
 use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Tool};
 

@@ -10,7 +10,7 @@ use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
     Changed, ImageRef, Made, NewClone, Removed, RemovedByNumber, SnapshotInfo, SnapshotTool,
 };
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::output::read;
 use crate::backend::ceph::{ClusterAccess, FreeSpace};
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Runner, Tool};
 

@@ -8,7 +8,7 @@ use crate::backend::ceph::{Failure, Reason};
 use crate::backend::rbd::tool::{
     Changed, ImageRef, ImageTool, ManagerTask, Removed, Renamed, TrashTool, Trashed,
 };
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Kind, Result};
 use crate::exec::{Class, Output, Tool};
 

@@ -12,7 +12,7 @@ use crate::backend::rbd::tool::{
     LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, PoolOptions, RbdTool, Removed,
     RemovedByNumber, Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 
 /// What a change may take.

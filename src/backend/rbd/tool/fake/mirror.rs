@@ -14,7 +14,7 @@ use crate::backend::rbd::tool::{
     MirrorTool, Mirroring, Promoted,
 };
 use crate::backend::replication::Schedule;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 
 impl FakeCluster {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::*;
-use crate::call::Call;
+use crate::dispatch::Call;
 use crate::error::Kind;
 
 const GIB: u64 = 1 << 30;

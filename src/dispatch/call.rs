@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::clock;
-use crate::dispatch::{Permit, Permits};
+use crate::dispatch::permits::{Permit, Permits};
 use crate::error::{Error, Result};
 
 /// What may hang as a whole, by its name: a cluster, or the local disk. What is limited is limited for each
