@@ -23,6 +23,11 @@ pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// File systems that are mounted and grown where a volume has them already, and never made.
 pub const OLD_FILE_SYSTEMS: [&str; 2] = ["ext2", "ext3"];
 
+/// Whether a volume can have a file system of this name.
+pub fn is_file_system(name: &str) -> bool {
+    FILE_SYSTEMS.contains(&name) || OLD_FILE_SYSTEMS.contains(&name)
+}
+
 /// The file system of a volume that is mounted without naming one.
 pub const DEFAULT_FILE_SYSTEM: &str = "ext4";
 

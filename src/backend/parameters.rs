@@ -1,7 +1,7 @@
 //! What the parameters of all backends have in common: values that several know, the file system, and how
 //! what nobody knows is refused.
 
-use crate::csi::{Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
+use crate::csi::{Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS, is_file_system};
 use crate::error::{Error, Result};
 use crate::spelling;
 
@@ -16,7 +16,7 @@ pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool> {
 pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>> {
     match value {
         "" => Ok(None),
-        _ if is_known(value) => Ok(Some(value.to_string())),
+        _ if is_file_system(value) => Ok(Some(value.to_string())),
         _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: {}", allowed()))),
     }
 }
@@ -48,15 +48,11 @@ pub(super) fn other_file_system(present: &str, asked: &str) -> Error {
 /// Refuses a use as a file system that no node can mount.
 pub(super) fn check_file_system(capability: &Capability) -> Result<()> {
     match capability.fs_type() {
-        Some(fs_type) if !is_known(fs_type) => {
+        Some(fs_type) if !is_file_system(fs_type) => {
             Err(Error::invalid(format!("the file system {fs_type:?} is not possible: {}", allowed())))
         }
         _ => Ok(()),
     }
-}
-
-fn is_known(fs_type: &str) -> bool {
-    FILE_SYSTEMS.contains(&fs_type) || OLD_FILE_SYSTEMS.contains(&fs_type)
 }
 
 fn allowed() -> String {

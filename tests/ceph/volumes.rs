@@ -109,7 +109,11 @@ fn parameters_that_cannot_be_are_refused_and_make_nothing() {
     let create =
         |parameters: &[(&str, &str)]| daemon.client().create(&corner.volume_with("one", 8, parameters));
     refused(create(&[("dataPol", "data")]), Code::INVALID_ARGUMENT, &["did you mean \"dataPool\"?"]);
-    refused(create(&[("dataPool", "absent")]), Code::INVALID_ARGUMENT, &["absent", "ceph osd pool create"]);
+    refused(
+        create(&[("dataPool", "absent")]),
+        Code::FAILED_PRECONDITION,
+        &["absent", "ceph osd pool create"],
+    );
     refused(create(&[("imageFeatures", "exclusive-lock")]), Code::INVALID_ARGUMENT, &["layering"]);
     refused(create(&[("objectSize", "3M")]), Code::INVALID_ARGUMENT, &["objectSize"]);
     refused(create(&[("cluster", "other")]), Code::INVALID_ARGUMENT, &["other", "cephlet config"]);

@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path};
 
-use crate::csi::FS_TYPE;
+use crate::csi::{FS_TYPE, is_file_system};
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
@@ -200,8 +200,10 @@ pub fn writes_as_asked(field: &str, capability: &Capability, read_only: bool) ->
 
 /// Capabilities and parameters that one volume can have: it has one file system.
 pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
-    let parameter = parameters.get(FS_TYPE).map(String::as_str).filter(|fs_type| !fs_type.is_empty());
-    let mut all = parameter.into_iter().chain(capabilities.iter().filter_map(Capability::fs_type));
+    let parameter = parameters.get(FS_TYPE).map(String::as_str);
+    let all = parameter.into_iter().chain(capabilities.iter().filter_map(Capability::fs_type));
+    // One that no volume can have is refused by name later.
+    let mut all = all.filter(|fs_type| is_file_system(fs_type));
     let Some(first) = all.next() else { return Ok(()) };
     match all.find(|other| *other != first) {
         None => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::answer::absent;
+use super::answer::lacks_pool;
 use super::output::read;
 use super::{CommandTool, osd_command};
 use crate::backend::ceph::PoolRef;
@@ -39,7 +39,7 @@ pub(super) fn pool_options(cli: &CommandTool, call: &Call, at: &PoolRef) -> Resu
     let words = ["config", "pool", "ls", "--format=json", &at.pool];
     match cli.run(call, &at.access, osd_command(at, Tool::Rbd, Class::Question).args(words)) {
         Ok(output) => Ok(Some(options(read("rbd config pool ls", &output.stdout)?))),
-        Err(failure) if absent(&failure, &["error opening pool"]) => Ok(None),
+        Err(failure) if lacks_pool(&failure) => Ok(None),
         Err(failure) => Err(cli.error(call, failure, at, &format!("read the options of pool {}", at.pool))),
     }
 }
