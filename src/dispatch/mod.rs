@@ -18,7 +18,7 @@ mod permits;
 mod pool;
 mod workers;
 
-pub use self::call::{Bulkhead, Call, Progress, TICK};
+pub use self::call::{Bulkhead, Call, Progress};
 pub use self::key::{Identical, Key, KeySet};
 pub use self::lock_table::{Guard, LockTable, Locked};
 pub use self::permits::{Limits, NoPermit, Permit, Permits, Want};
