@@ -19,6 +19,7 @@ mod fences;
 mod half_made;
 mod lists;
 mod node;
+mod options;
 mod parents;
 mod processes;
 mod publish;

@@ -14,8 +14,8 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
-    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, Promoted,
-    RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
+    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, PoolOptions,
+    Promoted, RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
@@ -193,6 +193,22 @@ impl Pool<'_> {
         self.tool().names(self.call, self.at)
     }
 
+    /// The pool's options, which are read once a minute. A pool that is not there has none: the next command
+    /// says that.
+    pub fn options(&self) -> Result<PoolOptions> {
+        let (options, key) =
+            (&self.memory().pool_options.0, Place { namespace: String::new(), ..self.place() });
+        if let Some(known) = options.get(&key.key("")) {
+            return Ok(known);
+        }
+        let Some(read) = self.tool().pool_options(self.call, self.at)? else {
+            return Ok(PoolOptions::default());
+        };
+        options.remember(key.key(""), read.clone());
+        Ok(read)
+    }
+
+    /// `rbd rm`, for [`removal`](crate::backend::rbd::image::removal) alone.
     pub fn remove(&self, image: &str) -> Result<Removed> {
         self.tool().remove(self.call, self.at, image)
     }

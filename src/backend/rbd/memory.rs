@@ -8,6 +8,7 @@ use crate::backend::ceph::locations::Locations;
 use crate::backend::ceph::registry::Claim;
 use crate::backend::rbd::image::record::RecordCache;
 use crate::backend::rbd::snapshot::cache::SnapshotCache;
+use crate::backend::rbd::tool::PoolOptions;
 use crate::backend::replication::Schedule;
 use crate::secrets::Secrets;
 
@@ -35,6 +36,8 @@ pub(crate) struct Memory {
     pub mirror_daemons: Cache<(String, String), ()>,
     /// The schedules of mirrored images, by their ids.
     pub schedules: Brief<Option<Schedule>>,
+    /// The options of pools.
+    pub pool_options: Brief<PoolOptions>,
     /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
     pub enabled: Brief<ReplicationTerms>,
     /// Images that this daemon has promoted to the end, schedule and all, by their ids, and the schedules

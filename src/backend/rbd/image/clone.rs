@@ -24,6 +24,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
 use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
 use crate::backend::rbd::image::find::find_taken;
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::remove::remove_bare_name;
@@ -73,10 +74,10 @@ pub(crate) fn create_copy(
         return answer_from(pool, spec, info);
     }
     let refused = match copy(pool, spec, origin, write_intent) {
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::OutOfRange) => error,
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::OutOfRange | Kind::NoSpace) => error,
         outcome => return outcome,
     };
-    // The source may be deleted or grown since this request was first answered.
+    // The source may be deleted or grown, or have more snapshots, since this request was first answered.
     match settle_and_find(pool, &spec.new.object)? {
         Some(info) => answer_from(pool, spec, info),
         None => Err(refused),
@@ -199,8 +200,8 @@ fn clone_anew(
     temporary: &str,
 ) -> Result<Cloned> {
     let CloneSource { at: from, image, snapshot, .. } = source;
-    let layout = &spec.settings.layout;
-    let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout };
+    let layout = layout::of_copy(pool, &spec.settings.layout)?;
+    let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout: &layout };
     for _ in 0..ATTEMPTS {
         match pool.clone_image(&clone)? {
             Some(Made::New) => return Ok(Cloned::Done),

@@ -8,6 +8,7 @@ use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::find_in;
+use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -128,6 +129,9 @@ fn last_known(pool: &Pool<'_>, id: &SnapshotId) -> Option<(String, usize)> {
 
 fn from_volume(pool: &Pool<'_>, id: &VolumeId, object: &str) -> Result<CloneSource> {
     let info = existing_volume(pool, id).map_err(|error| error.context("the content source"))?;
+    if limit::is_full(&info) {
+        return Err(limit::full(pool, &info).context("the content source"));
+    }
     let parents = count_parents(pool, &info)?;
     let (at, snapshot) = (pool.at.clone(), names::transient(object, pool.tag()));
     let (image, id) = (info.name, info.id);

@@ -6,6 +6,7 @@
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::{find_taken, with_record};
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::image::size::size_of_new;
@@ -57,7 +58,8 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, write_intent: WriteInten
     write_intent()?;
     let metadata = spec.metadata()?;
     let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    let image = NewImage { name, size, layout: &spec.settings.layout, metadata: &metadata };
+    let layout = layout::of_new(pool, &spec.settings.layout)?;
+    let image = NewImage { name, size, layout: &layout, metadata: &metadata };
     let mut cleared = false;
     for _ in 0..ATTEMPTS {
         let made = pool.create(&image)?;

@@ -1,8 +1,8 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
 //!
 //! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `chain`, `remove`, `unregister`, `retain`, `trash`); what all of
-//! it rests on (`find`, `rename`, `watchers`, `deletion_lock`, `record`).
+//! `capacity`); how that is done (`clone`, `chain`, `layout`, `remove`, `unregister`, `retain`, `trash`);
+//! what all of it rests on (`removal`, `find`, `rename`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
 pub(crate) mod chain;
@@ -15,11 +15,13 @@ pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod in_progress;
 pub(crate) mod inspect;
+mod layout;
 pub(crate) mod list;
 pub(crate) mod parent;
 mod place;
 pub(crate) mod qos;
 pub(crate) mod record;
+pub(crate) mod removal;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retain;

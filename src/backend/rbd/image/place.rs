@@ -17,6 +17,7 @@ use crate::backend::ceph::domains::{Asked, Choice, Wishes};
 use crate::backend::ceph::registry::{Claim, Name};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::create;
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::parameters::{Settings, refuse_long_ids};
 use crate::backend::{NewVolume, Origin, Volume, WriteIntent};
@@ -36,12 +37,14 @@ pub(crate) fn create(
     new: &NewVolume,
     write_intent: WriteIntent<'_>,
 ) -> Result<Volume> {
-    let created = match &new.topology {
+    let settings = Settings::parse(&new.parameters, &new.mutable_parameters);
+    let checked = settings.and_then(|settings| layout::check(&settings.layout, &new.capabilities));
+    let created = checked.and_then(|()| match &new.topology {
         None => context.locate(&new.place, &new.secrets).and_then(|at| {
             create::create(&context.pool(call, &at), &CreateSpec::new(new, None)?, write_intent)
         }),
         Some(requirement) => create_registered(context, call, (new, requirement), write_intent),
-    };
+    });
     created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
 }
 

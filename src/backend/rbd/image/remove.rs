@@ -5,6 +5,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::in_progress::WorkGuard;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
+use crate::backend::rbd::image::removal::remove_for_good;
 use crate::backend::rbd::image::retain::{
     names_of_live, needed_by, remove_transient, remove_trashed, retain,
 };
@@ -125,7 +126,7 @@ pub(crate) fn try_remove_by_name(
     image: &str,
     lock: DeletionLock,
 ) -> Result<Attempt> {
-    match lock.under(pool, |pool| pool.remove(name))? {
+    match lock.under(pool, |pool| remove_for_good(pool, name))? {
         Removed::Gone => Ok(Attempt::Done),
         // An earlier removal may have been killed half way.
         Removed::Absent => match pool.purge(image)? {
@@ -165,7 +166,7 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     };
     let removed = lock.under(pool, |pool| match pool.info(ImageRef::Name(name))? {
         Some(_) => Ok(()),
-        None => pool.remove(name).map(drop),
+        None => remove_for_good(pool, name).map(drop),
     });
     let released = deletion_lock::unlock_own(pool, target);
     removed.and(released)

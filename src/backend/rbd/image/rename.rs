@@ -6,6 +6,7 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
+use crate::backend::rbd::image::removal::remove_for_good;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
@@ -54,7 +55,7 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     {
         return Ok(Removed::Gone);
     }
-    let removed = pool.remove(temporary);
+    let removed = remove_for_good(pool, temporary);
     match (&removed, info) {
         // Also of a removal that failed: it may be killed between the parent and the rest.
         (_, Some(info)) => check_parent_later(pool, info.parent.as_ref()),

@@ -117,7 +117,7 @@ pub(crate) fn restore_snapshotted(pool: &Pool<'_>, info: &ImageInfo) -> Result<R
 }
 
 /// Restores what was moved to the trash in place of the image `meant`.
-fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
+pub(crate) fn restore_wrong(pool: &Pool<'_>, name: &str, meant: &str) -> Result<()> {
     let trash = pool.trash()?;
     let Some(wrong) =
         trash.iter().find(|it| it.name == name && it.id != meant && it.source != TrashSource::Clones)

@@ -23,7 +23,7 @@ impl MayBeMirrored {
 
 /// Who has the image open but for the daemons of rbd-mirror: those of the peers watch a primary all the time.
 /// Which clients they are is asked when there is one that is not known as such.
-fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
+pub(crate) fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
     let mut watchers = pool.watchers(name)?.unwrap_or_default();
     if mirrored == MayBeMirrored::No || watchers.is_empty() {
         return Ok(watchers);

@@ -10,11 +10,12 @@ use crate::backend::rbd::context::Context;
 use crate::backend::rbd::names;
 use crate::backend::rbd::node::confirm::{Writer, forget_own};
 use crate::backend::rbd::node::lost::{self, Missing, Seen};
-use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper};
+use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper, Mounter};
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::to_node::{EXCLUSIVE_LOCK, publish_here, without_lock};
+use crate::backend::rbd::publish::to_node::{publish_here, without_lock};
 use crate::backend::rbd::publish::unpublish::unpublish_here;
-use crate::backend::rbd::tool::ImageRef;
+use crate::backend::rbd::snapshot::limit::refuse_unmappable;
+use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageRef};
 use crate::backend::{
     AttachedImage, Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served,
     WriteDown,
@@ -82,6 +83,9 @@ impl Node {
         let id_now = || Ok(pool.info(ImageRef::Name(&id.object))?.map(|info| info.id));
         let request = MapRequest { access: &at.access, image: &image, options: &options, id_now: &id_now };
         let is_mapped = self.mapper.find(&image)?.is_some();
+        if !is_mapped && options.mounter != Mounter::Nbd && self.context.tool.usable().is_ok() {
+            refuse_unmappable(&pool, &published.image_id)?;
+        }
         if options.read_only {
             return self.mapper.map(call, &request).map(|mapping| mapping.device);
         }

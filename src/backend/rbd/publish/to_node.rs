@@ -16,7 +16,7 @@ use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
+use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageInfo, ImageRef, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::call::Call;
 use crate::clock;
@@ -25,9 +25,6 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 use crate::sys::{address, random};
-
-/// Of RBD, by rbd's name.
-pub(crate) const EXCLUSIVE_LOCK: &str = "exclusive-lock";
 
 /// An attempt to publish a volume.
 struct Attempt<'a> {

@@ -5,6 +5,7 @@ use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::find_in;
+use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot, WriteIntent};
@@ -34,6 +35,10 @@ pub(crate) fn create(
         Some(info) => info,
         None => {
             refuse_secondary(&new.source, &image, "snapshotted")?;
+            // One that is there already is the answer.
+            if limit::is_full(&image) && find_in(&pool, &id)?.is_none() {
+                return Err(limit::full(&pool, &image).context(format_args!("take snapshot {:?}", new.name)));
+            }
             write_intent()?;
             let taken = take_claimed(&pool, new, &image, &id);
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?

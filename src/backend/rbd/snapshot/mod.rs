@@ -5,6 +5,7 @@ pub(crate) mod cache;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod find;
+pub(crate) mod limit;
 pub(crate) mod list;
 mod name_lock;
 

@@ -112,6 +112,18 @@ fn of_a_large_volume_without_a_manager() {
 }
 
 #[test]
+fn of_a_volume_in_a_pool_that_moves_to_the_trash_what_is_removed() {
+    for with_copy in [false, true] {
+        let make = || {
+            let scene = scene(1, false, with_copy, true);
+            scene.cluster.set_options("rbd", |options| options.trashes_removed = true);
+            scene
+        };
+        try_all(&[ONE, TWO], make, delete_volume);
+    }
+}
+
+#[test]
 fn of_a_volume_with_a_copy() {
     try_all(&[ONE, TWO], || scene(1, false, true, true), delete_volume);
 }

@@ -173,7 +173,7 @@ pub(super) fn is_shut_out(cluster: &FakeCluster, address: &str) -> bool {
 }
 
 #[test]
-fn a_life_takes_five_processes_more_at_its_begin_and_two_at_its_end() {
+fn a_life_takes_six_processes_more_at_its_begin_and_two_at_its_end() {
     let it = scene();
     let (host, before) = (Host::new(&it.cluster), it.cluster.dump());
     let node = host.daemon();
@@ -181,7 +181,7 @@ fn a_life_takes_five_processes_more_at_its_begin_and_two_at_its_end() {
     it.cluster.advance(Duration::from_secs(61));
     it.methods();
     let path = attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
-    assert_eq!(it.methods(), ["holders", "watchers", "lock", "holders", "holders"]);
+    assert_eq!(it.methods(), ["info", "holders", "watchers", "lock", "holders", "holders"]);
     assert_eq!(attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
     assert!(it.methods().is_empty(), "what is known is not asked");
     // After a restart nothing is known.
@@ -195,7 +195,7 @@ fn a_life_takes_five_processes_more_at_its_begin_and_two_at_its_end() {
 }
 
 #[test]
-fn readers_ask_nobody() {
+fn readers_ask_for_the_number_of_snapshots_only() {
     let it = scene();
     let host = Host::new(&it.cluster);
     let told = it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
@@ -205,7 +205,7 @@ fn readers_ask_nobody() {
         attach(&node, &it.id, &told, Mode::MultiNodeReaderOnly).unwrap();
     }
     detach(&node, &it.id);
-    assert!(it.methods().is_empty());
+    assert_eq!(it.methods(), ["info"]);
 }
 
 /// The node stands still at each step of its work, while the volume is taken from it and given to another.

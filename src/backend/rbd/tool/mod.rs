@@ -24,8 +24,9 @@ pub use self::mirror::{
     Mirroring, Progress, Promoted, Replay, SiteStatus,
 };
 pub use self::types::{
-    Changed, ImageInfo, ImageRef, Layout, Limits, ListedImage, ListedSnapshot, Made, ManagerTask, NewClone,
-    NewImage, Parent, Removed, RemovedByNumber, Renamed, SnapshotInfo, TrashSource, Trashed, Watcher,
+    Changed, EXCLUSIVE_LOCK, ImageInfo, ImageRef, Layout, Limits, ListedImage, ListedSnapshot, Made,
+    ManagerTask, NewClone, NewImage, Parent, PoolOptions, Removed, RemovedByNumber, Renamed, SnapshotInfo,
+    TrashSource, Trashed, Watcher,
 };
 pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 
@@ -62,7 +63,11 @@ pub trait ImageTool: Send + Sync {
     /// [`list`](Self::list) shows.
     fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
 
-    /// Removes an image without snapshots. A parent that librbd keeps in the trash for its clones goes with
+    /// The options of a pool; None where there is no such pool.
+    fn pool_options(&self, call: &Call, at: &PoolRef) -> Result<Option<PoolOptions>>;
+
+    /// Removes an image without snapshots, or moves it to the trash where the [pool](PoolOptions) says so. A
+    /// parent that librbd keeps in the trash for its clones goes with
     /// the last of them.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
 

@@ -26,6 +26,20 @@ pub struct Layout {
     pub object_size: Option<u64>,
     /// Bytes of a stripe, and over how many objects they go round.
     pub striping: Option<(u64, u64)>,
+    /// The request did not name the data pool: an option of the pool or of the cluster did.
+    pub is_default_data_pool: bool,
+}
+
+/// Options that change what commands do in a pool. The pool's own options precede the cluster's, and the
+/// command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// The features of new images, by rbd's names (`rbd_default_features`).
+    pub features: BTreeSet<String>,
+    /// The pool for the data of new images, if there is one (`rbd_default_data_pool`).
+    pub data_pool: Option<String>,
+    /// The pool's own `rbd_move_to_trash_on_remove`: `rbd rm` leaves images in the trash.
+    pub trashes_removed: bool,
 }
 
 /// An image that is to exist.
@@ -100,6 +114,9 @@ pub enum Renamed {
     /// The new name is taken.
     Taken,
 }
+
+/// The feature with which the cluster keeps a second writer out.
+pub const EXCLUSIVE_LOCK: &str = "exclusive-lock";
 
 /// The feature of an image that is a copy by snapshots.
 pub const NON_PRIMARY: &str = "non-primary";

@@ -95,6 +95,17 @@ impl CommandTool {
         layout: &Layout,
         doing: &str,
     ) -> Error {
+        if let Some(pool) = missing_data_pool(&failure, layout)
+            && layout.is_default_data_pool
+        {
+            return Error::precondition(format!(
+                "{doing}: the option rbd_default_data_pool, of pool {:?} (`rbd config pool ls`) or of the \
+                 cluster, names a data pool that is missing: {}; or change the option, or name another pool \
+                 with the parameter dataPool",
+                at.pool,
+                no_pool(pool)
+            ));
+        }
         if let Some(pool) = missing_data_pool(&failure, layout) {
             return Error::invalid(format!("{doing}: the data pool is missing: {}", no_pool(pool)));
         }

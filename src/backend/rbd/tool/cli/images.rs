@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use super::answer::{absent, is};
 use super::objects::remove_object;
+use super::options;
 use super::output::{InfoOutput, Row, StatusOutput, entries, read};
 use super::stream::empty_image;
 use super::{CommandTool, destination, osd_command, path, rbd, rbd_image};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, ImageTool, Layout, Limits, ListedImage, Made, NewImage, Removed, Renamed,
-    Watcher,
+    Changed, ImageInfo, ImageRef, ImageTool, Layout, Limits, ListedImage, Made, NewImage, PoolOptions,
+    Removed, Renamed, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -19,6 +20,10 @@ use crate::exec::{Class, Cmd, Tool};
 
 /// What `rbd` says where it finds no image to open.
 pub(super) const NOT_OPENED: &str = "error opening image";
+
+/// An image that is removed does not go to the trash, neither always nor as long as it has clones.
+const FOR_GOOD: [&str; 2] =
+    ["--rbd-move-to-trash-on-remove=false", "--rbd-move-parent-to-trash-on-remove=false"];
 
 /// A layout as options.
 pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
@@ -170,9 +175,15 @@ impl ImageTool for CommandTool {
         }
     }
 
-    /// `rbd rm`. It also clears up half-made images.
+    /// `rbd config pool ls`
+    fn pool_options(&self, call: &Call, at: &PoolRef) -> Result<Option<PoolOptions>> {
+        options::pool_options(self, call, at)
+    }
+
+    /// `rbd rm`, whatever the cluster says of the trash. It also clears up half-made images.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-        let cmd = rbd_image(at, Class::Change, &["rm", "--no-progress"], ImageRef::Name(image))?;
+        let cmd =
+            rbd_image(at, Class::Change, &["rm", "--no-progress"], ImageRef::Name(image))?.args(FOR_GOOD);
         match self.run(call, &at.access, cmd) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &["delete error: "]) => verify_absent(self, call, at, image),

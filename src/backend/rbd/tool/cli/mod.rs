@@ -17,6 +17,7 @@ mod locks;
 mod mirror;
 pub(crate) mod mirror_output;
 mod objects;
+mod options;
 mod output;
 mod pools;
 mod snapshots;

@@ -124,6 +124,10 @@ impl SnapshotTool for CommandTool {
             {
                 Ok(None)
             }
+            Err(failure) if failure.says("parent snapshot must be protected") => {
+                let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
+                Err(without_clones(&doing, &to.pool))
+            }
             Err(failure) => {
                 let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
                 // rbd quotes the pool or namespace that it misses: the new image's, if it is not the
@@ -163,6 +167,15 @@ impl SnapshotTool for CommandTool {
         let cmd = rbd_image(at, Class::Lasting, &words, ImageRef::Name(image))?;
         change(self, call, at, image, cmd, "rebuild the object map")
     }
+}
+
+/// The refusal of a pool whose own option has clones be of the first version. Nothing overrides it, and such
+/// clones need a protected snapshot, which could not be deleted.
+fn without_clones(doing: &str, pool: &str) -> Error {
+    Error::precondition(format!(
+        "{doing}: the option rbd_default_clone_format of pool {pool:?} asks for clones of version 1, which \
+         keep their parent's snapshot from being deleted: `rbd config pool rm {pool} rbd_default_clone_format`"
+    ))
 }
 
 /// What nobody can do to a mirrored image that is no primary.

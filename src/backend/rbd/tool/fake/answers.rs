@@ -9,8 +9,8 @@ use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, RbdTool, Removed, RemovedByNumber,
-    Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
+    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, PoolOptions, RbdTool, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -102,6 +102,11 @@ impl ImageTool for FakeCluster {
 
     fn names(&self, _: &Call, at: &PoolRef) -> Result<Vec<String>> {
         self.ask("names".to_string(), at, |state| state.names(at))
+    }
+
+    /// No step: it changes nothing, and is asked once a minute.
+    fn pool_options(&self, _: &Call, at: &PoolRef) -> Result<Option<PoolOptions>> {
+        Ok(self.0.lock().state.pools.get(&at.pool).map(|pool| pool.options.clone()))
     }
 
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {

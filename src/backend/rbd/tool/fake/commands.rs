@@ -87,6 +87,13 @@ impl State {
         if let Some(id) = self.second_names.get(&path(at, name)).cloned() {
             return self.remove_by_second_name(at, name, &id);
         }
+        if self.pools.get(&at.pool).is_some_and(|pool| pool.options.trashes_removed) {
+            let moved = self.time();
+            if let Some(disk) = self.find_mut(at, ImageRef::Name(name)) {
+                (disk.place, disk.moved) = (Place::Trash, moved);
+                return Removed::Gone;
+            }
+        }
         let id =
             self.find(at, ImageRef::Name(name)).or_else(|| self.unseen(at, name)).map(|disk| disk.id.clone());
         id.map_or(Removed::Absent, |id| self.remove(&id))

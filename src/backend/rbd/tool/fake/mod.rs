@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 
 pub use self::script::Fault;
 use self::script::Script;
-use self::state::{Disk, Place, Pool, State};
-use super::{ImageRef, Layout, Watcher};
+use self::state::{Disk, FEATURES, Place, Pool, State};
+use super::{ImageRef, Layout, PoolOptions, Watcher};
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
@@ -84,16 +84,28 @@ impl FakeCluster {
     /// Adds a pool with room for 1 TiB.
     pub fn add_pool(&self, pool: &str) {
         let room = FreeSpace { available: 1 << 40, full: false };
-        self.0
-            .lock()
-            .state
-            .pools
-            .insert(pool.to_string(), Pool { room, namespaces: BTreeSet::new(), labels: BTreeMap::new() });
+        let (namespaces, labels) = (BTreeSet::new(), BTreeMap::new());
+        let options = PoolOptions { features: FEATURES.map(str::to_string).into(), ..PoolOptions::default() };
+        let added = Pool { room, namespaces, labels, options };
+        self.0.lock().state.pools.insert(pool.to_string(), added);
     }
 
     /// Writes a label on a pool.
     pub fn label(&self, pool: &str, key: &str, value: &str) {
         self.pool(pool, |pool| pool.labels.insert(key.to_string(), value.to_string()));
+    }
+
+    /// `rbd config pool set`
+    pub fn set_options(&self, pool: &str, set: impl FnOnce(&mut PoolOptions)) {
+        self.pool(pool, |pool| set(&mut pool.options));
+    }
+
+    /// Takes so many snapshots of an image.
+    pub fn take_snapshots(&self, at: &PoolRef, image: &str, count: usize) {
+        let state = &mut self.0.lock().state;
+        for number in 0..count {
+            state.create_snapshot(at, image, &format!("by-hand-{number}")).expect("an image that is there");
+        }
     }
 
     /// Removes a pool with all that is in it.

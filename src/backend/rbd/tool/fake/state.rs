@@ -7,7 +7,7 @@ use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
 use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
-    ImageInfo, ImageRef, Layout, LockTarget, Parent, Removed, SnapshotInfo, Watcher,
+    ImageInfo, ImageRef, Layout, LockTarget, Parent, PoolOptions, Removed, SnapshotInfo, Watcher,
 };
 use crate::error::{Error, Result};
 
@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 pub(super) type Path = (String, String, String);
 
 /// What librbd makes images with if nothing is said.
-const FEATURES: [&str; 5] = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
+pub(super) const FEATURES: [&str; 5] =
+    ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
 
 /// Features that follow from what an image is, and that a clone does not take over.
 const IMPLICIT: [&str; 3] = ["data-pool", "operations", "striping"];
@@ -25,6 +26,7 @@ pub(super) struct Pool {
     pub(super) room: FreeSpace,
     pub(super) namespaces: BTreeSet<String>,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) options: PoolOptions,
 }
 
 /// Where an image is.
@@ -234,7 +236,9 @@ impl State {
             .clone()
             .unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
         features.extend(layout.data_pool.iter().map(|_| "data-pool".to_string()));
-        features.extend(layout.striping.iter().map(|_| "striping".to_string()));
+        let is_plain = |(unit, count): &(u64, u64)| *count == 1 && layout.object_size == Some(*unit);
+        let striping = layout.striping.filter(|striping| !is_plain(striping));
+        features.extend(striping.map(|_| "striping".to_string()));
         let disk = Disk {
             id: id.clone(),
             pool: at.pool.clone(),

@@ -6,7 +6,8 @@ use crate::exec::CommandError;
 
 const IMPORT: &str =
     "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
-const RM: &str = "rbd ~ rm --no-progress --pool=vms --image=web";
+const RM: &str = "rbd ~ rm --no-progress --pool=vms --image=web --rbd-move-to-trash-on-remove=false \
+                  --rbd-move-parent-to-trash-on-remove=false";
 const INFO: &str = "rbd info --format=json --pool=vms --image=web";
 const RESIZE: &str = "rbd ~ resize --no-progress --pool=vms --image=web --size=2000001B";
 
@@ -29,6 +30,7 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
         features: Some(["layering".into(), "exclusive-lock".into()].into()),
         object_size: Some(65_536),
         striping: Some((8_192, 3)),
+        is_default_data_pool: false,
     };
     it.prints(IMPORT, "");
     assert_eq!(it.create(&it.call, &it.at, &web(&Layout::default())).unwrap(), Made::New);

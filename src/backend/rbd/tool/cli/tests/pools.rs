@@ -2,6 +2,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::backend::ceph::{ClusterTool, FreeSpace, ListedPool, Readmitted, ShutOut};
+use crate::backend::rbd::tool::{ImageTool as _, Layout, NewImage, PoolOptions};
 
 /// What `ceph df detail` says of a pool, without the fields that nobody reads.
 fn usage(name: &str, stats: &str) -> String {
@@ -32,6 +33,57 @@ fn room_is_what_space_and_quotas_leave() {
         FreeSpace { available: 0, full: true }
     );
     assert_eq!(room(r#""stored":1,"objects":8,"max_avail":0"#), FreeSpace { available: 0, full: true });
+}
+
+const OPTIONS: &str = "rbd config pool ls --format=json vms";
+
+#[test]
+fn options_are_the_pools_own_or_the_clusters() {
+    let it = Fixture::new();
+    let features = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let row = |(name, value, source): (&str, &str, &str)| {
+        format!(r#"{{"name":"{name}","value":"{value}","source":"{source}"}}"#)
+    };
+    let read = |values: &[(&str, &str, &str)]| {
+        let rows: Vec<String> = values.iter().copied().map(row).collect();
+        it.prints(OPTIONS, &format!("[{}]", rows.join(",")));
+        it.pool_options(&it.call, &it.at).unwrap().unwrap()
+    };
+    let clusters = [
+        ("rbd_default_data_pool", "", "config"),
+        ("rbd_default_features", "61", "config"),
+        ("rbd_move_to_trash_on_remove", "true", "config"),
+    ];
+    let usual = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
+    assert_eq!(read(&clusters), PoolOptions { features: features(&usual), ..PoolOptions::default() });
+    let own = [
+        ("rbd_default_data_pool", "ec", "pool"),
+        ("rbd_default_features", "layering, striping", "pool"),
+        ("rbd_move_to_trash_on_remove", "true", "pool"),
+    ];
+    assert_eq!(
+        read(&own),
+        PoolOptions {
+            features: features(&["layering"]),
+            data_pool: Some("ec".into()),
+            trashes_removed: true
+        }
+    );
+    it.fails(OPTIONS, 2, NO_POOL);
+    assert_eq!(it.pool_options(&it.call, &it.team).unwrap(), None);
+}
+
+#[test]
+fn a_default_data_pool_that_is_not_there_is_not_the_requests_fault() {
+    let it = Fixture::new();
+    let layout = Layout { data_pool: Some("ec".into()), is_default_data_pool: true, ..Layout::default() };
+    let failed = "rbd: image creation failed\nrbd: import failed: (2) No such file or directory\n";
+    let import =
+        "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
+    it.fails(&format!("{import} --data-pool=ec"), 2, failed);
+    let image = NewImage { name: "web", size: 4096, layout: &layout, metadata: &[] };
+    let parts = ["rbd_default_data_pool", "no pool \"ec\"", "parameter dataPool"];
+    assert_error(it.create(&it.call, &it.at, &image), Kind::Precondition, &parts);
 }
 
 #[test]

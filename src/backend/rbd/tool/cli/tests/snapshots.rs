@@ -121,6 +121,19 @@ fn a_clone_is_of_version_2_and_may_go_elsewhere() {
 }
 
 #[test]
+fn a_pool_whose_clones_would_be_of_version_1_is_named_with_the_command_that_mends_it() {
+    let it = Fixture::new();
+    let layout = Layout::default();
+    let clone =
+        NewClone { from: &it.at, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout: &layout };
+    let said = "librbd::image::CloneRequest: 0x558d validate_parent: parent snapshot must be protected\n\
+                rbd: clone error: (22) Invalid argument\n";
+    it.fails(CLONE, 22, said);
+    let parts = ["web@s1", "`rbd config pool rm vms rbd_default_clone_format`"];
+    assert_error(it.clone_image(&it.call, &clone), Kind::Precondition, &parts);
+}
+
+#[test]
 fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
     let it = Fixture::new();
     let go = |layout: &Layout| copy(&it, layout);

@@ -1,0 +1,52 @@
+//! How new images are laid out. A new image is asked for with everything that an option of the pool or the
+//! cluster could change. What the request leaves open is:
+//!
+//! | | a new image | a copy |
+//! |---|---|---|
+//! | features | `rbd_default_features`, with those that every volume needs | the same |
+//! | data pool | `rbd_default_data_pool` | the same |
+//! | object size, stripes | 4 MiB, none | its parent's, which no option changes |
+
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, Layout, PoolOptions};
+use crate::csi::Capability;
+use crate::error::{Error, Result};
+
+/// Without `layering` there are no clones, without the other no writers.
+const NEEDED: [&str; 2] = ["layering", EXCLUSIVE_LOCK];
+
+/// Bytes of an object, if nothing is said.
+const OBJECT_SIZE: u64 = 4 << 20;
+
+/// The layout of a new image.
+pub(crate) fn of_new(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
+    let object_size = asked.object_size.unwrap_or(OBJECT_SIZE);
+    let layout = of_copy(pool, asked)?;
+    let striping = layout.striping.or(Some((object_size, 1)));
+    Ok(Layout { object_size: Some(object_size), striping, ..layout })
+}
+
+/// The layout of a clone.
+pub(crate) fn of_copy(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
+    let PoolOptions { mut features, data_pool, .. } = pool.options()?;
+    features.extend(NEEDED.map(str::to_string));
+    Ok(Layout {
+        features: asked.features.clone().or(Some(features)),
+        is_default_data_pool: asked.data_pool.is_none(),
+        data_pool: asked.data_pool.clone().or(data_pool),
+        ..asked.clone()
+    })
+}
+
+/// Refuses features with which the volume could not be used as it is to be.
+pub(crate) fn check(asked: &Layout, uses: &[Capability]) -> Result<()> {
+    let is_lockless = asked.features.as_ref().is_some_and(|features| !features.contains(EXCLUSIVE_LOCK));
+    match uses.iter().find(|it| !it.mode.is_read_only()).filter(|_| is_lockless) {
+        Some(writer) => Err(Error::invalid(format!(
+            "the parameter \"imageFeatures\" lacks {EXCLUSIVE_LOCK}, without which no node may write to the \
+             image, and the access mode {:?} writes: add {EXCLUSIVE_LOCK}, or ask for a mode that only reads",
+            writer.mode
+        ))),
+        None => Ok(()),
+    }
+}

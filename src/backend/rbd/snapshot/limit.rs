@@ -1,0 +1,43 @@
+//! How many snapshots an image may have: those in its trash, which clones still read from, count as well.
+//!
+//! The kernel's driver takes 510 of them (RBD_MAX_SNAP_COUNT, drivers/block/rbd.c). With one more a map
+//! hangs, and where the image is mapped already, all its I/O does, until the machine is rebooted.
+
+use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::tool::{ImageInfo, ImageRef};
+use crate::error::{Error, Result};
+
+/// So many the kernel's driver takes.
+const MAX_FOR_KERNEL: u64 = 510;
+
+/// So many an image has at most where we take one: the rest is for operators and for mirroring.
+const MAX: u64 = 450;
+
+/// Whether no further snapshot of the image may be taken.
+pub(crate) fn is_full(image: &ImageInfo) -> bool {
+    image.snapshots >= MAX
+}
+
+/// The refusal of a further snapshot.
+pub(crate) fn full(pool: &Pool<'_>, image: &ImageInfo) -> Error {
+    Error::no_space(format!(
+        "image {:?} of {} has {} snapshots, and gets no more from {MAX} on, as the kernel's driver \
+         maps no image with more than {MAX_FOR_KERNEL}: {WAY_OUT}",
+        image.name, pool.at, image.snapshots
+    ))
+}
+
+const WAY_OUT: &str = "delete snapshots, and flatten (`rbd flatten`) or delete clones, for which deleted \
+                       snapshots are kept (`rbd snap ls --all` shows them)";
+
+/// Refuses an image, by its id, that the kernel's driver would hang on.
+pub(crate) fn refuse_unmappable(pool: &Pool<'_>, image: &str) -> Result<()> {
+    match pool.info(ImageRef::Id(image))? {
+        Some(info) if info.snapshots > MAX_FOR_KERNEL => Err(Error::precondition(format!(
+            "image {:?} of {} has {} snapshots, and the kernel's driver hangs with more than \
+             {MAX_FOR_KERNEL}: {WAY_OUT}; or create the volume with the parameter mounter=rbd-nbd, which has no such limit",
+            info.name, pool.at, info.snapshots
+        ))),
+        _ => Ok(()),
+    }
+}
