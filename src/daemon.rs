@@ -21,7 +21,7 @@ use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services, TopologyChange};
-use crate::dispatch::{LockTable, Workers};
+use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
@@ -38,7 +38,7 @@ use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
 use crate::sys::flock::FileLock;
 use crate::topology::NodeTopology;
-use crate::volume::{AcquireLock, Operations};
+use crate::volume::Operations;
 
 pub use self::name::rename_node;
 use self::name::{own_name, remember_name};
@@ -110,10 +110,13 @@ impl Daemon {
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let topology = Arc::new(open_topology(config, &clusters)?);
-        let operations =
-            Arc::new(assemble(config, (layout, &node), &journal, &processes, &clusters, &topology)?);
         let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
-        recover(config, &operations, &locks)?;
+        let object_locks: Arc<dyn ObjectLocks> = Arc::new(Arc::clone(&locks));
+        let background = (Arc::new(JobQueue::default()), Arc::clone(&object_locks));
+        let operations =
+            assemble(config, (layout, &node), (&journal, &processes), (&clusters, &topology), background)?;
+        let operations = Arc::new(operations);
+        recover(config, &operations, &object_locks)?;
         remember_name(config, &operations.layout, &node)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
@@ -266,19 +269,21 @@ fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology> {
         .map_err(Error::precondition)
 }
 
+/// Jobs, and the locks that they share with calls.
+type Background = (Arc<JobQueue>, Arc<dyn ObjectLocks>);
+
 fn assemble(
     config: &Config,
     (layout, node): (Layout, &NodeName),
-    journal: &Arc<Journal>,
-    processes: &Arc<Processes>,
-    clusters: &Arc<Clusters>,
-    topology: &Arc<NodeTopology>,
+    (journal, processes): (&Arc<Journal>, &Arc<Processes>),
+    (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
+    background: Background,
 ) -> Result<Operations> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
-    let jobs = Arc::new(JobQueue::default());
+    let jobs = Arc::clone(&background.0);
     Ok(Operations {
-        backends: backends(config, (&layout, node), &kernel, processes, (clusters, topology), &jobs)?,
+        backends: backends(config, (&layout, node), &kernel, processes, (clusters, topology), background)?,
         fencing: fencing(config, processes, clusters),
         journal: Arc::clone(journal),
         kernel,
@@ -301,7 +306,7 @@ fn backends(
     kernel: &Kernel,
     processes: &Arc<Processes>,
     (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
-    jobs: &Arc<JobQueue>,
+    background: Background,
 ) -> Result<Backends> {
     let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
     if config.wants(BackendName::Local).unwrap_or(true) {
@@ -319,7 +324,7 @@ fn backends(
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());
         let identity = RbdIdentity { plugin, node, machine, tag };
-        let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), Arc::clone(jobs));
+        let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), background);
         backends.push(Arc::new(rbd));
     }
     Ok(Backends::new(backends))
@@ -339,14 +344,12 @@ fn fencing(
     wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::clone(processes) as _)) as _)
 }
 
-fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<LockTable<Answer>>) -> Result<()> {
-    let locks = Arc::clone(locks);
-    let lock: AcquireLock = Arc::new(move |call, key| Ok(Box::new(locks.lock(call, key)?)));
+fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<dyn ObjectLocks>) -> Result<()> {
     if config.services.controller {
-        operations.recover_controller(&lock)?;
+        operations.recover_controller(locks)?;
     }
     if config.services.node {
-        operations.recover_node(&lock)?;
+        operations.recover_node(locks)?;
     }
     Ok(())
 }

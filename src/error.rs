@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::io;
-use std::time::Duration;
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -36,9 +35,6 @@ pub enum Kind {
     Unavailable,
     /// A deadline passed before the work was done.
     Timeout,
-    /// The operation waits for something that ends by itself: it is repeated after a pause, and no client is
-    /// told (see [`Call::wait`](crate::dispatch::Call::wait)).
-    Waiting,
     /// This plugin does not offer the operation.
     Unimplemented,
     /// The storage refused the credentials.
@@ -54,8 +50,6 @@ pub enum Cause {
     Errno(i32),
     /// A command ended with this exit status.
     Exit(i32),
-    /// The operation is to be repeated after this pause.
-    Pause(Duration),
 }
 
 /// An error: kind, message and cause. Cheap enough to clone for every caller that joined the same operation.
@@ -82,11 +76,6 @@ impl Error {
             _ => Kind::Internal,
         };
         Self { kind, message: format!("{action}: {cause}"), cause: errno.map(Cause::Errno) }
-    }
-
-    /// `what` is waited for: the operation is to be repeated after `pause`.
-    pub fn waiting(what: impl Into<String>, pause: Duration) -> Self {
-        Self::new(Kind::Waiting, what).caused_by(Cause::Pause(pause))
     }
 
     /// The same error with its cause attached.
@@ -131,14 +120,6 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         match self.cause {
             Some(Cause::Errno(errno)) => Some(errno),
-            _ => None,
-        }
-    }
-
-    /// The pause after which the operation is to be repeated, if it only waits for something.
-    pub fn pause(&self) -> Option<Duration> {
-        match self.cause {
-            Some(Cause::Pause(pause)) => Some(pause),
             _ => None,
         }
     }

@@ -59,7 +59,7 @@ fn code(kind: Kind) -> u8 {
         Kind::NotFound => 3,
         Kind::AlreadyExists => 4,
         Kind::Precondition | Kind::HasSnapshots => 5,
-        Kind::Unavailable | Kind::Waiting | Kind::Timeout => 6,
+        Kind::Unavailable | Kind::Timeout => 6,
         Kind::NoSpace => 7,
         Kind::Busy | Kind::BadToken => 8,
         Kind::OutOfRange => 9,

@@ -11,15 +11,17 @@
 //!
 //! A call waits on its thread, and holds no permit meanwhile. The mutex is held for moves in the table only.
 
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::dispatch::call::{Call, Progress, TICK};
+use crate::dispatch::call::Call;
 use crate::dispatch::key::{Identical, Key, KeySet};
+use crate::dispatch::progress::{Progress, TICK};
 use crate::error::{Error, Kind, Result};
 
 /// The lock table. `A` is the answer that identical requests share.
@@ -36,6 +38,46 @@ pub enum Locked<A: Clone> {
     Held(Guard<A>),
     /// The same request came earlier, and this is its answer.
     Joined(A),
+}
+
+/// A lock that lasts until this is dropped.
+pub type Held = Box<dyn Any + Send>;
+
+/// Locks of single objects, for work that no client asked for, and for what a call touches beside the objects
+/// that it was asked to work on. A call takes one of these after those of its own objects, and never two.
+pub trait ObjectLocks: Send + Sync {
+    /// Waits for an object and locks it.
+    ///
+    /// # Errors
+    /// As for [`LockTable::enter`].
+    fn lock(&self, call: &Call, key: Key) -> Result<Held>;
+
+    /// Locks an object, unless it is locked; None if it is.
+    ///
+    /// # Errors
+    /// `Unavailable` when the table is full or closed.
+    fn try_lock(&self, call: &Call, key: Key) -> Result<Option<Held>>;
+}
+
+impl<A: Clone + Send + 'static> ObjectLocks for Arc<LockTable<A>> {
+    fn lock(&self, call: &Call, key: Key) -> Result<Held> {
+        match self.enter(call, &key.into(), None)? {
+            Locked::Held(guard) => Ok(Box::new(guard)),
+            Locked::Joined(_) => Err(Error::internal("a request that cannot join has joined")),
+        }
+    }
+
+    fn try_lock(&self, call: &Call, key: Key) -> Result<Option<Held>> {
+        let own = Waiting::new(call);
+        let mut table = self.state.lock();
+        if table.slots.iter().flatten().any(|slot| slot.key == key) {
+            return Ok(None);
+        }
+        table.queue(&key.into(), None, &own)?;
+        drop(table);
+        let turn = own.turn.lock().take();
+        Ok(turn.map(|turn| Box::new(self.locked(turn)) as Held))
+    }
 }
 
 struct Table<A> {
@@ -95,42 +137,46 @@ impl<A: Clone> LockTable<A> {
         keys: &KeySet,
         request: Option<Box<dyn Identical>>,
     ) -> Result<Locked<A>> {
-        let begun = Instant::now();
-        let progress = call.progress().clone();
-        let own = Arc::new(Waiting { progress, turn: Mutex::default(), changed: Condvar::new() });
+        let own = Waiting::new(call);
         let mut table = self.state.lock();
         table.queue(keys, request, &own)?;
+        let turn = own.turn.lock().take();
+        match turn {
+            Some(turn) => Ok(self.locked(turn)),
+            None => call.rest(move || self.wait_for_turn(call, &own, table)),
+        }
+    }
+
+    fn locked(self: &Arc<Self>, turn: Turn<A>) -> Locked<A> {
+        match turn {
+            Turn::Go(ticket) => Locked::Held(Guard { table: Arc::clone(self), ticket }),
+            Turn::Answer(answer) => Locked::Joined(answer),
+        }
+    }
+
+    fn wait_for_turn(
+        self: &Arc<Self>,
+        call: &Call,
+        own: &Arc<Waiting<A>>,
+        mut table: MutexGuard<'_, Table<A>>,
+    ) -> Result<Locked<A>> {
+        let begun = Instant::now();
         loop {
-            match own.turn.lock().take() {
-                Some(Turn::Go(ticket)) => {
-                    return Ok(Locked::Held(Guard { table: Arc::clone(self), ticket }));
-                }
-                Some(Turn::Answer(answer)) => return Ok(Locked::Joined(answer)),
-                None => {}
+            if let Some(turn) = own.turn.lock().take() {
+                return Ok(self.locked(turn));
             }
             let waited = begun.elapsed();
             let refusal = match (&table.closed, call.expired(), waited >= self.patience) {
                 (Some(error), ..) => Some(error.clone()),
-                (None, true, _) => Some(table.refusal(&own, waited, Kind::Timeout)),
-                (None, false, true) => Some(table.refusal(&own, waited, Kind::Busy)),
+                (None, true, _) => Some(table.refusal(own, waited, Kind::Timeout)),
+                (None, false, true) => Some(table.refusal(own, waited, Kind::Busy)),
                 (None, false, false) => None,
             };
             if let Some(error) = refusal {
-                table.forget(&own);
+                table.forget(own);
                 return Err(error);
             }
             own.changed.wait_for(&mut table, TICK.min(self.patience - waited));
-        }
-    }
-
-    /// Waits for one object and locks it: for work that no client asked for.
-    ///
-    /// # Errors
-    /// As for [`LockTable::enter`].
-    pub fn lock(self: &Arc<Self>, call: &Call, key: Key) -> Result<Guard<A>> {
-        match self.enter(call, &key.into(), None)? {
-            Locked::Held(guard) => Ok(guard),
-            Locked::Joined(_) => Err(Error::internal("a request that cannot join has joined")),
         }
     }
 
@@ -185,6 +231,11 @@ impl<A: Clone> Drop for Guard<A> {
 }
 
 impl<A> Waiting<A> {
+    fn new(call: &Call) -> Arc<Self> {
+        let progress = call.progress().clone();
+        Arc::new(Self { progress, turn: Mutex::default(), changed: Condvar::new() })
+    }
+
     fn tell(&self, turn: Turn<A>) {
         *self.turn.lock() = Some(turn);
         self.changed.notify_one();

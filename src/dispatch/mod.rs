@@ -16,10 +16,12 @@ mod lock_table;
 mod lock_table_tests;
 mod permits;
 mod pool;
+mod progress;
 mod workers;
 
-pub use self::call::{Bulkhead, Call, Progress};
+pub use self::call::Call;
 pub use self::key::{Identical, Key, KeySet};
-pub use self::lock_table::{Guard, LockTable, Locked};
+pub use self::lock_table::{Guard, Held, LockTable, Locked, ObjectLocks};
 pub use self::permits::{Limits, NoPermit, Permit, Permits, Want};
+pub use self::progress::{Bulkhead, Progress};
 pub use self::workers::Workers;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::dispatch::call::{Bulkhead, Call, TICK};
+use crate::dispatch::progress::{Bulkhead, Progress, TICK};
 
 /// How many permits there are.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,7 @@ pub struct Limits {
 }
 
 /// What a permit is wanted for.
+#[derive(Debug)]
 pub struct Want<'a> {
     /// Counted with this bulkhead.
     pub bulkhead: Option<Bulkhead>,
@@ -33,7 +34,7 @@ pub struct Want<'a> {
     /// It has had a permit before, and goes before the others.
     pub is_back: bool,
     /// The step that is shown while it waits; none keeps the current one.
-    pub step: Option<&'a dyn Fn() -> String>,
+    pub step: Option<&'a str>,
     /// How long it waits at most.
     pub patience: Duration,
 }
@@ -91,6 +92,36 @@ impl Permit {
     pub fn bulkhead(&self) -> &Option<Bulkhead> {
         &self.bulkhead
     }
+
+    /// Which permits it is one of.
+    pub fn permits(&self) -> Arc<Permits> {
+        Arc::clone(&self.permits)
+    }
+
+    /// Gives it back, to take one of its kind again later.
+    pub fn give_back(self) -> FormerPermit {
+        let permits = self.permits();
+        FormerPermit { permits, bulkhead: self.bulkhead.clone(), is_lasting: self.is_lasting }
+    }
+}
+
+/// A permit that was given back for a while.
+pub struct FormerPermit {
+    permits: Arc<Permits>,
+    bulkhead: Option<Bulkhead>,
+    is_lasting: bool,
+}
+
+impl FormerPermit {
+    /// Waits for a permit, before those that have had none.
+    ///
+    /// # Errors
+    /// [`NoPermit::Closed`]
+    pub fn take_again(self, call: &Progress) -> Result<Permit, NoPermit> {
+        let Self { permits, bulkhead, is_lasting } = self;
+        let (is_back, step, patience) = (true, None, Duration::MAX);
+        permits.acquire(call, Want { bulkhead, is_lasting, is_back, step, patience })
+    }
 }
 
 impl Permits {
@@ -103,7 +134,7 @@ impl Permits {
     ///
     /// # Errors
     /// See [`NoPermit`]; nothing is held then.
-    pub fn acquire(self: &Arc<Self>, call: &Call, want: Want<'_>) -> Result<Permit, NoPermit> {
+    pub fn acquire(self: &Arc<Self>, call: &Progress, want: Want<'_>) -> Result<Permit, NoPermit> {
         let Want { bulkhead, is_lasting, is_back, step, patience } = want;
         let begun = Instant::now();
         let granted = AtomicBool::new(false);
@@ -123,7 +154,7 @@ impl Permits {
                 (false, true) => NoPermit::Expired(waited),
                 (false, false) => {
                     if let Some(step) = step {
-                        call.enter_step(step());
+                        call.enter_step(step);
                     }
                     own.changed.wait_for(&mut state, TICK.min(patience - waited));
                     continue;
@@ -145,23 +176,15 @@ impl Permits {
         });
     }
 
-    /// Gives a permit back, and takes one again when `time` has passed.
+    /// Blocks for `time`.
     ///
     /// # Errors
-    /// [`NoPermit::Closed`], also when pauses have been ended.
-    pub fn pause(permit: Permit, call: &Call, time: Duration) -> Result<Permit, NoPermit> {
-        let permits = Arc::clone(&permit.permits);
-        let (bulkhead, is_lasting) = (permit.bulkhead.clone(), permit.is_lasting);
-        drop(permit);
+    /// [`NoPermit::Closed`]: pauses have been ended.
+    pub fn sleep(&self, time: Duration) -> Result<(), NoPermit> {
         let until = Instant::now() + time;
-        let mut state = permits.state.lock();
-        while !state.pauses_ended && !permits.awake.wait_until(&mut state, until).timed_out() {}
-        if state.pauses_ended {
-            return Err(NoPermit::Closed);
-        }
-        drop(state);
-        let (step, patience) = (None, Duration::MAX);
-        permits.acquire(call, Want { bulkhead, is_lasting, is_back: true, step, patience })
+        let mut state = self.state.lock();
+        while !state.pauses_ended && !self.awake.wait_until(&mut state, until).timed_out() {}
+        if state.pauses_ended { Err(NoPermit::Closed) } else { Ok(()) }
     }
 
     /// Ends all pauses, and those that would begin later.
@@ -224,6 +247,12 @@ impl fmt::Debug for Permits {
     }
 }
 
+impl fmt::Debug for FormerPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FormerPermit").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
@@ -237,6 +266,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::dispatch::Call;
 
     const NEVER: Duration = Duration::from_secs(600);
     const COMMANDS: Limits = Limits { all: usize::MAX, each: 3, lasting: 2, spare: 0 };
@@ -258,9 +288,7 @@ mod tests {
         want: Want<'static>,
         name: &'static str,
         to: &Sender<(&'static str, Permit)>,
-    ) where
-        Want<'static>: Sized,
-    {
+    ) {
         let (_, before) = permits.load();
         let Want { bulkhead, is_lasting, is_back, patience, .. } = want;
         let (there, to) = (Arc::clone(permits), to.clone());

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::permits::{Limits, NoPermit, Permits, Want};
 use super::pool::Pool;
-use crate::dispatch::call::{Bulkhead, Call};
+use crate::dispatch::call::Call;
+use crate::dispatch::progress::Bulkhead;
 use crate::error::{Error, Result};
 
 /// The fewest workers that leave a bulkhead half of them.
@@ -66,9 +67,8 @@ impl Workers {
         if call.expired() {
             return Err(late());
         }
-        let step = || "waiting for a worker".to_string();
         let (is_lasting, is_back, patience) = (false, false, Duration::MAX);
-        let want = Want { bulkhead, is_lasting, is_back, step: Some(&step), patience };
+        let want = Want { bulkhead, is_lasting, is_back, step: Some("waiting for a worker"), patience };
         let permit = self.permits.acquire(call, want).map_err(|refused| match refused {
             NoPermit::Expired(_) => late(),
             NoPermit::Closed => {
@@ -118,7 +118,10 @@ impl Workers {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::dispatch::{LockTable, ObjectLocks};
     use crate::error::Kind;
+
+    const LONG: Duration = Duration::from_secs(600);
 
     #[test]
     fn a_bulkhead_that_hangs_leaves_half_of_the_queue_to_the_others_and_a_second_one_a_quarter() {
@@ -134,23 +137,44 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_pauses_is_no_worker_until_it_is_back() {
+    fn a_call_that_waits_is_no_worker_until_it_is_back() {
         let workers = Workers::start(4, 1).unwrap();
         let call = Call::internal("test");
         workers.begin(&call, Some("cluster".into())).unwrap();
-        assert_eq!(workers.load().1, 1);
-        let begun = Instant::now();
+        let (begin, begun) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let pausing = scope.spawn(|| call.pause(Duration::from_millis(300)));
+            let waiting = scope.spawn(|| {
+                call.wait_for("something", LONG, Duration::from_millis(1), || {
+                    assert_eq!(workers.load().1, 1, "it works while it looks");
+                    begin.send(()).unwrap();
+                    Ok(None::<()>)
+                })
+            });
+            begun.recv().unwrap();
             while workers.load().1 > 0 {
                 std::thread::yield_now();
             }
-            pausing.join().unwrap().unwrap();
+            workers.end_pauses();
+            assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Unavailable);
         });
-        assert!(begun.elapsed() >= Duration::from_millis(300));
+        assert_eq!(workers.load().1, 1, "what is left to do for it is work");
+    }
+
+    #[test]
+    fn a_call_that_waits_for_a_lock_beside_its_own_is_no_worker() {
+        let workers = Workers::start(4, 1).unwrap();
+        let locks = LockTable::<()>::new(4, LONG, |()| false);
+        let held = locks.lock(&Call::internal("first"), "image".into()).unwrap();
+        let call = Call::internal("second");
+        workers.begin(&call, Some("cluster".into())).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| locks.lock(&call, "image".into()).map(drop));
+            while workers.load().1 > 0 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            waiting.join().unwrap().unwrap();
+        });
         assert_eq!(workers.load().1, 1);
-        workers.end_pauses();
-        assert_eq!(call.pause(Duration::from_secs(600)).unwrap_err().kind(), Kind::Unavailable);
-        assert_eq!(workers.load().1, 0);
     }
 }

@@ -179,8 +179,10 @@ impl Processes {
         (command, class): (&str, Class),
         bulkhead: Option<Bulkhead>,
     ) -> Result<Permit, CommandError> {
-        let step = || format!("waiting for others to end before {command}");
-        let (is_lasting, patience) = (class.is_lasting(), self.limits.change);
+        let step = format!("waiting for others to end before {command}");
+        // Those that it waits for may take as long.
+        let patience = if class.is_lasting() { Duration::MAX } else { self.limits.change };
+        let is_lasting = class.is_lasting();
         let want = Want { bulkhead, is_lasting, is_back: false, step: Some(&step), patience };
         permits.acquire(call, want).map_err(|refused| match refused {
             NoPermit::Expired(waited) => CommandError::Expired { command: command.into(), waited },

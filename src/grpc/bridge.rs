@@ -251,15 +251,7 @@ impl Bridge {
         if !is_quick(call) {
             self.workers.begin(call, bulkhead)?;
         }
-        loop {
-            match work(call) {
-                Err(error) => match error.pause() {
-                    Some(pause) => call.pause(pause)?,
-                    None => return Err(error),
-                },
-                answer => return answer,
-            }
-        }
+        work(call)
     }
 
     /// Counts a call among those of its bulkhead from now on, unless they are too many already.

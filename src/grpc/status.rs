@@ -35,7 +35,7 @@ pub fn code(kind: Kind) -> RpcStatusCode {
         Kind::Precondition | Kind::HasSnapshots => RpcStatusCode::FAILED_PRECONDITION,
         Kind::OutOfRange => RpcStatusCode::OUT_OF_RANGE,
         Kind::NoSpace => RpcStatusCode::RESOURCE_EXHAUSTED,
-        Kind::Unavailable | Kind::Waiting => RpcStatusCode::UNAVAILABLE,
+        Kind::Unavailable => RpcStatusCode::UNAVAILABLE,
         Kind::Timeout => RpcStatusCode::DEADLINE_EXCEEDED,
         Kind::Unimplemented => RpcStatusCode::UNIMPLEMENTED,
         Kind::Unauthenticated => RpcStatusCode::UNAUTHENTICATED,
@@ -142,7 +142,6 @@ mod tests {
         for (kind, like, name_in_log) in [
             (Kind::BadToken, Kind::Busy, "ABORTED"),
             (Kind::HasSnapshots, Kind::Precondition, "FAILED_PRECONDITION"),
-            (Kind::Waiting, Kind::Unavailable, "UNAVAILABLE"),
         ] {
             assert_eq!((code(kind), name(kind)), (code(like), name_in_log));
         }

@@ -68,19 +68,14 @@ struct Job {
     /// For people, and what tells one job from another.
     name: String,
     work: Work,
-    /// The call that it waits in ([`Call::wait`]), so that it knows since when.
-    waits_in: Option<Call>,
     /// How often it failed so that asking again does not help by itself.
     refusals: u32,
 }
 
 /// Does something with each of `items`; one that fails keeps no other from being tried. Gives the first
-/// failure, but one that only waits before any other: it is to be tried again soon, and by the same call,
-/// which knows since when.
+/// failure.
 pub fn try_each<T>(items: impl IntoIterator<Item = T>, mut work: impl FnMut(T) -> Result<()>) -> Result<()> {
-    let failures: Vec<Error> = items.into_iter().filter_map(|item| work(item).err()).collect();
-    let most_urgent = failures.into_iter().min_by_key(|error| error.pause().is_none());
-    most_urgent.map_or(Ok(()), Err)
+    items.into_iter().map(|item| work(item)).fold(Ok(()), Result::and)
 }
 
 impl std::fmt::Debug for JobQueue {
@@ -116,7 +111,7 @@ impl JobQueue {
         work: impl FnMut(&Call) -> Result<Requeue> + Send + 'static,
     ) {
         let (due, name) = (Instant::now() + pause, name.into());
-        let job = Job { due, name, work: Box::new(work), waits_in: None, refusals: 0 };
+        let job = Job { due, name, work: Box::new(work), refusals: 0 };
         let mut state = self.0.state.lock();
         let jobs = &mut state.lanes.entry(lane.to_string()).or_default().jobs;
         match jobs.iter().position(|other| other.name == job.name) {
@@ -167,10 +162,10 @@ impl Shared {
 
     /// Does a job once. A failure of any kind ends no thread.
     fn perform(&self, lane: &str, job: &mut Job) -> Requeue {
-        let call = job.waits_in.take().unwrap_or_else(|| self.call(lane, &job.name));
+        let call = self.call(lane, &job.name);
         match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
             Ok(Ok(requeue)) => requeue,
-            Ok(Err(error)) => Self::failed(job, call, &error),
+            Ok(Err(error)) => Self::failed(job, &error),
             Err(_) => {
                 log::error!("{}: cephlet has a defect, see above; it is left undone", job.name);
                 Requeue::Never
@@ -178,12 +173,8 @@ impl Shared {
         }
     }
 
-    /// When a job is tried again that failed, or only waits.
-    fn failed(job: &mut Job, call: Call, error: &Error) -> Requeue {
-        if let Some(pause) = error.pause() {
-            job.waits_in = Some(call);
-            return Requeue::After(pause);
-        }
+    /// When a job is tried again that failed.
+    fn failed(job: &mut Job, error: &Error) -> Requeue {
         let is_refusal = matches!(error.kind(), Kind::Precondition | Kind::Unauthenticated);
         job.refusals = if is_refusal { job.refusals + 1 } else { 0 };
         let pause = RETRY * 2u32.pow(job.refusals.saturating_sub(1).min(DOUBLINGS));

@@ -4,13 +4,13 @@
 //! The words are part of that format and say nothing about names in the code: what an earlier version wrote
 //! is read by them.
 
+use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protobuf::Message;
 
 use crate::clock;
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table, records};
@@ -116,19 +116,18 @@ impl fmt::Display for Intent {
 
 impl Operations {
     /// Runs `work`, with an intent in the journal from the moment it says on what it begins until it ends. An
-    /// intent that a crash left behind is seen at the next start. Work that waits, to be repeated, has not
-    /// ended.
+    /// intent that a crash left behind is seen at the next start.
     pub(crate) fn with_intent<T>(
         &self,
-        call: &Call,
         operation: Operation,
         work: impl FnOnce(WriteIntentFor<'_>) -> Result<T>,
     ) -> Result<T> {
+        let begun = Cell::new(None);
         let outcome = work(&|subject| {
             let intent = Intent::now(operation, subject);
-            call.begin(intent.key());
+            begun.set(Some(intent.key()));
             match self.journal.get(Table::Intents, &intent.key()) {
-                // From before the work had to wait, or before a crash.
+                // From before a crash, or written twice by the same work.
                 Some(_) => Ok(()),
                 None => {
                     let changes = [Change::put(Table::Intents, intent.key(), intent.value()?)];
@@ -139,11 +138,8 @@ impl Operations {
                 }
             }
         });
-        let waits = outcome.as_ref().is_err_and(|error| error.pause().is_some());
-        // Also where it was begun before the work had to wait, and the repetition did not come so far.
-        match call.begun() {
-            Some(key) if !waits => self.journal.write_unsynced(&[Change::remove(Table::Intents, key)])?,
-            _ => {}
+        if let Some(key) = begun.take() {
+            self.journal.write_unsynced(&[Change::remove(Table::Intents, key)])?;
         }
         outcome
     }

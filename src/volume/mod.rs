@@ -33,7 +33,6 @@ use crate::topology::NodeTopology;
 pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
 pub use node::stats::{Amount, Usage};
-pub use recover::AcquireLock;
 
 /// Everything the operations stand on.
 pub struct Operations {

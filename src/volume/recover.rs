@@ -6,12 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, Deletion, Interrupted};
-use crate::dispatch::{Call, Key};
+use crate::dispatch::{Call, Key, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::jobs::{RETRY, Requeue};
@@ -22,28 +21,24 @@ use crate::volume::intent::{Intent, Operation};
 use crate::volume::node::mounts;
 use crate::volume::node::record::{NodeRecord, Target};
 use crate::volume::node::unstage::{remove_made, remove_made_staging};
-/// Waits for the lock of an object. It is held until what is given is dropped.
-pub type AcquireLock = Arc<dyn Fn(&Call, Key) -> Result<Box<dyn Any + Send>> + Send + Sync>;
+/// The locks of the objects that calls work on.
+type Locks = Arc<dyn ObjectLocks>;
 
 /// Does something under a lock. The call holds it from then on, so that a command that cannot be killed keeps
-/// it; a call that only waits does not, as it is repeated, and takes the lock anew.
-fn with_lock<T>(lock: &AcquireLock, call: &Call, key: Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let locked = lock(call, key)?;
-    let done = work();
-    if !done.as_ref().is_err_and(|error| error.pause().is_some()) {
-        call.hold(locked);
-    }
-    done
+/// it.
+fn with_lock<T>(locks: &Locks, call: &Call, key: Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    call.hold(locks.lock(call, key)?);
+    work()
 }
 
 impl Operations {
     /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every
     /// operation asks the kernel.
-    pub fn recover_node(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
+    pub fn recover_node(self: &Arc<Self>, locks: &Locks) -> Result<()> {
         let mounts = mounts::read()?;
         for (key, record) in self.node_records() {
             if record.boot_id != self.boot_id {
-                self.forget_boot(&key, &record, lock)?;
+                self.forget_boot(&key, &record, locks)?;
                 continue;
             }
             let mounted = |target: &&Target| {
@@ -69,7 +64,7 @@ impl Operations {
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. What
     /// the node has written into a cluster, and what it had published to itself, it has to take back: until
     /// then the record stays, of a volume that nobody uses.
-    fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &AcquireLock) -> Result<()> {
+    fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, locks: &Locks) -> Result<()> {
         let NodeRecord { volume_id, .. } = record;
         let paths = record.paths().count();
         log::warn!("volume {volume_id}: was in use before this boot; its {paths} paths are gone");
@@ -95,10 +90,10 @@ impl Operations {
         }
         self.journal.write_for_removal(&changes)?;
         if let Some(id) = to_give_back {
-            let (lock, cluster) = (Arc::clone(lock), id.place.cluster.clone());
+            let (locks, cluster) = (Arc::clone(locks), id.place.cluster.clone());
             let name = format!("give back volume {id}, which was in use before this boot");
             self.do_later(&cluster, name, move |operations, call| {
-                operations.give_back_after_boot(call, &id, &lock)
+                operations.give_back_after_boot(call, &id, &locks)
             });
         }
         Ok(())
@@ -107,9 +102,9 @@ impl Operations {
     /// Undoes what the node has done in the cluster. That may not answer, so the start does not wait for it,
     /// and it is tried again; until then what the node has published to itself stays published to it, and the
     /// next stage takes it over.
-    fn give_back_after_boot(&self, call: &Call, id: &VolumeId, lock: &AcquireLock) -> Result<Requeue> {
+    fn give_back_after_boot(&self, call: &Call, id: &VolumeId, locks: &Locks) -> Result<Requeue> {
         let Some(key) = self.lock_of_object(&id.to_string()) else { return Ok(Requeue::Never) };
-        with_lock(lock, call, key, || match self.node_record(id)? {
+        with_lock(locks, call, key, || match self.node_record(id)? {
             Some(record) if record.is_unused() => {
                 self.forget_earlier_boots(call, id)?;
                 let released =
@@ -147,7 +142,7 @@ impl Operations {
 
     /// Goes through what the controller had begun when it ended: deletions are finished as far as that is
     /// safe, all else is logged. A cluster may not answer, so the start does not wait for one.
-    pub fn recover_controller(self: &Arc<Self>, lock: &AcquireLock) -> Result<()> {
+    pub fn recover_controller(self: &Arc<Self>, locks: &Locks) -> Result<()> {
         self.backends.all().try_for_each(|backend| backend.recover())?;
         let call = Call::internal("recovery");
         for intent in self.intents() {
@@ -156,7 +151,7 @@ impl Operations {
                 log::warn!("{intent} was interrupted: it is looked at once its place is set up here again");
             }
             match place.and_then(|place| self.backends.by_kind(&place)) {
-                Some(backend) if backend.traits().is_remote => self.finish_later(intent, lock),
+                Some(backend) if backend.traits().is_remote => self.finish_later(intent, locks),
                 _ => self.finish_now(&call, &intent)?,
             }
         }
@@ -174,13 +169,13 @@ impl Operations {
     }
 
     /// Has the intent finished in the background, however often that has to be tried.
-    fn finish_later(self: &Arc<Self>, intent: Intent, lock: &AcquireLock) {
+    fn finish_later(self: &Arc<Self>, intent: Intent, locks: &Locks) {
         let (Some(place), Some(object)) = (intent.place(), self.lock_of_object(&intent.subject)) else {
             return;
         };
-        let lock = Arc::clone(lock);
+        let locks = Arc::clone(locks);
         self.do_later(&place.cluster, format!("finish {intent}"), move |operations, call| {
-            with_lock(&lock, call, object.clone(), || operations.finish(call, &intent))
+            with_lock(&locks, call, object.clone(), || operations.finish(call, &intent))
         });
     }
 

@@ -140,41 +140,47 @@ impl Name<'_> {
         self.tool.lock(self.call, self.registry, self.target(), &request)
     }
 
-    /// What there is of the name; None where there is nothing.
+    /// What there is of the name; None where there is nothing. Another controller that removes the object is
+    /// given the time to do so.
     pub fn find(&self) -> Result<Option<Registration>> {
+        let (grace, pause) = self.grace;
+        let what = "another controller that gives back the name";
+        let found = self.call.wait_for(what, grace, pause, || self.look())?;
+        found.ok_or_else(|| self.is_released())
+    }
+
+    /// The same; None as long as the object is being removed.
+    fn look(&self) -> Result<Option<Option<Registration>>> {
         let LockState { is_known, holders } =
             self.tool.lock_state(self.call, self.registry, self.target())?;
         let Some(first) = holders.first() else {
-            return Ok(is_known.then(Registration::default));
+            return Ok(Some(is_known.then(Registration::default)));
         };
         let Some(text) = &first.shared else {
-            self.await_release(first)?;
-            return Ok(Some(Registration::default()));
+            if deleter(first) != Some(self.tag) {
+                return Ok(None);
+            }
+            // This controller did, before it died.
+            self.tool.unlock(self.call, self.registry, self.target(), first)?;
+            return Ok(Some(Some(Registration::default())));
         };
         let claim = from_bytes(text.as_bytes()).map_err(|wrong| {
             Error::internal(format!("the claim of its name {wrong}; {}", self.how_to_free()))
         })?;
-        Ok(Some(Registration { claim: Some(claim), shares: holders }))
+        Ok(Some(Some(Registration { claim: Some(claim), shares: holders })))
     }
 
-    /// Somebody removes the object: another controller, or this one before it died.
-    fn await_release(&self, holder: &LockHolder) -> Result<()> {
-        if deleter(holder) == Some(self.tag) {
-            return self.tool.unlock(self.call, self.registry, self.target(), holder);
-        }
+    /// Lets others that have a share come to the end of what they make under it, if they are alive: until `look`
+    /// finds that.
+    pub fn await_others<T>(
+        &self,
+        found: &Registration,
+        look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         let (grace, pause) = self.grace;
-        let what = format!("another controller ({}) that gives back the name", holder.client);
-        self.call.wait(what, grace, pause)?;
-        Err(self.is_released())
-    }
-
-    /// Lets others that have a share come to the end of what they make under it, if they are alive.
-    pub fn await_others(&self, found: &Registration) -> Result<()> {
-        let (grace, pause) = self.grace;
-        found.shares.iter().filter(|share| share.cookie != self.tag).try_for_each(|other| {
-            let what = format!("another controller ({}) that may be using the name", other.client);
-            self.call.wait(what, grace, pause)
-        })
+        let Some(other) = found.shares.iter().find(|share| share.cookie != self.tag) else { return Ok(None) };
+        let what = format!("another controller ({}) that may be using the name", other.client);
+        self.call.wait_for(what, grace, pause, look)
     }
 
     /// Gives back the shares that were found, and removes the object if there are no others by now.

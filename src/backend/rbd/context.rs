@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::registry::Name;
 use crate::backend::ceph::{PoolRef, locks, placement, removed};
-use crate::backend::rbd::image::in_progress::InProgress;
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
@@ -21,7 +20,7 @@ use crate::backend::rbd::tool::{
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
 use crate::clusters::Clusters;
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Held, Key, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
@@ -35,10 +34,8 @@ pub(crate) struct Context {
     pub timing: Timing,
     pub memory: Memory,
     pub jobs: Jobs,
-    /// Internal images, temporary or retained, that this daemon works on.
-    pub in_progress: InProgress,
-    /// The clusters in which this daemon makes a copy that is flattened.
-    pub flattening: InProgress,
+    /// For internal images, temporary or retained, that this daemon works on.
+    pub locks: Arc<dyn ObjectLocks>,
     /// Clients of nodes that have not given an image back are shut out.
     pub fences: bool,
 }
@@ -150,6 +147,20 @@ impl<'a> Pool<'a> {
     /// [`Context::key_of`]
     pub fn key_of(&self, id: &VolumeId) -> String {
         self.context.key_of(id)
+    }
+
+    /// Waits for an internal image and locks it: in this daemon one call or job at a time works on it.
+    pub fn lock_internal(&self, name: &str) -> Result<Held> {
+        self.context.locks.lock(self.call, self.internal_key(name))
+    }
+
+    /// Locks an internal image that is not locked; None if it is.
+    pub fn try_lock_internal(&self, name: &str) -> Result<Option<Held>> {
+        self.context.locks.try_lock(self.call, self.internal_key(name))
+    }
+
+    fn internal_key(&self, name: &str) -> Key {
+        self.place().key(name).into()
     }
 
     /// The tag of this controller.

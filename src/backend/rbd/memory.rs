@@ -27,7 +27,7 @@ pub(crate) struct Memory {
     pub locations: Locations,
     pub domains: DomainPools,
     /// What volumes that topology placed were claimed as, by the keys of their locks, and by which call.
-    pub claims: Cache<String, (u64, Claim)>,
+    pub claims: Cache<String, Claim>,
     pub health: Health,
     /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
     /// back and bring none.

@@ -59,6 +59,7 @@ use crate::backend::ceph::domains::Wishes;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
+use crate::dispatch::ObjectLocks;
 use crate::error::{Error, Result};
 use crate::ids::Place;
 use crate::jobs::JobQueue;
@@ -83,9 +84,9 @@ impl Rbd {
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences): (Identity, bool),
-        jobs: Arc<JobQueue>,
+        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>),
     ) -> Self {
-        Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), jobs)
+        Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), background)
     }
 
     fn with_timing(
@@ -93,7 +94,7 @@ impl Rbd {
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences, timing): (Identity, bool, Timing),
-        queue: Arc<JobQueue>,
+        (queue, locks): (Arc<JobQueue>, Arc<dyn ObjectLocks>),
     ) -> Self {
         let parent_counts = Cache::for_at_most(timing.parent_count_valid);
         let context = Arc::new(Context {
@@ -103,8 +104,7 @@ impl Rbd {
             timing,
             memory: Memory { parent_counts, ..Memory::default() },
             jobs: Jobs::new(queue),
-            in_progress: Default::default(),
-            flattening: Default::default(),
+            locks,
             fences,
         });
         // The queue must not keep what it works for.

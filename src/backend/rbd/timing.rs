@@ -54,10 +54,6 @@ pub(crate) struct Timing {
     pub role_change: Duration,
     /// So long a count of parents is believed: it gets less when somebody flattens one of them.
     pub parent_count_valid: Duration,
-    /// So long a copy that is to be flattened waits for others to be.
-    pub flatten_wait: Duration,
-    /// Between two looks whether it is its turn.
-    pub flatten_poll: Duration,
 }
 
 impl Default for Timing {
@@ -80,8 +76,6 @@ impl Default for Timing {
             parents_interval: seconds(60 * 60),
             abandoned_copy: seconds(24 * 60 * 60),
             parent_count_valid: seconds(60 * 60),
-            flatten_wait: seconds(60 * 60),
-            flatten_poll: seconds(10),
             copy_goes_on: seconds(60),
             copy_stands_still: seconds(40),
             copy_look: seconds(2),

@@ -64,7 +64,7 @@ impl Operations {
     /// Makes the volume, or answers with the one that the same request made before.
     pub fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
         let backend = self.backend_of(&new.place)?;
-        self.with_intent(call, Operation::CreateVolume, |write| {
+        self.with_intent(Operation::CreateVolume, |write| {
             backend.volumes().create(call, new, &|| write(&new.name))
         })
     }

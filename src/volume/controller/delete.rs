@@ -17,7 +17,7 @@ impl Operations {
             true => Operation::DeleteVolume,
             false => Operation::DeleteVolumeStrict,
         };
-        self.with_intent(call, operation, |write| self.delete_with(call, request, write))
+        self.with_intent(operation, |write| self.delete_with(call, request, write))
     }
 
     fn delete_with(&self, call: &Call, request: &DeleteVolume, write: WriteIntentFor<'_>) -> Result<Deleted> {

@@ -28,7 +28,7 @@ impl Operations {
     /// Takes the snapshot, or answers with the one that the same request took before.
     pub fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let backend = self.backend_of(&new.source.place)?;
-        self.with_intent(call, Operation::CreateSnapshot, |write| {
+        self.with_intent(Operation::CreateSnapshot, |write| {
             backend.snapshots().create(call, new, &|| write(&new.name))
         })
     }
@@ -36,7 +36,7 @@ impl Operations {
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        self.with_intent(call, Operation::DeleteSnapshot, |write| {
+        self.with_intent(Operation::DeleteSnapshot, |write| {
             write(&request.snapshot_id)?;
             backend.snapshots().delete(call, &id, &request.secrets)
         })

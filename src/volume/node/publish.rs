@@ -30,15 +30,21 @@ impl Operations {
         let source = self.bind_source(&volume, &record, read_only)?;
         let mode = request.capability.mode;
         let wanted = Target::new(&request.target_path, mode, read_only);
-        if add_target(&id, &mut record, wanted, self.single_node_targets)? == TargetEntry::New {
+        let entry = add_target(&id, &mut record, wanted, self.single_node_targets)?;
+        if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, path);
             self.remember(&id, &record)?;
-            call.begin(id.key());
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
         let bound = self.ensure_bound(&volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
-        self.roll_back(call, (&id, path), bound, || self.remove_target(call, &id, path, secrets))
+        match entry {
+            TargetEntry::New => {
+                self.roll_back((&id, path), bound, || self.remove_target(call, &id, path, secrets))
+            }
+            // It may be in use, however this call failed.
+            TargetEntry::Present => bound,
+        }
     }
 
     /// Makes sure that a staged volume works and may be used for this publication, as far as its storage says

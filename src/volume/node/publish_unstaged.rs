@@ -27,18 +27,7 @@ impl Operations {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
     pub fn publish_unstaged(&self, call: &Call, request: &NodePublishUnstaged) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        let published = self.try_publish_unstaged(call, backend.as_ref(), &id, request);
-        let NodePublishUnstaged { target_path: path, secrets, .. } = request;
-        self.roll_back(call, (&id, path), published, || self.remove_target(call, &id, path, secrets))
-    }
-
-    fn try_publish_unstaged(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-        request: &NodePublishUnstaged,
-    ) -> Result<()> {
+        let (id, backend) = (&id, backend.as_ref());
         backend.supports(&request.capability)?;
         self.release_predecessor(call, id, &request.secrets)?;
         let context = context_of(request);
@@ -53,15 +42,33 @@ impl Operations {
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, Path::new(&request.target_path));
             self.remember(id, &record)?;
-            call.begin(id.key());
         }
+        let published = self.publish_recorded((call, id), backend, request, &record);
+        let NodePublishUnstaged { target_path: path, secrets, .. } = request;
+        match entry {
+            TargetEntry::New => {
+                self.roll_back((id, path), published, || self.remove_target(call, id, path, secrets))
+            }
+            // It may be in use, however this call failed.
+            TargetEntry::Present => published,
+        }
+    }
+
+    /// Attaches, mounts and binds what the record says.
+    fn publish_recorded(
+        &self,
+        (call, id): (&Call, &VolumeId),
+        backend: &dyn Backend,
+        request: &NodePublishUnstaged,
+        record: &NodeRecord,
+    ) -> Result<()> {
         if record.access == Access::Block {
             self.clear_format_mark(id)?;
         }
-        let attachment = Some(self.attach(call, backend, id, &context)?);
+        let attachment = Some(self.attach(call, backend, id, &context_of(request))?);
         let volume = OnNode { call, id, attachment };
-        self.mount_attached(&volume, &record)?;
-        self.bind_target(&volume, &record, &request.target_path)
+        self.mount_attached(&volume, record)?;
+        self.bind_target(&volume, record, &request.target_path)
     }
 
     /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not

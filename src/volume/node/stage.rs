@@ -23,18 +23,7 @@ impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
     pub fn stage(&self, call: &Call, request: &NodeStage) -> Result<()> {
         let (id, backend) = self.volume(&request.volume_id)?;
-        let staged = self.try_stage(call, backend.as_ref(), &id, request);
-        let NodeStage { staging_path: path, secrets, .. } = request;
-        self.roll_back(call, (&id, path), staged, || self.remove_staging(call, &id, path, secrets))
-    }
-
-    fn try_stage(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-        request: &NodeStage,
-    ) -> Result<()> {
+        let (id, backend) = (&id, backend.as_ref());
         backend.supports(&request.capability)?;
         self.release_predecessor(call, id, &request.secrets)?;
         let before = self.node_record(id)?.filter(|record| !record.is_unused());
@@ -42,20 +31,34 @@ impl Operations {
         let fs_type = self.fs_type_for(call, backend, id, &context)?;
         let record = self.staged_record(id, request, &fs_type, before.clone())?;
         self.remove_lost(call, backend, id, &context)?;
-        if before.as_ref() != Some(&record) {
-            self.remember(id, &record)?;
-            call.begin(id.key());
+        if before.as_ref() == Some(&record) {
+            // It may be in use, however this call fails.
+            return self.stage_recorded((call, id), backend, request, &record);
         }
+        self.remember(id, &record)?;
+        let staged = self.stage_recorded((call, id), backend, request, &record);
+        let NodeStage { staging_path: path, secrets, .. } = request;
+        self.roll_back((id, path), staged, || self.remove_staging(call, id, path, secrets))
+    }
+
+    /// Attaches, mounts and binds what the record says.
+    fn stage_recorded(
+        &self,
+        (call, id): (&Call, &VolumeId),
+        backend: &dyn Backend,
+        request: &NodeStage,
+        record: &NodeRecord,
+    ) -> Result<()> {
         if record.access == Access::Block {
             self.clear_format_mark(id)?;
         }
-        let attachment = Some(self.attach(call, backend, id, &context)?);
+        let attachment = Some(self.attach(call, backend, id, &context_of(request))?);
         let volume = OnNode { call, id, attachment };
-        self.mount_attached(&volume, &record)?;
+        self.mount_attached(&volume, record)?;
         if !record::is_read_only(&request.capability) {
-            self.refuse_faulty(&volume, &record)?;
+            self.refuse_faulty(&volume, record)?;
         }
-        self.bind_staging(&volume, &record, &request.staging_path)
+        self.bind_staging(&volume, record, &request.staging_path)
     }
 
     /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from

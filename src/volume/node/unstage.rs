@@ -31,22 +31,18 @@ impl Operations {
     }
 
     /// Has `remove` undo what a failed call has begun at a path, as far as possible: the record stays where
-    /// the kernel does not follow, for an unstage or unpublish to find. What was there before the call may be
-    /// in use, however the call failed; and what was begun may still be going on after a timeout, or while
-    /// the call only waits: repeated, it finds it done.
+    /// the kernel does not follow, for an unstage or unpublish to find. After a timeout what was begun may still
+    /// be going on: the repeated call finds it done.
     pub(crate) fn roll_back(
         &self,
-        call: &Call,
         (id, path): (&VolumeId, &str),
         outcome: Result<()>,
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         outcome.inspect_err(|why| {
-            let goes_on = why.kind() == Kind::Timeout || why.pause().is_some();
-            if call.begun().is_none() || goes_on {
-                return;
-            }
-            if let Err(error) = remove() {
+            if why.kind() != Kind::Timeout
+                && let Err(error) = remove()
+            {
                 log::warn!("volume {id}: what a failed call left at {path} could not be undone: {error}");
             }
         })

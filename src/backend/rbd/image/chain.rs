@@ -11,10 +11,9 @@
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::in_progress::WorkGuard;
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Parent};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The features that are an image's object map.
 const OBJECT_MAP: [&str; 2] = ["object-map", "fast-diff"];
@@ -44,26 +43,13 @@ pub(crate) fn count_parents(pool: &Pool<'_>, image: &ImageInfo) -> Result<usize>
     Ok(next - 1)
 }
 
-/// The right to make a copy that is flattened: one at a time in a cluster, as each holds a worker for as long
-/// as it takes.
-pub(crate) fn take_turn<'a>(pool: &Pool<'a>, why: &str) -> Result<WorkGuard<'a>> {
-    let (cluster, timing) = (&pool.at.access.cluster.name, pool.timing());
-    if let Some(turn) = pool.context.flattening.try_begin(cluster) {
-        return Ok(turn);
-    }
-    let what = format!("another copy that is being flattened in cluster {cluster}");
-    pool.call.wait(what, timing.flatten_wait, timing.flatten_poll)?;
-    Err(Error::unavailable(format!(
-        "it has to be flattened, as {why}, and other copies in cluster {cluster} still are: try again"
-    )))
-}
-
 /// Gives a copy that is being made all its data. It then goes on to its end also for a client that gives up,
-/// whose repeated request waits for it, or finds it.
+/// whose repeated request waits for it, or finds it. The call is no worker meanwhile: how many copies are
+/// flattened at once is limited as other commands without a deadline are.
 pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<Changed> {
     log::info!("{}: flattening {}, as {why}", pool.at, copy.name);
     pool.call.ignore_deadline();
-    let flattened = pool.flatten(&copy.name);
+    let flattened = pool.call.rest(|| pool.flatten(&copy.name));
     // Also of one that failed: it may be killed between the parent and the rest.
     check_parent_later(pool, copy.parent.as_ref());
     flattened

@@ -66,12 +66,7 @@ pub(crate) fn create_copy(
     origin: &Origin,
     write_intent: WriteIntent<'_>,
 ) -> Result<ImageInfo> {
-    // What was waited for may be another controller, which has made it by now.
-    let found = match pool.call.has_waited() {
-        true => settle_and_find(pool, &spec.new.object)?,
-        false => find_if_known(pool, spec)?,
-    };
-    if let Some(info) = found {
+    if let Some(info) = find_if_known(pool, spec)? {
         return answer_from(pool, spec, info);
     }
     let refused = match copy(pool, spec, origin, write_intent) {
@@ -106,7 +101,6 @@ fn copy(
         if is_certain && missed.as_ref() == Some(&source.image) {
             return Err(no_source(origin));
         }
-        let _turn = source.why_whole().map(|why| chain::take_turn(pool, &why)).transpose()?;
         if attempt == 0 {
             write_intent()?;
         }
@@ -121,15 +115,8 @@ fn copy(
 
 fn try_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, source: &CloneSource) -> Result<Outcome> {
     let temporary = names::temporary(&spec.new.object, pool.tag());
-    let Some(_working) = pool.context.in_progress.try_begin(&temporary) else {
-        let what = format!("the removal of {temporary}, which an earlier attempt left");
-        pool.call.wait(what, pool.context.tool.longest_change(), pool.timing().poll)?;
-        return Err(Error::unavailable(format!("image {temporary} is still being removed: try again")));
-    };
-    if pool.call.has_waited() {
-        // Most likely for this one to be closed: nothing else is begun before.
-        remove_temporary(pool, &temporary)?;
-    }
+    // What an earlier attempt left may be being removed.
+    let _working = pool.lock_internal(&temporary)?;
     let outcome = match clone_source(pool, spec, source, &temporary) {
         Ok(Cloned::Done) => complete(pool, spec, source, &temporary),
         Ok(Cloned::NoSource) => return Ok(Outcome::NoSource),
@@ -144,14 +131,12 @@ fn try_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, source: &CloneSource) -> Res
 /// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may find
 /// the volume made, and never look for what is left of an earlier attempt.
 fn clean_up(pool: &Pool<'_>, source: &CloneSource, temporary: &str, error: &Error) {
-    let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable | Kind::Waiting);
+    let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
     let removed = if answers { remove_copy(pool, temporary) } else { Ok(Removed::Watched) };
     if matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
         return;
     }
-    if error.kind() != Kind::Waiting {
-        log::warn!("image {temporary} of {} is left over for now, it is removed later", pool.at);
-    }
+    log::warn!("image {temporary} of {} is left over for now, it is removed later", pool.at);
     // When the command that had it open no longer counts as its watcher.
     let copied = || CopiedVolume { at: source.at.clone(), image: source.id.clone() };
     let source = source.is_transient.then(copied);
@@ -225,23 +210,25 @@ fn clone_anew(
 
 /// Removes a copy of ours, as soon as a killed command no longer counts as its watcher.
 fn remove_temporary(pool: &Pool<'_>, temporary: &str) -> Result<()> {
-    match remove_copy(pool, temporary)? {
-        Removed::Gone | Removed::Absent => Ok(()),
-        Removed::Watched => {
-            let timing = pool.timing();
-            let what = format!("the cluster to forget the killed command that had {temporary} open");
-            pool.call.wait(what, timing.dead_client, timing.dead_client_poll)?;
-            Err(Error::unavailable(format!(
-                "image {temporary} of {}, left over from an earlier attempt, is still open: `rbd status` tells \
-                 from where",
-                pool.at
-            )))
+    let timing = pool.timing();
+    let what = format!("the cluster to forget the killed command that had {temporary} open");
+    let removed = pool.call.wait_for(what, timing.dead_client, timing.dead_client_poll, || {
+        match remove_copy(pool, temporary)? {
+            Removed::Gone | Removed::Absent => Ok(Some(())),
+            Removed::Watched => Ok(None),
+            Removed::HasSnapshots => Err(Error::precondition(format!(
+                "image {temporary}, left over from an earlier attempt, has snapshots, which are not cephlet's: \
+                 remove them"
+            ))),
         }
-        Removed::HasSnapshots => Err(Error::precondition(format!(
-            "image {temporary}, left over from an earlier attempt, has snapshots, which are not cephlet's: \
-             remove them"
-        ))),
-    }
+    })?;
+    removed.ok_or_else(|| {
+        Error::unavailable(format!(
+            "image {temporary} of {}, left over from an earlier attempt, is still open: `rbd status` tells from \
+             where",
+            pool.at
+        ))
+    })
 }
 
 /// Makes the clone the volume that is wanted, and gives it its name.

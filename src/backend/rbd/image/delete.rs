@@ -172,7 +172,7 @@ fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interr
         Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
     };
     let finished = finish_locked(pool, id, image, Terms { lock, with_snapshots });
-    finished.inspect_err(|error| deletion_lock::release_after(pool, image, error))
+    finished.inspect_err(|_| deletion_lock::release(pool, image))
 }
 
 /// Finishes the deletion of the image that is locked, unless it was restored from the trash meanwhile, or put
@@ -213,7 +213,7 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent
             Ok(Outcome::Over(ended)) => return Ok(ended),
             Ok(Outcome::Other(meant)) => image = meant,
             Err(error) => {
-                deletion_lock::release_after(pool, &image, &error);
+                deletion_lock::release(pool, &image);
                 return Err(error);
             }
         }

@@ -76,26 +76,30 @@ pub(crate) fn acquire_on(pool: &Pool<'_>, target: LockTarget<'_>, what: &str) ->
         shared: None,
         seconds: Some(lifetime(pool.context).as_secs()),
     };
+    let (timing, what) = (pool.timing(), format!("another controller that deletes {what}"));
+    let acquired =
+        pool.call.wait_for(what, timing.deletion_wait, timing.poll, || try_acquire(pool, target, &request))?;
+    Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
+}
+
+/// Takes the lock; None while another controller holds it.
+fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
     for _ in 0..ATTEMPTS {
         // Before it is taken, so that we never think it lasts longer than it does.
         let since = clock::since_boot();
-        if pool.lock(target, &request)? == Locked::Now {
+        if pool.lock(target, request)? == Locked::Now {
             let until = since + pool.timing().deletion_decision;
-            return Ok(Acquired::Locked(DeletionLock { until }));
+            return Ok(Some(Acquired::Locked(DeletionLock { until })));
         }
         let holders = pool.holders(target)?;
         match holders.iter().find(|holder| is_own(pool, holder)) {
             // This daemon removes an image once at a time (`begin_removal`), so what took it is dead.
             Some(dead) => pool.unlock(target, dead)?,
-            None if holders.iter().any(is_node) => return Ok(Acquired::Published(holders)),
-            None => {
-                let what = format!("another controller that deletes {what}");
-                pool.call.wait(what, pool.timing().deletion_wait, pool.timing().poll)?;
-                return Ok(Acquired::HeldElsewhere);
-            }
+            None if holders.iter().any(is_node) => return Ok(Some(Acquired::Published(holders))),
+            None => return Ok(None),
         }
     }
-    Ok(Acquired::HeldElsewhere)
+    Ok(None)
 }
 
 /// Gives the lock back, so that the volume can be published. What fails here runs out by itself.
@@ -103,13 +107,6 @@ pub(crate) fn release(pool: &Pool<'_>, image: &str) {
     if let Err(error) = unlock_own(pool, LockTarget::Header(image)) {
         let seconds = lifetime(pool.context).as_secs();
         log::warn!("image {image} of {} cannot be published for up to {seconds} s: {error}", pool.at);
-    }
-}
-
-/// The same after a failure, unless the call only waits: whoever is waited for sees by the lock that it is.
-pub(crate) fn release_after(pool: &Pool<'_>, image: &str, error: &Error) {
-    if error.pause().is_none() {
-        release(pool, image);
     }
 }
 

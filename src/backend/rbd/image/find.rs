@@ -81,26 +81,25 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
 /// The same of an image that another controller may have made a moment ago: gives it the time to write the
 /// record.
 pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
-    let found = with_record(pool, key, info)?;
     let timing = pool.timing();
-    let age = SystemTime::now().duration_since(found.info.created).unwrap_or_default();
-    if found.record.is_none() && age <= timing.record_grace {
-        let what = format!("another controller to write the record of image {}", found.info.name);
-        pool.call.wait(what, timing.record_grace, timing.poll)?;
+    let age = SystemTime::now().duration_since(info.created).unwrap_or_default();
+    if age > timing.record_grace {
+        return with_record(pool, key, info);
     }
-    Ok(found)
+    let what = format!("another controller to write the record of image {}", info.name);
+    let found = pool.call.wait_for(what, timing.record_grace, timing.poll, || {
+        let found = with_record(pool, key, info.clone())?;
+        Ok(found.record.is_some().then_some(found))
+    })?;
+    Ok(found.unwrap_or(ImageWithRecord { info, record: None }))
 }
 
 /// The image of a name that was just taken. One that another controller is making or renaming has its name
 /// before it can be opened: removed as half made, it would be lost to whom it is promised.
 pub(crate) fn find_taken(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
-    let found = settle_and_find(pool, name)?;
-    if found.is_none() {
-        let timing = pool.timing();
-        let what = format!("image {name}, whose name is taken, to be there");
-        pool.call.wait(what, 2 * timing.orphan_name_grace, timing.poll)?;
-    }
-    Ok(found)
+    let timing = pool.timing();
+    let what = format!("image {name}, whose name is taken, to be there");
+    pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || settle_and_find(pool, name))
 }
 
 /// What was known of a volume a while ago: the id of its image, and its record.

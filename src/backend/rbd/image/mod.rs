@@ -13,7 +13,6 @@ pub(crate) mod delete;
 pub(crate) mod deletion_lock;
 pub(crate) mod expand;
 pub(crate) mod find;
-pub(crate) mod in_progress;
 pub(crate) mod inspect;
 mod layout;
 pub(crate) mod list;

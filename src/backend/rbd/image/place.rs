@@ -69,20 +69,14 @@ fn create_registered(
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
     let name = context.name(call, &registry, digits);
     let this = Registered { context, call, new, requirement, registry: &registry, name };
-    let claim = match this.known() {
-        // The call has a share since before it had to wait.
-        Some((claimed_by, claim)) if claimed_by == call.id() => claim,
-        known => {
-            if let Some(volume) = this.find_known(known)? {
-                return Ok(volume);
-            }
-            let choice = this.choose(this.source_pool());
-            write_intent()?;
-            match this.claim(choice)? {
-                Found::Made(volume) => return Ok(*volume),
-                Found::Claimed(claim) => claim,
-            }
-        }
+    if let Some(volume) = this.find_known()? {
+        return Ok(volume);
+    }
+    let choice = this.choose(this.source_pool());
+    write_intent()?;
+    let claim = match this.claim(choice)? {
+        Found::Made(volume) => return Ok(*volume),
+        Found::Claimed(claim) => claim,
     };
     let created = this.create_at(&claim, write_intent);
     let created = created.map_err(|error| this.give_up_after(&claim, error))?;
@@ -103,13 +97,10 @@ impl Registered<'_> {
         self.new.place.lock_key(&self.new.object)
     }
 
-    fn known(&self) -> Option<(u64, Claim)> {
-        self.context.memory.claims.get(&self.key())
-    }
-
     /// The volume where it was a while ago. A claim whose pool is gone may have been freed since.
-    fn find_known(&self, known: Option<(u64, Claim)>) -> Result<Option<Volume>> {
-        let found = known.map_or(Ok(None), |(_, claim)| self.find_suitable(&claim));
+    fn find_known(&self) -> Result<Option<Volume>> {
+        let known = self.context.memory.claims.get(&self.key());
+        let found = known.map_or(Ok(None), |claim| self.find_suitable(&claim));
         found.or_else(|error| if is_unusable(&error) { Ok(None) } else { Err(error) })
     }
 
@@ -163,16 +154,18 @@ impl Registered<'_> {
                     (found.claim.clone().ok_or_else(|| refusal.clone())?, found)
                 }
             };
-            if let Some(volume) = self.find_suitable(&claim)? {
+            let mut made = self.find_suitable(&claim)?;
+            let suits = made.is_some() || self.suits(&claim)?;
+            if !suits {
+                made = self.name.await_others(&found, || self.find_suitable(&claim))?;
+            }
+            if let Some(volume) = made {
                 self.remember(&claim);
                 return Ok(Found::Made(Box::new(volume)));
             }
-            if !self.suits(&claim)? {
-                self.name.await_others(&found)?;
+            if !suits {
                 self.name.give_back(&found)?;
-                continue;
-            }
-            if self.name.join(&claim, &found)? {
+            } else if self.name.join(&claim, &found)? {
                 return Ok(self.claimed(&claim));
             }
         }
@@ -191,7 +184,7 @@ impl Registered<'_> {
     }
 
     fn remember(&self, claim: &Claim) {
-        self.context.memory.claims.remember(self.key(), (self.call.id(), claim.clone()));
+        self.context.memory.claims.remember(self.key(), claim.clone());
     }
 
     /// The volume where it was claimed for.
@@ -257,32 +250,31 @@ impl Registered<'_> {
         )))
     }
 
-    /// Gives up a claim under which nothing can be made and nothing is. The error is what to answer: also
-    /// that others may still be making it, and are waited for.
+    /// Gives up a claim under which nothing can be made and nothing is. The error is what to answer.
     fn give_up_after(&self, claim: &Claim, refusal: Error) -> Error {
-        if matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Waiting | Kind::Internal) {
+        if matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal) {
             return refusal;
         }
-        match self.give_up(claim) {
-            Err(waiting) if waiting.kind() == Kind::Waiting => waiting,
-            Err(error) => {
-                log::warn!("the name of volume {:?} stays claimed for now: {error}", self.new.name);
-                refusal
-            }
-            Ok(()) => refusal,
+        if let Err(error) = self.give_up(claim) {
+            log::warn!("the name of volume {:?} stays claimed for now: {error}", self.new.name);
         }
+        refusal
     }
 
     fn give_up(&self, claim: &Claim) -> Result<()> {
         let found = self.name.find()?.unwrap_or_default();
-        let is_absent = match self.find_at(claim) {
-            Ok(found) => found.is_none(),
-            Err(error) => is_unusable(&error),
+        let look = || match self.find_at(claim) {
+            Ok(found) => Ok(found.map(drop)),
+            Err(error) if is_unusable(&error) => Ok(None),
+            // It may be there.
+            Err(_) => Ok(Some(())),
         };
-        if !is_absent || found.claim.as_ref() != Some(claim) {
+        if found.claim.as_ref() != Some(claim)
+            || look()?.is_some()
+            || self.name.await_others(&found, look)?.is_some()
+        {
             return Ok(());
         }
-        self.name.await_others(&found)?;
         self.context.memory.claims.forget(&self.key());
         self.name.give_back(&found)
     }

@@ -3,7 +3,6 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
-use crate::backend::rbd::image::in_progress::WorkGuard;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
 use crate::backend::rbd::image::removal::remove_for_good;
 use crate::backend::rbd::image::retain::{
@@ -15,6 +14,7 @@ use crate::backend::rbd::image::trash::{
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
+use crate::dispatch::Held;
 use crate::error::{Error, Result};
 use crate::jobs::RETRY;
 
@@ -154,7 +154,7 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
         // Taking the lock has made an object where no image is.
         None => pool.remove_lockable(LockTarget::Header(image)),
     };
-    removed.inspect_err(|error| deletion_lock::release_after(pool, image, error))
+    removed.inspect_err(|_| deletion_lock::release(pool, image))
 }
 
 /// Removes what a killed creation has left: a name without an image, which only a removal by name takes away.
@@ -174,14 +174,8 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
 
 /// Begins to remove an image, as one in this daemon at a time does: the deletion lock does not keep out what
 /// is under way here.
-pub(crate) fn begin_removal<'a>(pool: &Pool<'a>, image: &str) -> Result<WorkGuard<'a>> {
-    let name = names::retained(image);
-    if let Some(working) = pool.context.in_progress.try_begin(&name) {
-        return Ok(working);
-    }
-    let what = format!("another removal of image {image}");
-    pool.call.wait(what, pool.context.tool.longest_change(), pool.timing().poll)?;
-    Err(Error::unavailable(format!("image {image} is still being removed: try again")))
+pub(crate) fn begin_removal(pool: &Pool<'_>, image: &str) -> Result<Held> {
+    pool.lock_internal(&names::retained(image))
 }
 
 /// Whether anything needs a retained image: it has a clone, or a snapshot that neither a killed copy nor the

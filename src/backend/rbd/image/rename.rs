@@ -102,13 +102,20 @@ pub(crate) fn has_own_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
 /// Settles whether the image has the name by which it was found. A second name is removed once it is certain
 /// that nobody is renaming.
 fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
-    if has_own_name(pool, info)? {
-        return Ok(Settled::OwnName);
-    }
     let timing = pool.timing();
     let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
-    pool.call.wait(what, timing.orphan_name_grace, timing.poll)?;
-    remove_second_name(pool, info).map(|()| Settled::SecondNameRemoved)
+    let settled = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {
+        if has_own_name(pool, info)? {
+            return Ok(Some(Settled::OwnName));
+        }
+        // The rename may have come to its end.
+        let now = pool.info(ImageRef::Name(&info.name))?;
+        Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::SecondNameRemoved))
+    })?;
+    match settled {
+        Some(settled) => Ok(settled),
+        None => remove_second_name(pool, info).map(|()| Settled::SecondNameRemoved),
+    }
 }
 
 /// Removes a name of an image that is not its own, unless it means another by now.

@@ -41,10 +41,12 @@ impl<'a> Registered<'a> {
     /// Before the volume is removed: where several share the claim, one may still be making it, and would go
     /// on under a claim that is given back.
     pub fn await_creators(&self, pool: &Pool<'_>) -> Result<()> {
-        match self.found.is_of_several() {
-            true => self.name(pool).await_others(&self.found),
-            false => Ok(()),
+        if self.found.is_of_several() {
+            let name = self.name(pool);
+            let is_alone = || Ok(name.find()?.is_none_or(|found| !found.is_of_several()).then_some(()));
+            name.await_others(&self.found, is_alone)?;
         }
+        Ok(())
     }
 
     fn name<'n>(&'n self, pool: &Pool<'n>) -> Name<'n> {
@@ -65,10 +67,10 @@ impl<'a> Registered<'a> {
         }
         let name = self.name(pool);
         if !had_its_name {
-            if pool.info(ImageRef::Name(&id.object))?.is_some() {
+            let look = || pool.info(ImageRef::Name(&id.object));
+            if look()?.is_some() || name.await_others(&self.found, look)?.is_some() {
                 return Ok(());
             }
-            name.await_others(&self.found)?;
         }
         write_intent()?;
         name.give_back(&self.found)

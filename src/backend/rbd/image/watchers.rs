@@ -1,5 +1,8 @@
 //! Who has an image open.
 
+use std::collections::HashMap;
+use std::time::Instant;
+
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{ImageInfo, Watcher};
 use crate::error::{Error, Result};
@@ -41,35 +44,46 @@ pub(crate) fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Res
 /// Who has the image open for longer than a command does: another controller that reads the record of the
 /// image or takes a snapshot counts as a watcher too, for a moment.
 pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
-    let watchers = users(pool, name, mirrored)?;
-    staying_of(pool, name, watchers)
+    staying_of(pool, name, || users(pool, name, mirrored))
 }
 
-/// Those of these watchers of the image that have it open for longer than a command does.
-pub(crate) fn staying_of(pool: &Pool<'_>, name: &str, watchers: Vec<Watcher>) -> Result<Vec<Watcher>> {
-    let timing = pool.timing();
-    let (mut staying, mut waiting) = (Vec::new(), Ok(()));
+/// Those of the watchers that `look` finds who have the image open for longer than a command does.
+pub(crate) fn staying_of(
+    pool: &Pool<'_>,
+    name: &str,
+    mut look: impl FnMut() -> Result<Vec<Watcher>>,
+) -> Result<Vec<Watcher>> {
+    let (briefly, what) = (pool.timing().command_watches, format!("clients to close image {name}"));
+    let (mut watchers, mut since) = (Vec::new(), HashMap::<String, Instant>::new());
+    let staying = pool.call.wait_for(what, MANY_LOOKS * briefly, briefly / 2, || {
+        watchers = look()?;
+        let now = Instant::now();
+        since.retain(|address, _| watchers.iter().any(|it| it.address == *address));
+        let staying: Vec<Watcher> = watchers
+            .iter()
+            .filter(|it| now - *since.entry(it.address.clone()).or_insert(now) >= briefly)
+            .cloned()
+            .collect();
+        Ok((watchers.is_empty() || !staying.is_empty()).then_some(staying))
+    })?;
     // Where one follows another all the time, the image is in use.
-    let what = format!("clients to close image {name}");
-    if !watchers.is_empty() && pool.call.wait(what, MANY_LOOKS * timing.command_watches, timing.poll).is_ok()
-    {
-        return Ok(watchers);
-    }
-    for watcher in watchers {
-        let what = format!("client {} to close image {name}, as one that only looks does", watcher.address);
-        match pool.call.wait(what, timing.command_watches, timing.command_watches / 2) {
-            Ok(()) => staying.push(watcher),
-            Err(error) => waiting = Err(error),
-        }
-    }
-    if staying.is_empty() { waiting.map(|()| staying) } else { Ok(staying) }
+    Ok(staying.unwrap_or(watchers))
 }
 
-/// Waits, once in a call, for as long as the cluster takes to forget the watches of clients that died.
-pub(crate) fn await_dead(pool: &Pool<'_>, name: &str) -> Result<()> {
-    let timing = pool.timing();
+/// Waits for as long as the cluster takes to forget the watches of clients that died; gives those of the watchers
+/// that are left.
+pub(crate) fn await_dead(
+    pool: &Pool<'_>,
+    name: &str,
+    mut look: impl FnMut() -> Result<Vec<Watcher>>,
+) -> Result<Vec<Watcher>> {
+    let (timing, mut left) = (pool.timing(), Vec::new());
     let what = format!("the watches on image {name} to time out, whose clients may be dead");
-    pool.call.wait(what, timing.dead_client, timing.dead_client_poll)
+    pool.call.wait_for(what, timing.dead_client, timing.dead_client_poll, || {
+        left = look()?;
+        Ok(left.is_empty().then_some(()))
+    })?;
+    Ok(left)
 }
 
 /// Refuses an image that clients have open.

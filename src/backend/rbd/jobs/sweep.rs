@@ -127,7 +127,7 @@ fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
 /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
 fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let temporary = names::temporary_from(snapshot);
-    let Some(_working) = pool.context.in_progress.try_begin(&temporary) else { return Ok(()) };
+    let Some(_working) = pool.try_lock_internal(&temporary)? else { return Ok(()) };
     pool.remove_snapshot(ImageRef::Id(image), snapshot).map(drop)
 }
 
@@ -143,22 +143,16 @@ fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> R
 
 fn remove_retained_or_later(pool: &Pool<'_>, image: &str) {
     if let Err(error) = remove_retained(pool, image) {
-        say_unless_it_waits(&error);
+        log::warn!("{error}; it is tried again later");
         check_retained_later(pool, image);
     }
 }
 
 fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
     if let Err(error) = remove_unfinished(pool, name, None) {
-        say_unless_it_waits(&error);
+        log::warn!("{error}; it is tried again later");
         let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: name.to_string(), source: None };
         pool.context.jobs.add(RETRY, job);
-    }
-}
-
-fn say_unless_it_waits(error: &Error) {
-    if error.pause().is_none() {
-        log::warn!("{error}; it is tried again later");
     }
 }
 
@@ -174,7 +168,7 @@ fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
 /// Removes what is left of a copy that nobody is making. Each removal that was killed may have left an image
 /// that goes by this name in the trash, unseen, and a removal takes away one of them.
 pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&CopiedVolume>) -> Result<Swept> {
-    let Some(_working) = pool.context.in_progress.try_begin(name) else { return Ok(Swept::BeingMade) };
+    let Some(_working) = pool.try_lock_internal(name)? else { return Ok(Swept::BeingMade) };
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
         there.remove_snapshot(ImageRef::Id(image), &names::transient_of(name))?;

@@ -65,7 +65,12 @@ pub(super) fn demote(
     if !is_primary && mode == MirroringMode::Journal {
         // What looks broken off may just be on its way.
         let what = format!("the demotion of image {} to be read by the other site", info.name);
-        pool.call.wait(what, pool.timing().role_change, pool.timing().copy_look)?;
+        let demoted = pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
+            Ok(is_demoted(&pool, &existing_volume(&pool, id)?)?.then_some(()))
+        })?;
+        if demoted.is_some() {
+            return Ok(());
+        }
     }
     // 1. Nobody has it.
     if force {

@@ -20,7 +20,7 @@ use super::role::mirroring;
 use super::schedule::ensure_schedule;
 use super::terms;
 use super::users::{published, while_unpublished};
-use super::way::{Attempt, BROKEN_OFF, Way};
+use super::way::{Attempt, BROKEN_OFF, Way, await_end_of_command};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
@@ -43,8 +43,15 @@ pub(super) fn promote(
 ) -> Result<()> {
     let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
+    let mut info = existing_volume(&pool, id)?;
     begin(&pool, &info)?;
+    if info.is_between_roles()
+        && let Some(settled) = await_end_of_command(&pool, &info.name, || {
+            Ok(Some(existing_volume(&pool, id)?).filter(|now| !now.is_between_roles()))
+        })?
+    {
+        info = settled;
+    }
     let mirroring = mirroring(&pool, id, &info)?;
     let attempt = Attempt { pool: &pool, id, info: &info, asked };
     if info.is_between_roles() {
@@ -83,7 +90,6 @@ impl Attempt<'_> {
     /// The cluster takes it for promoted, and promotes it only after a demotion. Broken off in between it is
     /// one that was demoted here.
     fn begin_again(&self) -> Result<()> {
-        self.await_end_of_command()?;
         if !self.asked.force {
             self.unless_promoted_again(BROKEN_OFF)?;
         }
@@ -124,24 +130,26 @@ impl Attempt<'_> {
     /// lost just when somebody had begun to write there, rbd-mirror waits for it with the image in its hands.
     fn await_release(&self) -> Result<()> {
         let Self { pool, id, info, .. } = *self;
-        let owners = pool.holders(LockTarget::Owner(&info.id))?;
-        if owners.is_empty() {
-            return Ok(());
-        }
-        // For a first copy it is the other site's that has it, and lets go of it when somebody writes.
-        if self.status()?.is_some_and(|status| status.own.was_primary()) {
-            return Ok(());
-        }
-        let daemons = pool.mirror_daemons()?;
-        if !owners.iter().any(|owner| daemons.contains(&owner.client)) {
-            return Ok(());
-        }
         let what = format!("the rbd-mirror here to let go of image {}", info.name);
-        pool.call.wait(what, pool.timing().role_change, pool.timing().copy_look)?;
-        Err(Error::unavailable(format!(
-            "volume {id} is promoted, but the rbd-mirror of this cluster still has it, and nobody can write to it: \
-             try again, and if it stays so restart that rbd-mirror, which waits for the other site"
-        )))
+        let released = pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
+            Ok((!self.is_held_by_mirror()?).then_some(()))
+        })?;
+        released.ok_or_else(|| {
+            Error::unavailable(format!(
+                "volume {id} is promoted, but the rbd-mirror of this cluster still has it, and nobody can write to it: \
+                 try again, and if it stays so restart that rbd-mirror, which waits for the other site"
+            ))
+        })
+    }
+
+    fn is_held_by_mirror(&self) -> Result<bool> {
+        let owners = self.pool.holders(LockTarget::Owner(&self.info.id))?;
+        // For a first copy it is the other site's that has it, and lets go of it when somebody writes.
+        if owners.is_empty() || self.status()?.is_some_and(|status| status.own.was_primary()) {
+            return Ok(false);
+        }
+        let daemons = self.pool.mirror_daemons()?;
+        Ok(owners.iter().any(|owner| daemons.contains(&owner.client)))
     }
 
     /// Who promotes by force is told what came of it.

@@ -23,10 +23,7 @@ pub(super) fn while_unpublished<T>(
         Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
     };
     let done = lock.under(pool, act);
-    match &done {
-        Ok(_) => deletion_lock::release(pool, image),
-        Err(error) => deletion_lock::release_after(pool, image, error),
-    }
+    deletion_lock::release(pool, image);
     done
 }
 

@@ -70,21 +70,17 @@ impl Attempt<'_> {
         if mirroring.mode == MirroringMode::Journal {
             return if self.asked.force { self.forced_by_the_journal() } else { self.by_the_journal() };
         }
-        let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
-        match (Newest::of(&snapshots), self.asked.force) {
-            (Newest::DemotionArrived, true) => Ok(Way::Plain),
+        match (self.settled()?, self.asked.force) {
+            (Newest::DemotionArrived | Newest::HalfDemoted, true) => Ok(Way::Plain),
             (Newest::DemotionArrived, false) => self.unless_promoted_again(ARRIVED),
-            (Newest::HalfDemoted, true) => self.await_end_of_command().map(|()| Way::Plain),
-            (Newest::HalfDemoted, false) => {
-                self.await_end_of_command().and_then(|()| self.unless_promoted_again(BROKEN_OFF))
-            }
+            (Newest::HalfDemoted, false) => self.unless_promoted_again(BROKEN_OFF),
             (Newest::Primary, _) => Ok(Way::Taken),
             (Newest::DemotedHere, false) => Err(self.given_away()),
             (Newest::DemotedHere, true) => Ok(Way::Plain),
             (Newest::Copied(since), false) => Err(self.not_yet(&newest_copy(Some(since)))),
             (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
             (Newest::Copying { before, .. }, false) => Err(self.not_yet(&newest_copy(before))),
-            (Newest::Copying { objects, before }, true) => self.in_mid_copy(objects, before),
+            (Newest::Copying { before, .. }, true) => self.in_mid_copy(before),
             (Newest::Orphan, false) => Err(self.broken_off("promote it with force once more")),
             (Newest::Orphan, true) => Ok(Way::Forced(None)),
             (Newest::Torn, _) => Err(self.torn()),
@@ -180,16 +176,42 @@ impl Attempt<'_> {
         self.pool.mirror_status(&self.info.name)
     }
 
-    /// A copy is being made: it is waited for as long as it goes on, or can go on.
-    fn in_mid_copy(&self, objects: u64, before: Option<SystemTime>) -> Result<Way> {
+    fn newest(&self) -> Result<Newest> {
+        let snapshots = self.pool.mirror_snapshots(&self.info.name)?.unwrap_or_default();
+        Ok(Newest::of(&snapshots))
+    }
+
+    /// The newest snapshot, once no command and, by force, no copying is seen to change it any more. A copy that
+    /// is being made is waited for as long as it goes on, or can go on.
+    fn settled(&self) -> Result<Newest> {
+        let (timing, name) = (self.pool.timing(), &self.info.name);
+        let mut newest = self.newest()?;
+        loop {
+            let look = || Ok(Some(self.newest()?).filter(|now| *now != newest));
+            let changed = match newest {
+                Newest::HalfDemoted => await_end_of_command(self.pool, name, look)?,
+                Newest::Copying { objects, .. } if self.asked.force => {
+                    let patience = match is_up(peer(self.status()?.as_ref())) {
+                        true => timing.copy_goes_on,
+                        false => timing.copy_stands_still,
+                    };
+                    let what = format!("the copying of {name} (object {objects})");
+                    self.pool.call.wait_for(what, patience, timing.copy_look, look)?
+                }
+                _ => None,
+            };
+            match changed {
+                Some(now) => newest = now,
+                None => return Ok(newest),
+            }
+        }
+    }
+
+    /// A copy is being made, and goes on no further.
+    fn in_mid_copy(&self, before: Option<SystemTime>) -> Result<Way> {
         let status = self.status()?;
-        let is_up = |site: Option<&SiteStatus>| site.is_some_and(|site| site.is_up);
-        let peer_is_up = is_up(status.as_ref().and_then(|status| status.peers.first()));
-        let timing = self.pool.timing();
-        let (what, name) = (format!("the copying of {} (object {objects})", self.info.name), &self.info.name);
-        let patience = if peer_is_up { timing.copy_goes_on } else { timing.copy_stands_still };
-        self.pool.call.wait(what, patience, timing.copy_look)?;
-        if peer_is_up {
+        if is_up(peer(status.as_ref())) {
+            let name = &self.info.name;
             return Err(Error::unavailable(format!(
                 "{NOT_YET}: image {name:?} is still being copied, and a promotion in the middle of that fails; \
                  the other site is up, so it goes on: try again, or look at the rbd-mirror here"
@@ -267,13 +289,25 @@ impl Attempt<'_> {
         let what = format!("volume {} is just being promoted by somebody else: try again", self.id);
         Error::new(Kind::Busy, what)
     }
+}
 
-    /// What looks broken off may be what another controller is just doing: that changes within a while.
-    pub fn await_end_of_command(&self) -> Result<()> {
-        let timing = self.pool.timing();
-        let what = format!("a command that may be changing the role of image {}", self.info.name);
-        self.pool.call.wait(what, timing.role_change, timing.copy_look)
-    }
+/// What looks broken off may be what another controller is just doing: that changes within a while, as `look`
+/// finds.
+pub(super) fn await_end_of_command<T>(
+    pool: &Pool<'_>,
+    name: &str,
+    look: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let what = format!("a command that may be changing the role of image {name}");
+    pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, look)
+}
+
+fn peer(status: Option<&MirrorStatus>) -> Option<&SiteStatus> {
+    status.and_then(|status| status.peers.first())
+}
+
+fn is_up(site: Option<&SiteStatus>) -> bool {
+    site.is_some_and(|site| site.is_up)
 }
 
 fn newest_copy(of: Option<SystemTime>) -> String {

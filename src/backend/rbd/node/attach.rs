@@ -227,10 +227,7 @@ impl NodeDriver for Node {
         let PublishContext { image_id: image, publication, .. } = &published;
         let written = write_down(&AttachedImage { image: image.clone(), publication: publication.clone() });
         let mapped = written.and_then(|()| self.map(call, id, &published, wanted)).map(Attachment::Block);
-        if let Err(error) = &mapped
-            && is_alone
-            && error.kind() != Kind::Waiting
-        {
+        if mapped.is_err() && is_alone {
             self.give_up(call, id, &published.image_id, wanted.secrets);
         }
         mapped.map_err(|error| error.context(format_args!("attach volume {id}")))

@@ -45,7 +45,7 @@ impl Writer<'_> {
         let is_over =
             |error: &Error| !is_mapped || matches!(error.kind(), Kind::Precondition | Kind::NotFound);
         match confirmed {
-            Err(error) if error.pause().is_none() && is_over(&error) => Err(self.unmap(&mapping, error)),
+            Err(error) if is_over(&error) => Err(self.unmap(&mapping, error)),
             confirmed => confirmed.map(|()| mapping),
         }
     }
@@ -160,24 +160,31 @@ impl Writer<'_> {
     /// A single writer is alone, also among clients that know nothing of publications. Mirrors watch what
     /// they mirror.
     fn refuse_others(&self, publication: &NodePublication, own: &str, watchers: Vec<Watcher>) -> Result<()> {
-        let others: Vec<Watcher> = watchers.into_iter().filter(|watcher| watcher.address != own).collect();
-        if !publication.is_single_writer() || others.is_empty() {
+        if !publication.is_single_writer() {
             return Ok(());
         }
-        let staying = staying_of(self.pool, &self.id.object, others)?;
-        if staying.is_empty() {
+        let (name, mut known) = (&self.id.object, Some(watchers));
+        let mut others = || -> Result<Vec<Watcher>> {
+            let mut watchers = known.take().map_or_else(|| self.watchers(), Ok)?;
+            watchers.retain(|watcher| watcher.address != own);
+            Ok(watchers)
+        };
+        if staying_of(self.pool, name, &mut others)?.is_empty() {
             return Ok(());
         }
         if self.pool.info(ImageRef::Name(&self.id.object))?.is_some_and(|info| info.mirroring.is_some()) {
             return Ok(());
         }
         // They may be dead: the process of rbd-nbd, perhaps, by which this node had it mapped.
-        await_dead(self.pool, &self.id.object)?;
+        let left = await_dead(self.pool, name, others)?;
+        if left.is_empty() {
+            return Ok(());
+        }
         Err(Error::precondition(format!(
             "volume {} is open at {} as well, which could write to it: unmap the image there, or shut that client out \
              (`ceph osd blocklist add ADDRESS 31536000`)",
             self.id,
-            addresses(&staying)
+            addresses(&left)
         )))
     }
 

@@ -35,6 +35,10 @@ impl Mapper {
     /// The right to map the image. What an earlier daemon was mapping is waited for, and what its command
     /// left to nobody is unmapped.
     pub(super) fn lock(&self, call: &Call, image: &Image<'_>) -> Result<ByteLock> {
+        self.await_earlier_map(call, image, || self.try_lock(call, image))
+    }
+
+    fn try_lock(&self, call: &Call, image: &Image<'_>) -> Result<Option<ByteLock>> {
         let take = || self.locks.try_take(image.lock_key()).map_err(|error| failed(image, &error));
         let lock = match take()? {
             Some(lock) => Some(lock),
@@ -44,8 +48,8 @@ impl Mapper {
             }
         };
         match lock {
-            Some(lock) if !self.kernel_maps(image)? => Ok(lock),
-            _ => Err(self.still_mapping(call, image)),
+            Some(lock) if !self.kernel_maps(image)? => Ok(Some(lock)),
+            _ => Ok(None),
         }
     }
 
@@ -61,18 +65,24 @@ impl Mapper {
 
     /// Waits until nobody maps the image any more.
     pub(super) fn await_end_of_map(&self, call: &Call, image: &Image<'_>) -> Result<()> {
-        if !self.is_being_mapped(image)? {
-            return Ok(());
-        }
-        self.unmap_left(call, image)?;
-        if self.is_being_mapped(image)? { Err(self.still_mapping(call, image)) } else { Ok(()) }
+        self.await_earlier_map(call, image, || {
+            if self.is_being_mapped(image)? {
+                self.unmap_left(call, image)?;
+            }
+            Ok((!self.is_being_mapped(image)?).then_some(()))
+        })
     }
 
-    /// That it has to be waited for, or was waited for long enough.
-    fn still_mapping(&self, call: &Call, image: &Image<'_>) -> Error {
+    /// Waits for a process that was mapping the image to end, by what `look` finds.
+    fn await_earlier_map<T>(
+        &self,
+        call: &Call,
+        image: &Image<'_>,
+        look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
         let what = format!("the end of a process that was mapping {image}");
-        let waited = call.wait(what, self.timing.earlier_map, self.timing.poll);
-        waited.err().unwrap_or_else(|| {
+        let found = call.wait_for(what, self.timing.earlier_map, self.timing.poll, look)?;
+        found.ok_or_else(|| {
             Error::unavailable(format!(
                 "a process that was given up is still mapping {image}, as its cluster does not answer: try \
                  again when it does"

@@ -70,12 +70,12 @@ impl Mapper {
     pub(super) fn await_size(&self, call: &Call, connected: &ConnectedDevice, least: u64) -> Result<()> {
         let path = connected.path();
         let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
-        let now = self.table.read(connected.number).map_err(failed)?;
-        if now.is_none_or(|now| now.size >= least) {
-            return Ok(());
-        }
         let what = format!("{} to grow with its image", path.display());
-        call.wait(what, self.timing.growth, self.timing.poll)
+        let grown = call.wait_for(what, self.timing.growth, self.timing.poll, || {
+            let now = self.table.read(connected.number).map_err(failed)?;
+            Ok(now.is_none_or(|now| now.size >= least).then_some(()))
+        });
+        grown.map(drop)
     }
 
     /// Gives a device whose process has died another one, while it still waits for that

@@ -119,15 +119,16 @@ fn ensure_shut_out(pool: &Pool<'_>, address: &str) -> Result<()> {
 /// A client that is shut out loses its watch as soon as the OSDs have heard of it.
 fn await_no_watch(pool: &Pool<'_>, image: &str, address: &str) -> Result<()> {
     let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
-    if !is_watching(pool, &info.name, address)? {
-        return Ok(());
-    }
     let what = format!("the watch of the client at {address}, which is shut out, to end");
-    pool.call.wait(what, pool.timing().dead_client, pool.timing().poll)?;
-    Err(Error::unavailable(format!(
-        "the client at {address} is shut out, but still watches image {:?}: look at `ceph -s`, and try again",
-        info.name
-    )))
+    let ended = pool.call.wait_for(what, pool.timing().dead_client, pool.timing().poll, || {
+        Ok((!is_watching(pool, &info.name, address)?).then_some(()))
+    })?;
+    ended.ok_or_else(|| {
+        Error::unavailable(format!(
+            "the client at {address} is shut out, but still watches image {:?}: look at `ceph -s`, and try again",
+            info.name
+        ))
+    })
 }
 
 fn is_watching(pool: &Pool<'_>, name: &str, address: &str) -> Result<bool> {
@@ -192,21 +193,45 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner>
     if !pool.context.fences {
         return Ok(Owner::NoDanger);
     }
+    // A healthy one may be without a watch for a moment, while its OSD changes.
+    let (pause, mut absent) = (pool.timing().dead_client_poll, None);
+    let what = format!("the client that owns the lock of image {image} to watch it again");
+    let found = pool.call.wait_for(what, 2 * pause, pause, || match look_at_owner(pool, image)? {
+        Looked::At(owner) => Ok(Some(owner)),
+        Looked::Absent(address) => match absent.replace(address.clone()) {
+            Some(former) if former != address => Err(Error::unavailable(format!(
+                "the lock of image {image} has another owner, at {address}, at this moment: try again"
+            ))),
+            _ => Ok(None),
+        },
+    })?;
+    match (found, absent) {
+        (None, Some(address)) => {
+            let at = pool.at;
+            log::warn!("image {image} of {at}: the owner of its lock at {address} is gone, and is shut out");
+            ensure_shut_out(pool, &address).map(|()| Owner::NoDanger)
+        }
+        (found, _) => Ok(found.unwrap_or(Owner::NoDanger)),
+    }
+}
+
+/// What a look at the owner of an image's exclusive lock shows.
+enum Looked {
+    At(Owner),
+    /// No publication stands for it, and it does not watch the image; its address.
+    Absent(String),
+}
+
+fn look_at_owner(pool: &Pool<'_>, image: &str) -> Result<Looked> {
     let owners = pool.holders(LockTarget::Owner(image))?;
-    let Some(owner) = owners.first() else { return Ok(Owner::NoDanger) };
-    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(Owner::NoDanger) };
+    let Some(owner) = owners.first() else { return Ok(Looked::At(Owner::NoDanger)) };
+    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(Looked::At(Owner::NoDanger)) };
     if given(pool, image)?.iter().any(|publication| !publication.read_only) || is_mirror(pool, &info, owner)?
     {
-        return Ok(Owner::NoDanger);
+        return Ok(Looked::At(Owner::NoDanger));
     }
-    let address = &owner.address;
-    if is_watching(pool, &info.name, address)? {
-        return Ok(Owner::Watches);
-    }
-    // A healthy one may be without a watch for a moment, while its OSD changes.
-    let timing = pool.timing();
-    let what = format!("the client at {address}, which owns the lock of image {image}, to watch it again");
-    pool.call.wait(what, 2 * timing.dead_client_poll, timing.dead_client_poll)?;
-    log::warn!("image {image} of {}: the owner of its lock at {address} is gone, and is shut out", pool.at);
-    ensure_shut_out(pool, address).map(|()| Owner::NoDanger)
+    Ok(match is_watching(pool, &info.name, &owner.address)? {
+        true => Looked::At(Owner::Watches),
+        false => Looked::Absent(owner.address.clone()),
+    })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers};
+use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers, users};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
@@ -122,12 +122,12 @@ impl Attempt<'_> {
             self.lock(Stage::Given)?;
             return self.verified_for_use(Stage::Given);
         }
-        if self.pool.call.has_waited() {
-            // Taken anew, it lasts for as long as the rest may take.
+        let (mut since, mut info) = (clock::since_boot(), self.check_alone()?);
+        if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING / 2) {
+            // It had to wait for others. Taken anew, the lock lasts for as long as the rest may take.
             self.release(Stage::Asking)?;
+            (since, info) = (clock::since_boot(), self.check_alone()?);
         }
-        let since = clock::since_boot();
-        let info = self.check_alone()?;
         self.lock(Stage::Given).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING) {
             // The volume was not kept for us all the time: it may have been deleted.
@@ -145,14 +145,19 @@ impl Attempt<'_> {
         self.lock(Stage::Asking)?;
         let info = self.verified_for_use(Stage::Asking)?;
         self.refuse_second_writer(Stage::Asking)?;
-        shut_out_ended(self.pool, self.image).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
-        self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
-        // Its watch may have stood when its publication ended.
-        let owner = shut_out_dead_owner(self.pool, self.image);
-        if owner.or_else(|refusal| self.release_and(Stage::Asking, refusal))? == Owner::Watches {
-            self.refuse_watchers(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
-        }
+        self.refuse_users(&info).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         Ok(info)
+    }
+
+    /// Shuts out whom the image was given before, and refuses it while somebody has it open.
+    fn refuse_users(&self, info: &ImageInfo) -> Result<()> {
+        shut_out_ended(self.pool, self.image)?;
+        self.refuse_watchers(info)?;
+        // Its watch may have stood when its publication ended.
+        match shut_out_dead_owner(self.pool, self.image)? {
+            Owner::Watches => self.refuse_watchers(info),
+            Owner::NoDanger => Ok(()),
+        }
     }
 
     /// A writer beside readers shares the lock with them, so it has to look for another writer: of two, at
@@ -243,24 +248,20 @@ impl Attempt<'_> {
     }
 
     fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
-        let watchers = staying_watchers(self.pool, &self.id.object, MayBeMirrored::as_said_by(info))?;
-        if watchers.is_empty() {
-            return Ok(());
-        }
-        if self.wanted.by == PublishedBy::Node && watchers.iter().all(|it| address::is_here(&it.address)) {
+        let (name, mirrored) = (&self.id.object, MayBeMirrored::as_said_by(info));
+        let mut watchers = staying_watchers(self.pool, name, mirrored)?;
+        let are_here = !watchers.is_empty() && watchers.iter().all(|it| address::is_here(&it.address));
+        if self.wanted.by == PublishedBy::Node && are_here {
             // They may be dead: the client by which this node had it mapped. Killed while it unmaps, the
             // kernel leaves its watch behind.
-            await_dead(self.pool, &self.id.object)?;
+            watchers = await_dead(self.pool, name, || users(self.pool, name, mirrored))?;
         }
-        Err(in_use(self.id, &watchers))
+        if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }
 
-    /// Lets the lock go again, unless the attempt only waits: whoever is waited for sees by the lock that it
-    /// is.
+    /// Lets the lock go again.
     fn release_and<T>(&self, stage: Stage, refusal: Error) -> Result<T> {
-        if refusal.pause().is_none() {
-            self.release(stage)?;
-        }
+        self.release(stage)?;
         Err(refusal)
     }
 

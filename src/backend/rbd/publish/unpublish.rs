@@ -11,7 +11,7 @@ use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
 use crate::dispatch::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
@@ -23,14 +23,12 @@ pub(crate) fn unpublish(
     node: Option<&str>,
     secrets: &Secrets,
 ) -> Result<Unpublished> {
-    // By then it may have been taken back through another controller, and published anew.
-    let is_late = call.has_waited() && call.progress().expired();
     let at = context.locate_to_unpublish(id, secrets)?;
     if context.lets_go(call, &at, format_args!("the publication of volume {id}"))? {
         return Ok(Unpublished::NoVolume);
     }
     let is_of_node = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
-    let is_meant = |_: &str, lock: &PublicationLock| Ok(!is_late && is_of_node(lock));
+    let is_meant = |_: &str, lock: &PublicationLock| Ok(is_of_node(lock));
     let pool = context.pool(call, &at);
     let (image, outcome) = end_publications(&pool, id, is_meant)?;
     if let Some(image) = image {
@@ -38,9 +36,6 @@ pub(crate) fn unpublish(
         if !clients.were_ever {
             shut_out_dead_owner(&pool, &image)?;
         }
-    }
-    if is_late {
-        return Err(Error::timeout(format!("volume {id}: its client has given up meanwhile: ask again")));
     }
     // Nobody says which nodes there are, only which names no node can have.
     let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());

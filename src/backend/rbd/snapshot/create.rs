@@ -81,7 +81,7 @@ fn take_claimed(
             let owner = name_lock::owner(pool, &new.digits, &image.id)?;
             // Another controller's, that was taken before the image was renamed.
             if find_in(pool, id)?.is_none() {
-                name_lock::release_left_over(pool, &new.digits, &owner)?;
+                name_lock::release_left_over(pool, &new.digits, &image.id, &owner)?;
             }
             return Err(Error::not_found(format!("volume {} was deleted at this moment", new.source)));
         }

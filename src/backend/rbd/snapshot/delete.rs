@@ -76,7 +76,7 @@ fn release_left_over(
 ) -> Result<()> {
     match named.iter().any(|it| !it.trashed && !is_meant(id, it)) {
         true => Ok(()),
-        false => name_lock::release_left_over(pool, &id.snapshot, owner),
+        false => name_lock::release_left_over(pool, &id.snapshot, &id.source, owner),
     }
 }
 

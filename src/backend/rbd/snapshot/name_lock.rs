@@ -84,7 +84,11 @@ pub(crate) fn claim(pool: &Pool<'_>, claim: &NameClaim<'_>) -> Result<Claimed> {
         match judge(pool, claim, &holder)? {
             OtherClaim::Fulfilled => return Err(taken(claim, &holder)),
             OtherClaim::Dead => {}
-            OtherClaim::MayBeAlive => await_end(pool, claim, &holder)?,
+            OtherClaim::MayBeAlive => match await_end(pool, claim, &holder)? {
+                Some(()) => continue,
+                None if deleter(&holder).is_some() => return Err(being_released(claim)),
+                None => {}
+            },
         }
         pool.unlock(target, &holder)?;
     }
@@ -110,14 +114,18 @@ fn is_own(pool: &Pool<'_>, claim: &LockHolder) -> bool {
     claim.description.split(' ').next() == Some(pool.tag())
 }
 
-/// Waits for another controller's claim to be fulfilled or released. Ok once it counts as dead; a release,
-/// which has a time of its own, never does.
-fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<()> {
+/// Waits for another controller's claim to be fulfilled or released. None if it is neither by the time that it
+/// counts as dead. A release, which has a time of its own, never does.
+fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<Option<()>> {
     let timing = pool.timing();
     let what =
         format!("another controller ({}) that uses the name of snapshot {:?}", holder.client, claim.name);
-    pool.call.wait(what, timing.claim_grace, timing.poll)?;
-    if deleter(holder).is_some() { Err(being_released(claim)) } else { Ok(()) }
+    pool.call.wait_for(what, timing.claim_grace, timing.poll, || {
+        let now = pool.holders(LockTarget::SnapshotName(claim.digits))?;
+        let is_over = now.first() != Some(holder)
+            || !matches!(judge(pool, claim, holder)?, OtherClaim::MayBeAlive);
+        Ok(is_over.then_some(()))
+    })
 }
 
 fn being_released(claim: &NameClaim<'_>) -> Error {
@@ -154,15 +162,27 @@ pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOw
 }
 
 /// Gives a name back for which there was no snapshot after its owner was asked. Another controller that has
-/// it is given the time to take one, as it may be about to.
-pub(crate) fn release_left_over(pool: &Pool<'_>, digits: &str, owner: &NameOwner) -> Result<()> {
+/// it is given the time to take one, as it may be about to; with its snapshot it keeps the name.
+pub(crate) fn release_left_over(
+    pool: &Pool<'_>,
+    digits: &str,
+    image: &str,
+    owner: &NameOwner,
+) -> Result<()> {
     if let NameOwner::Ours(holder) = owner
         && holder.cookie != deleting(pool.tag())
         && !is_own(pool, holder)
     {
         let timing = pool.timing();
         let what = format!("another controller ({}) that has the name of snapshot {digits}", holder.client);
-        pool.call.wait(what, timing.claim_grace, timing.poll)?;
+        let wanted = names::snapshot(digits);
+        let taken = pool.call.wait_for(what, timing.claim_grace, timing.poll, || {
+            let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
+            Ok(snapshots.into_iter().find(|it| !it.trashed && it.name == wanted))
+        })?;
+        if taken.is_some() {
+            return Ok(());
+        }
     }
     release(pool, digits, owner)
 }

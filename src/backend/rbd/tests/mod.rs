@@ -93,9 +93,9 @@ pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timin
 }
 
 fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
-    let (tool, queue) = (Arc::new(cluster.clone()), Arc::default());
+    let (tool, background) = (Arc::new(cluster.clone()), (Arc::default(), locks()));
     let who = (identity("node7", tag), true, timing);
-    Rbd::with_timing(Arc::new(clusters), tool, mapper(), who, queue)
+    Rbd::with_timing(Arc::new(clusters), tool, mapper(), who, background)
 }
 
 /// A node, on a machine of its name.
@@ -114,7 +114,6 @@ pub(super) fn timing() -> Timing {
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
-        flatten_poll: short,
         copy_goes_on: 5 * short,
         copy_stands_still: 5 * short,
         copy_look: short,
@@ -123,15 +122,9 @@ pub(super) fn timing() -> Timing {
     }
 }
 
-/// Does something as the gRPC layer does it: while it only waits, it is repeated from its start.
-pub(super) fn repeated<T>(mut act: impl FnMut(&Call) -> Result<T>) -> Result<T> {
-    let call = call();
-    loop {
-        match act(&call) {
-            Err(error) if error.pause().is_some() => std::thread::sleep(error.pause().unwrap()),
-            outcome => return outcome,
-        }
-    }
+/// A table of locks for calls and jobs.
+pub(crate) fn locks() -> Arc<dyn ObjectLocks> {
+    Arc::new(LockTable::<()>::new(64, Duration::from_millis(20), |()| false))
 }
 
 pub(super) fn place(pool: &str) -> Place {

@@ -1,0 +1,120 @@
+//! What others may see of a call: who it is, which step it is in, and whether its client still waits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::clock;
+
+/// What may hang as a whole, by its name: a cluster, or the local disk. What is limited is limited for each
+/// of them, so that one that hangs takes nothing from the others.
+pub type Bulkhead = Arc<str>;
+
+/// How often a call that waits looks whether its client's deadline has passed: gRPC's deadline can only be asked,
+/// not waited for.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// Numbers of calls, for the log.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Tells whether the client's deadline has passed.
+type Expired = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
+/// table shows the holder of a lock without keeping that lock from being freed.
+#[derive(Clone)]
+pub struct Progress(Arc<CallState>);
+
+struct CallState {
+    id: u64,
+    method: &'static str,
+    /// By the clock that goes on while the machine is suspended.
+    started: Duration,
+    expired: Expired,
+    bulkhead: Mutex<Option<Bulkhead>>,
+    ignores_deadline: AtomicBool,
+    subject: Mutex<String>,
+    step: Mutex<(String, Instant)>,
+}
+
+impl Progress {
+    /// A call of `method` that has just come in; `expired` tells whether its client's deadline has passed.
+    pub(super) fn new(method: &'static str, expired: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(CallState {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            method,
+            started: clock::since_boot(),
+            expired: Box::new(expired),
+            bulkhead: Mutex::default(),
+            ignores_deadline: AtomicBool::new(false),
+            subject: Mutex::default(),
+            step: Mutex::new((String::from("queued"), Instant::now())),
+        }))
+    }
+
+    /// The call's number in the log.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The rpc or job, as it is named in the log.
+    pub fn method(&self) -> &'static str {
+        self.0.method
+    }
+
+    /// How long ago the call came in.
+    pub fn age(&self) -> Duration {
+        clock::since_boot().saturating_sub(self.0.started)
+    }
+
+    /// Whether the client's deadline has passed, unless the call goes on all the same.
+    pub fn expired(&self) -> bool {
+        !self.0.ignores_deadline.load(Ordering::Relaxed) && (self.0.expired)()
+    }
+
+    /// From now on the call goes on to its end whatever its client's deadline: a repetition would have to do
+    /// again what was done so far, which takes longer than a client waits.
+    pub fn ignore_deadline(&self) {
+        self.0.ignores_deadline.store(true, Ordering::Relaxed);
+    }
+
+    /// Says what the call's work may hang with.
+    pub fn set_bulkhead(&self, bulkhead: Bulkhead) {
+        *self.0.bulkhead.lock() = Some(bulkhead);
+    }
+
+    /// What the call's work may hang with; None as long as nobody knows.
+    pub fn bulkhead(&self) -> Option<Bulkhead> {
+        self.0.bulkhead.lock().clone()
+    }
+
+    /// Says which volume, snapshot or name the call is about.
+    pub fn set_subject(&self, subject: impl Into<String>) {
+        *self.0.subject.lock() = subject.into();
+    }
+
+    /// Which volume, snapshot or name the call is about; empty if it is about none.
+    pub fn subject(&self) -> String {
+        self.0.subject.lock().clone()
+    }
+
+    /// Enters a step ("mkfs.ext4 /dev/loop3"): shown to whoever has to wait, and in the log of slow calls.
+    pub fn enter_step(&self, step: impl Into<String>) {
+        *self.0.step.lock() = (step.into(), Instant::now());
+    }
+
+    /// The step the call is in, and for how long.
+    pub fn current_step(&self) -> (String, Duration) {
+        let step = self.0.step.lock();
+        (step.0.clone(), step.1.elapsed())
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} {} {}", self.id(), self.method(), self.subject())
+    }
+}
