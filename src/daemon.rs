@@ -379,7 +379,9 @@ mod tests {
         let clusters = Arc::new(Clusters::of([]));
         let settings = (&clusters, &Arc::default());
         let places = (&layout, &NodeName::new("n"));
-        let backends = backends(&config, places, &kernel, &processes, settings, &Arc::default()).unwrap();
+        let locks = LockTable::<()>::new(1, config.lock_wait, |()| false);
+        let background = (Arc::default(), Arc::new(locks) as _);
+        let backends = backends(&config, places, &kernel, &processes, settings, background).unwrap();
         let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
         assert_eq!(offered, ["local"]);
         assert_eq!(backends.for_parameters(&Default::default()).unwrap().name(), "local");

@@ -35,22 +35,15 @@ impl Volumes {
     fn work(&self, call: &Call, name: &str) -> Result<()> {
         assert!(!name.ends_with("with the lock"), "on purpose, with the lock");
         if name.ends_with("wait") && !self.gate.load(Ordering::SeqCst) {
-            call.wait("waiting for the gate", PATIENCE, PAUSE)
-                .inspect_err(|error| self.ended(name, error))?;
+            let open = || Ok(self.gate.load(Ordering::SeqCst).then_some(()));
+            call.wait_for("waiting for the gate", PATIENCE, PAUSE, open)
+                .inspect_err(|error| self.done.lock().unwrap().push(format!("{name}: {error}")))?;
         }
         if name.ends_with("at length") {
             return Err(Error::precondition(format!("what happened{}what to do", "ä".repeat(20_000))));
         }
         self.done.lock().unwrap().push(name.to_string());
         Ok(())
-    }
-}
-
-impl Volumes {
-    fn ended(&self, name: &str, error: &Error) {
-        if error.pause().is_none() {
-            self.done.lock().unwrap().push(format!("{name}: {error}"));
-        }
     }
 }
 

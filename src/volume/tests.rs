@@ -4,7 +4,6 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -26,7 +25,7 @@ use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::intent::{Operation, WriteIntentFor};
+use crate::volume::intent::Operation;
 use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
 
 const MIB: u64 = 1 << 20;
@@ -155,28 +154,16 @@ fn only_a_backend_that_needs_it_has_the_source_of_a_copy_locked() {
     assert_eq!(scene.operations.locks_of_creation(&new).keys, [Key::from(new.place.key(&new.object))]);
 }
 
-/// What comes of a call whose work is repeated as often as it has to wait, as the calls of clients are.
-fn repeated<T>(work: impl Fn(&Call) -> Result<T>) -> (Result<T>, usize) {
-    let call = Call::internal("test");
-    let mut waits = 0;
-    loop {
-        match work(&call) {
-            Err(error) if error.pause().is_some() => waits += 1,
-            outcome => return (outcome, waits),
-        }
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
     let scene = Scene::new();
     let id = scene.create();
     scene.cluster.watch(&scene.cluster.at(), &id.object, "10.0.0.5:0/5");
     let request = stage_block(&id, "/nonexistent/staging", Mode::SingleNodeWriter, Map::new());
-    let (outcome, waits) = repeated(|call| scene.operations.stage(call, &request));
-    assert_eq!(outcome.unwrap_err().kind(), Kind::Precondition);
-    assert!(waits > 0, "the client may have been one that only looked");
+    let call = Call::internal("test");
+    let refused = scene.operations.stage(&call, &request).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Precondition);
+    assert!(call.current_step().0.contains("to close image"), "the client may have been one that only looked");
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "nobody would ever unstage it");
 }
 
@@ -216,7 +203,7 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let staging_path = dir.path().join("staging").to_string_lossy().into_owned();
     let request = stage_block(&id, &staging_path, Mode::SingleNodeWriter, told);
-    repeated(|call| scene.operations.stage(call, &request)).0.unwrap();
+    scene.operations.stage(&Call::internal("test"), &request).unwrap();
     let call = Call::internal("test");
     let device = |scene: &Scene| scene.operations.look_on_node(&call, &id).unwrap().attachment;
     assert!(device(&scene).is_some() && host.clients().len() == 1);
@@ -241,7 +228,7 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
     let dir = tempfile::tempdir().unwrap();
     let request = stage_block(&id, &dir.path().to_string_lossy(), Mode::MultiNodeReaderOnly, Map::new());
     let mapped = || {
-        repeated(|call| scene.operations.stage(call, &request)).0.unwrap();
+        scene.operations.stage(&Call::internal("test"), &request).unwrap();
         assert_eq!(host.clients().len(), 1);
         scene.operations.node_record(&id).unwrap().unwrap().attached.image
     };
@@ -253,18 +240,14 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
 }
 
 #[test]
-fn an_intent_goes_with_its_call_wherever_the_repetition_failed() {
+fn an_intent_goes_with_its_call_also_where_that_failed() {
     let scene = Scene::new();
-    let call = Call::internal("test");
-    let attempt = |work: &dyn Fn(WriteIntentFor<'_>) -> Result<()>| {
-        scene.operations.with_intent(&call, Operation::DeleteVolume, work).unwrap_err().kind()
-    };
     let entries = || scene.operations.journal.entries(Table::Intents).len();
-    let waits = attempt(&|write| {
+    let refused = scene.operations.with_intent(Operation::DeleteVolume, |write| -> Result<()> {
         write("rbd:ceph:rbd::a:10")?;
-        call.wait("a client to close it", Duration::from_secs(60), Duration::ZERO)
+        assert_eq!(entries(), 1);
+        Err(Error::unavailable("the cluster is away"))
     });
-    assert_eq!((waits, entries()), (Kind::Waiting, 1));
-    assert_eq!(attempt(&|_| Err(Error::unavailable("the cluster is away"))), Kind::Unavailable);
+    assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable);
     assert_eq!(entries(), 0, "the deletion was refused: no later start may carry it out");
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use parking_lot::Mutex;
+
 use super::*;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
@@ -10,12 +12,32 @@ use crate::backend::rbd::tool::{
 };
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
+use crate::dispatch::Held;
 use crate::error::{Error, Kind};
 use crate::volume::node::record::{Made, Staging};
 use crate::volume::request::{DeleteVolume, Expand, SnapshotById};
 use crate::volume::tests::Scene;
 
 const MIB: u64 = 1 << 20;
+
+/// Locks that are free once somebody else, who had them before, has done something.
+struct FakeLocks {
+    operations: Arc<Operations>,
+    locked: Arc<Mutex<Vec<Key>>>,
+    others: Box<dyn Fn(&Operations) -> Result<()> + Send + Sync>,
+}
+
+impl ObjectLocks for FakeLocks {
+    fn lock(&self, _: &Call, key: Key) -> Result<Held> {
+        (self.others)(&self.operations)?;
+        self.locked.lock().push(key);
+        Ok(Box::new(()))
+    }
+
+    fn try_lock(&self, call: &Call, key: Key) -> Result<Option<Held>> {
+        self.lock(call, key).map(Some)
+    }
+}
 
 fn call() -> Call {
     Call::internal("test")
@@ -27,18 +49,17 @@ impl Scene {
         Self::with(self.cluster.clone(), TWO, &["ceph"])
     }
 
-    fn lock(&self) -> AcquireLock {
+    fn lock(&self) -> Arc<dyn ObjectLocks> {
         self.lock_after(|_| Ok(()))
     }
 
     /// A lock that is free once somebody else, who had it before, has done this.
-    fn lock_after(&self, others: impl Fn(&Operations) -> Result<()> + Send + Sync + 'static) -> AcquireLock {
+    fn lock_after(
+        &self,
+        others: impl Fn(&Operations) -> Result<()> + Send + Sync + 'static,
+    ) -> Arc<dyn ObjectLocks> {
         let (operations, locked) = (Arc::clone(&self.operations), Arc::clone(&self.locked));
-        Arc::new(move |_, key| {
-            others(&operations)?;
-            locked.lock().push(key);
-            Ok(Box::new(()))
-        })
+        Arc::new(FakeLocks { operations, locked, others: Box::new(others) })
     }
 
     /// An intent that a daemon left when it died.
@@ -55,7 +76,7 @@ impl Scene {
     }
 
     /// What a daemon does after its start: at once, and for as long after that.
-    fn recover(&self, lock: &AcquireLock, time: Duration) {
+    fn recover(&self, lock: &Arc<dyn ObjectLocks>, time: Duration) {
         self.operations.recover_controller(lock).unwrap();
         self.work_off(time);
     }
@@ -94,7 +115,7 @@ impl Scene {
         self.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &name).unwrap();
     }
 
-    fn give_back(&self, id: &VolumeId, lock: &AcquireLock) {
+    fn give_back(&self, id: &VolumeId, lock: &Arc<dyn ObjectLocks>) {
         let next = self.operations.give_back_after_boot(&call(), id, lock);
         assert_eq!(next.unwrap(), Requeue::Never);
     }
@@ -252,12 +273,13 @@ fn the_name_of_a_snapshot_that_is_being_taken_is_not_given_back() {
     };
     let name = LockTarget::SnapshotName(&snapshot.snapshot);
     scene.cluster.lock(&call(), &scene.cluster.at(), name, &claim).unwrap();
-    let call = call();
-    let waits = scene.operations.finish(&call, &intent).unwrap_err();
-    assert!(waits.pause().is_some(), "{waits}");
     let taken = format!("csi-snap-{}", snapshot.snapshot);
-    scene.cluster.create_snapshot(&call, &scene.cluster.at(), &id.object, &taken).unwrap();
-    assert_eq!(scene.operations.finish(&call, &intent).unwrap(), Requeue::Never);
+    let source = id.object.clone();
+    // While the claim of its name is watched the snapshot is taken.
+    scene.cluster.on_step(2, move |cluster| {
+        cluster.create_snapshot(&call(), &cluster.at(), &source, &taken).unwrap();
+    });
+    assert_eq!(scene.operations.finish(&call(), &intent).unwrap(), Requeue::Never);
     let later = SnapshotId { incarnation: None, ..snapshot };
     assert!(scene.has_snapshot(&later), "UNSAFE: a confirmed snapshot was deleted");
     assert!(scene.cluster.dump().contains(&format!("{TWO} {} s", id.object)), "{}", scene.cluster.dump());

@@ -338,12 +338,23 @@ fn the_end_of_a_command_of_an_earlier_daemon_is_waited_for() {
     let mut node = Node::new();
     node.mapper.timing = NodeTiming::default();
     let command = node.mapper.lock(&node.call, &node.image()).unwrap();
-    let waiting = node.map(&options(Mounter::Kernel)).unwrap_err();
-    assert!(waiting.kind() == Kind::Waiting && waiting.pause().is_some(), "{waiting}");
-    let waiting = node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap_err();
-    assert_eq!(waiting.kind(), Kind::Waiting, "{waiting}");
-    command.give_back().unwrap();
+    let ended_by = |command: ByteLock| {
+        let waiting = node.call.clone();
+        std::thread::spawn(move || {
+            while !waiting.current_step().0.contains("was mapping") {
+                std::thread::yield_now();
+            }
+            waiting.enter_step("it ends");
+            command.give_back().unwrap();
+        })
+    };
+    let ending = ended_by(command);
     node.mapper.ensure_unmapped(&node.call, &node.image()).unwrap();
+    ending.join().unwrap();
+    node.call.enter_step("once more");
+    let ending = ended_by(node.mapper.lock(&node.call, &node.image()).unwrap());
+    drop(node.mapper.lock(&node.call, &node.image()).unwrap());
+    ending.join().unwrap();
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn an_interrupted_deletion_is_finished_at_the_next_start() {
     let rbd = controller(&cluster, ONE);
     let made = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap();
     let deletion = Deletion { id: &made.id, snapshots_may_outlive: true, secrets: &Secrets::default() };
-    let finish = || repeated(|call| rbd.volumes().finish_deletion(call, &deletion)).unwrap();
+    let finish = || rbd.volumes().finish_deletion(&call(), &deletion).unwrap();
     assert_eq!(finish(), Interrupted::Whole);
     assert_one_at_most(&cluster, &wanted_in("a", &[], &[]));
     // The look at the claim, the deletion lock, the look at the image, its removal.

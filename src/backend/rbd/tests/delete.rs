@@ -26,10 +26,10 @@ fn delete_resolved(
     write_intent: WriteIntent<'_>,
 ) -> Result<Deleted> {
     let secrets = &Secrets::default();
-    repeated(|call| {
-        let Some(id) = rbd.volumes().resolve(call, id, secrets)? else { return Ok(Deleted::Absent) };
-        rbd.volumes().delete(call, &Deletion { id: &id, snapshots_may_outlive, secrets }, write_intent)
-    })
+    {
+        let Some(id) = rbd.volumes().resolve(&call(), id, secrets)? else { return Ok(Deleted::Absent) };
+        rbd.volumes().delete(&call(), &Deletion { id: &id, snapshots_may_outlive, secrets }, write_intent)
+    }
 }
 
 /// Deletes a volume that snapshots may not outlive.
@@ -38,7 +38,7 @@ pub(super) fn release(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
 }
 
 pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<Deleted> {
-    repeated(|call| rbd.snapshots().delete(call, id, &Secrets::default()))
+    rbd.snapshots().delete(&call(), id, &Secrets::default())
 }
 
 /// A cluster with a controller and a volume of so many GiB.

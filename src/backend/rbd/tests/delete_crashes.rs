@@ -85,7 +85,7 @@ fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -
                 assert_eq!(
                     rest(&scene.cluster, &rbd),
                     expected,
-                    "{fault:?} at step {step}, repeated by {tag}, left:\n{died}"
+                    "{fault:?} at step {step} by {tag}, left:\n{died}"
                 );
             }
         }
@@ -194,7 +194,7 @@ fn a_volume_with_a_snapshot_is_whole_or_retained_after_the_next_start() {
             let rbd = controller(&cluster, ONE);
             let deletion =
                 Deletion { id: &volume, snapshots_may_outlive: true, secrets: &Secrets::default() };
-            let finish = || repeated(|call| rbd.volumes().finish_deletion(call, &deletion)).unwrap();
+            let finish = || rbd.volumes().finish_deletion(&call(), &deletion).unwrap();
             let outcome = finish();
             let at = cluster.at();
             let by_name = cluster.info(&call(), &at, ImageRef::Name(&volume.object)).unwrap();

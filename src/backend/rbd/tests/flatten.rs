@@ -8,6 +8,7 @@ use super::*;
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
+use crate::dispatch::Workers;
 use crate::error::Kind;
 
 /// A volume with this many parents, one behind the other, at the end of a chain that has data.
@@ -184,21 +185,15 @@ fn it_is_finished_for_a_client_that_gives_up_meanwhile() {
 }
 
 #[test]
-fn one_at_a_time_is_flattened_in_a_cluster() {
+fn who_has_a_copy_flattened_is_no_worker_meanwhile() {
     let (cluster, rbd, new) = scene();
-    let (second, same) =
-        (NewVolume { object: volume_object("default", "second"), ..new.clone() }, Arc::clone(&rbd));
-    let (request, waited) = (second.clone(), Arc::new(Mutex::new(None)));
-    let told = Arc::clone(&waited);
-    cluster.on_step(step_of_flatten(), move |cluster| {
-        let before = cluster.dump();
-        let error = same.volumes().create(&call(), &request, &|| panic!("it is not its turn")).unwrap_err();
-        assert_eq!(cluster.dump(), before, "nothing is begun that has to wait");
-        *told.lock() = error.pause();
-    });
-    create(&rbd, &new).unwrap();
-    assert_eq!(waited.lock().take(), Some(timing().flatten_poll));
-    assert_whole(&cluster, &create(&rbd, &second).unwrap().id);
+    let (call, workers) = (call(), Arc::new(Workers::start(4, 4).unwrap()));
+    workers.begin(&call, Some("ceph".into())).unwrap();
+    let (told, seen) = (Arc::clone(&workers), Arc::new(Mutex::new(None)));
+    let sees = Arc::clone(&seen);
+    cluster.on_step(step_of_flatten(), move |_| *sees.lock() = Some(told.load().1));
+    rbd.volumes().create(&call, &new, &|| Ok(())).unwrap();
+    assert_eq!((seen.lock().take(), workers.load().1), (Some(0), 1));
 }
 
 #[test]

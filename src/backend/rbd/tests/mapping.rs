@@ -161,7 +161,7 @@ pub(super) fn attach_in(
 }
 
 pub(super) fn attach(rbd: &Rbd, id: &VolumeId, told: &Map, mode: Mode) -> Result<PathBuf> {
-    repeated(|call| attach_in(call, rbd, id, told, &block(mode)))
+    attach_in(&call(), rbd, id, told, &block(mode))
 }
 
 pub(super) fn detach(rbd: &Rbd, id: &VolumeId) {

@@ -161,26 +161,27 @@ fn a_node_waits_until_its_dead_client_is_forgotten() {
     let host = Host::new(&it.cluster);
     let node = host.daemon();
     it.watch("127.0.0.1:0/1");
-    let mut has_waited = false;
-    let attached = repeated(|call| {
-        let attached = attach_in(call, &node, &it.id, &Map::new(), &block(Mode::SingleNodeWriter));
-        if attached.as_ref().is_err_and(|error| error.to_string().contains("to time out")) {
-            it.cluster.unwatch("127.0.0.1:0/1");
-            has_waited = true;
+    let (call, cluster) = (call(), it.cluster.clone());
+    let waiting = call.clone();
+    let forgets = std::thread::spawn(move || {
+        while !waiting.current_step().0.contains("to time out") {
+            std::thread::yield_now();
         }
-        attached
+        cluster.unwatch("127.0.0.1:0/1");
     });
-    attached.unwrap();
-    assert!(has_waited);
+    attach_in(&call, &node, &it.id, &Map::new(), &block(Mode::SingleNodeWriter)).unwrap();
+    forgets.join().unwrap();
     // Clients of other machines are for their owners to see to.
     let other = scene();
     other.watch("10.0.0.9:0/1");
     let host = Host::new(&other.cluster);
     let node = host.daemon();
-    let refusal = repeated(|call| {
-        let attached = attach_in(call, &node, &other.id, &Map::new(), &block(Mode::SingleNodeWriter));
-        attached.inspect_err(|error| assert!(!error.to_string().contains("to time out"), "{error}"))
-    });
+    let call = super::call();
+    let refusal = {
+        let attached = attach_in(&call, &node, &other.id, &Map::new(), &block(Mode::SingleNodeWriter));
+        assert!(!call.current_step().0.contains("to time out"));
+        attached
+    };
     refused(refusal, Kind::Precondition, &["10.0.0.9:0/1"]);
 }
 

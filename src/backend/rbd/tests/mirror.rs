@@ -23,7 +23,7 @@ pub(super) fn promotion(force: bool) -> Promotion {
 /// What is asked of the replication of the scene's volume.
 impl Scene {
     pub(super) fn ask<T>(&self, ask: impl Fn(&dyn Replication, &Call) -> Result<T>) -> Result<T> {
-        repeated(|call| ask(self.rbd.replication().unwrap(), call))
+        ask(self.rbd.replication().unwrap(), &call())
     }
 
     pub(super) fn enable(&self, terms: &ReplicationTerms) -> Result<()> {
@@ -115,7 +115,7 @@ fn a_copy_is_not_changed_and_says_why() {
     refused(it.publish("n1", Mode::MultiNodeMultiWriter, false), Precondition, &advice);
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
     refused(
-        repeated(|call| volumes.delete(call, &deletion, &|| Ok(()))),
+        volumes.delete(&call(), &deletion, &|| Ok(())),
         Precondition,
         &["secondary", "removes the copy"],
     );
@@ -150,7 +150,7 @@ fn a_primary_is_deleted_with_its_mirror_snapshots() {
     it.cluster.set_mirror_snapshots(&it.cluster.at(), &it.id.object, recorded::snapshots("snapshots-copy"));
     let none = Secrets::default();
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
-    repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(()))).unwrap();
+    it.rbd.volumes().delete(&call(), &deletion, &|| Ok(())).unwrap();
     assert!(!it.cluster.dump().contains("csi-"), "it was retained: {}", it.cluster.dump());
 }
 

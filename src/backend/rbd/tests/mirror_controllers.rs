@@ -9,7 +9,7 @@ use crate::backend::replication::*;
 /// What another controller of the same cluster is asked about the volume.
 fn by_another(it: &Scene, ask: impl Fn(&dyn Replication, &Call) -> Result<()>) {
     let other = controller(&it.cluster, TWO);
-    repeated(|call| ask(other.replication().unwrap(), call)).unwrap();
+    ask(other.replication().unwrap(), &call()).unwrap();
 }
 
 fn schedules(it: &Scene) -> Vec<Schedule> {
@@ -47,7 +47,7 @@ fn a_destination_is_the_same_from_every_controller() {
     let other = controller(&it.cluster, TWO);
     let destination = |rbd: &Rbd| {
         let asked =
-            repeated(|call| rbd.replication().unwrap().destination(call, &it.id, &Secrets::default()));
+            rbd.replication().unwrap().destination(&call(), &it.id, &Secrets::default());
         asked.unwrap().to_string()
     };
     // It was mirrored by hand, and the record is read before it is enabled here.

@@ -27,7 +27,7 @@ fn primary() -> Scene {
 
 /// By another controller.
 fn demote(rbd: &Rbd, id: &VolumeId, force: bool) -> Result<()> {
-    repeated(|call| rbd.replication().unwrap().demote(call, id, force, &Secrets::default()))
+    rbd.replication().unwrap().demote(&call(), id, force, &Secrets::default())
 }
 
 #[track_caller]

@@ -28,7 +28,7 @@ fn a_copy_is_made_anew_once_and_only_from_a_primary() {
     it.remove();
     let none = Secrets::default();
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
-    refused(repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(()))), Unavailable, &["anew"]);
+    refused(it.rbd.volumes().delete(&call(), &deletion, &|| Ok(())), Unavailable, &["anew"]);
     refused(it.resync(true), Unavailable, &["anew"]);
 }
 
@@ -121,7 +121,7 @@ fn a_copy_in_making_is_neither_absent_nor_deleted_under_any_of_its_names() {
             VolumeId { place: Place { cluster: cluster.into(), ..it.id.place.clone() }, ..it.id.clone() };
         let none = Secrets::default();
         let deletion = crate::backend::Deletion { id: &id, snapshots_may_outlive: true, secrets: &none };
-        let deleted = repeated(|call| it.rbd.volumes().delete(call, &deletion, &|| Ok(())));
+        let deleted = it.rbd.volumes().delete(&call(), &deletion, &|| Ok(()));
         refused(deleted, Unavailable, &["anew"]);
     }
 }

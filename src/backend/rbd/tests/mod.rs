@@ -45,7 +45,7 @@ use super::tool::fake::FakeCluster;
 use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
-use crate::dispatch::Call;
+use crate::dispatch::{Call, LockTable, ObjectLocks};
 use crate::error::Result;
 use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
@@ -175,7 +175,7 @@ pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
-    repeated(|call| rbd.volumes().create(call, new, &|| Ok(())))
+    rbd.volumes().create(&call(), new, &|| Ok(()))
 }
 
 pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
@@ -184,5 +184,5 @@ pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {
-    repeated(|call| rbd.snapshots().create(call, &request(source, name), &|| Ok(())))
+    rbd.snapshots().create(&call(), &request(source, name), &|| Ok(()))
 }

@@ -31,11 +31,11 @@ pub(super) fn block(mode: Mode) -> Capability {
 
 pub(super) fn publish(rbd: &Rbd, id: &VolumeId, node: &str, mode: Mode, read_only: bool) -> Result<Map> {
     let publication = Publication { node: node.into(), capability: block(mode), read_only };
-    repeated(|call| rbd.publisher().publish(call, id, &publication, &Secrets::default()))
+    rbd.publisher().publish(&call(), id, &publication, &Secrets::default())
 }
 
 pub(super) fn unpublish(rbd: &Rbd, id: &VolumeId, node: Option<&str>) -> Result<()> {
-    repeated(|call| rbd.publisher().unpublish(call, id, node, &Secrets::default())).map(drop)
+    rbd.publisher().unpublish(&call(), id, node, &Secrets::default()).map(drop)
 }
 
 /// The nodes that hold the volume for good, by the dump.

@@ -215,22 +215,3 @@ fn a_node_that_died_with_its_controller_does_not_block_others_for_long() {
             .is_ok()
     );
 }
-
-/// What a call had to wait for may be over long ago: the volume was taken back through another controller,
-/// and given to the node once more.
-#[test]
-fn what_was_published_since_is_not_taken_back_by_a_call_that_nobody_waits_for() {
-    let it = scene();
-    let gone = Arc::new(AtomicBool::new(false));
-    let expired = Arc::clone(&gone);
-    let call = Call::new("test", move || expired.load(Ordering::Relaxed));
-    let unpublish = || it.rbd.publisher().unpublish(&call, &it.id, Some("n1"), &Secrets::default());
-    it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
-    call.wait("a watch to end", SOON, Duration::ZERO).unwrap_err();
-    gone.store(true, Ordering::Relaxed);
-    refused(unpublish(), Kind::Timeout, &["ask again"]);
-    assert_eq!(given(&it.cluster), ["n1"], "UNSAFE: it is taken from a node that uses it");
-    gone.store(false, Ordering::Relaxed);
-    unpublish().unwrap();
-    assert!(given(&it.cluster).is_empty());
-}

@@ -41,7 +41,7 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
     [&ours, &theirs, &making].into_iter().for_each(|name| image(&cluster, name));
     image(&cluster, "csi-tmp-of-an-operator");
     let rbd = controller(&cluster, ONE);
-    let working = rbd.context.in_progress.try_begin(&making);
+    let working = rbd.context.pool(&call(), &cluster.at()).lock_internal(&making).unwrap();
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
     assert!(!left.contains(&ours) && left.contains(&theirs) && left.contains(&making), "{left}");
@@ -82,7 +82,7 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
         cluster.fail_at(1, Fault::HalfMade);
         cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
     }
-    let working = rbd.context.in_progress.try_begin(&name);
+    let working = rbd.context.pool(&call(), &cluster.at()).lock_internal(&name).unwrap();
     rbd.context.jobs.add_now(Job::RemoveTemporary {
         at: cluster.at(),
         temporary: name.clone(),
