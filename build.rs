@@ -176,14 +176,14 @@ fn server_trait(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     let mut code = String::new();
     writeln!(
         code,
-        "\n    /// A server of `{package}.{service}`: checks a request and says what is to be done."
+        "\n    /// A server of `{package}.{service}`: checks a request and does what it asks for."
     )?;
     writeln!(code, "    pub trait {service}: Send + Sync + 'static {{")?;
     for Rpc { path, function, request, reply } in rpcs {
         writeln!(code, "        /// `{path}`")?;
         writeln!(
             code,
-            "        fn {function}(&self, request: {request}) -> crate::error::Result<crate::grpc::bridge::Plan<{reply}>>;"
+            "        fn {function}(&self, caller: &crate::grpc::bridge::Caller<'_>, request: {request}) -> crate::error::Result<crate::grpc::bridge::Encoded<{reply}>>;"
         )?;
     }
     code += "    }\n";

@@ -1,11 +1,13 @@
 //! From gRPC's thread to a thread of the call's own, and back.
 //!
 //! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands the
-//! request's bytes to the workers. There the request is decoded and planned, waits for its locks, and is run. The
+//! request's bytes to a thread of the call's own. There the request is decoded, waits for its locks, and is run. The
 //! answer goes through a one-shot to a small future on gRPC's own executor, which awaits the sending (a reply
 //! dropped unawaited cancels the call).
 
+use std::cell::RefCell;
 use std::io::Read;
+use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -16,10 +18,11 @@ use grpcio::{
 use parking_lot::Mutex;
 use protobuf::Message;
 
-use crate::dispatch::{Bulkhead, Call, Guard, Identical, Key, KeySet, LockTable, Locked, Workers};
+use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::status;
+use crate::volume::lock_keys::LockSet;
 
 /// A reply, encoded; shared by all callers that asked the same.
 type Bytes = Arc<[u8]>;
@@ -27,12 +30,9 @@ type Bytes = Arc<[u8]>;
 /// What a call is answered with.
 pub type Answer = Result<Bytes>;
 
-/// The work of a plan. It is run again when it has to wait.
-type Work<R> = Box<dyn Fn(&Call) -> Result<R> + Send>;
-
-/// Decodes and plans. The messages of an rpc are known here and nowhere else: whatever is made for each of
-/// them again, as generic code is, makes the program larger by some kilobytes an rpc.
-type Planner = Arc<dyn Fn(&[u8]) -> Result<Plan<Bytes>> + Send + Sync>;
+/// Decodes a request and has its service answer it. The messages of an rpc are known here and nowhere else:
+/// whatever is made for each of them again, as generic code is, makes the program larger by some kilobytes an rpc.
+type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
 
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
 /// health check.
@@ -52,60 +52,70 @@ const QUICK: [&str; 13] = [
     "/GetCapabilities",
 ];
 
-/// What a request comes to once it has been decoded and checked.
-pub struct Plan<R> {
-    subject: String,
-    bulkhead: Option<Bulkhead>,
-    lock: Option<Locking>,
-    work: Work<R>,
+/// A reply of this type as it is sent.
+#[derive(Debug)]
+pub struct Encoded<R>(Bytes, PhantomData<R>);
+
+impl<R: Message> Encoded<R> {
+    /// Writes a reply.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn of(reply: R) -> Result<Self> {
+        let bytes = reply
+            .write_to_bytes()
+            .map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
+        Ok(Self(bytes.into(), PhantomData))
+    }
 }
 
-/// What a plan holds while it runs, and the request that others may join.
-struct Locking {
-    keys: KeySet,
-    request: Box<dyn Identical>,
+/// Who asks: a call, as its handler sees it.
+pub struct Caller<'a> {
+    bridge: &'a Bridge,
+    call: Call,
+    guard: RefCell<Option<Guard<Answer>>>,
 }
 
-impl<R> std::fmt::Debug for Plan<R> {
+impl std::fmt::Debug for Caller<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "plan for {}", self.subject)
+        self.call.fmt(f)
     }
 }
 
-impl<R: Send + 'static> Plan<R> {
-    /// An answer that needs no work.
-    pub fn now(answer: R) -> Self
-    where
-        R: Clone,
-    {
-        Self::new(String::new(), move |_| Ok(answer.clone()))
+impl Caller<'_> {
+    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request, if that is
+    /// under way.
+    ///
+    /// # Errors
+    /// Those of `work` and of the lock table; `Unavailable` where there is too much to do.
+    pub fn run<Q: Identical + PartialEq + Sync, R: Message>(
+        &self,
+        locks: LockSet,
+        request: Q,
+        work: impl FnOnce(&Call, &Q) -> Result<R>,
+    ) -> Result<Encoded<R>> {
+        let request = Arc::new(request);
+        match self.begin(locks, Box::new(Arc::clone(&request)))? {
+            Some(joined) => Ok(Encoded(joined, PhantomData)),
+            None => Encoded::of(work(&self.call, &request)?),
+        }
     }
 
-    /// Work on `subject` (a volume, snapshot or name, for the log).
-    pub fn new(subject: impl Into<String>, work: impl Fn(&Call) -> Result<R> + Send + 'static) -> Self {
-        Self { subject: subject.into(), bulkhead: None, lock: None, work: Box::new(work) }
-    }
-
-    /// The work occupies a worker of this cluster or disk.
-    #[must_use]
-    pub fn within(mut self, bulkhead: Bulkhead) -> Self {
-        self.bulkhead = Some(bulkhead);
-        self
-    }
-
-    /// The work holds these objects, and joins `request` if the same one is under way.
-    #[must_use]
-    pub fn locking(mut self, keys: Vec<Key>, request: impl Identical) -> Self {
-        self.lock = KeySet::new(keys).map(|keys| Locking { keys, request: Box::new(request) });
-        self
-    }
-}
-
-impl<R: Message> Plan<R> {
-    /// The same plan for a reply in bytes.
-    fn encoded(self) -> Plan<Bytes> {
-        let Self { subject, bulkhead, lock, work } = self;
-        Plan { subject, bulkhead, lock, work: Box::new(move |call| encode(&work(call)?)) }
+    /// The answer of the same request; None where the call is to work on its own.
+    fn begin(&self, locks: LockSet, request: Box<dyn Identical>) -> Result<Option<Bytes>> {
+        let LockSet { subject, cluster, keys } = locks;
+        let (call, bulkhead) = (&self.call, cluster.map(Bulkhead::from));
+        call.set_subject(subject);
+        self.bridge.enter_bulkhead(call, bulkhead.as_ref())?;
+        if let Some(keys) = KeySet::new(keys) {
+            call.enter_step("waiting for the volume's lock");
+            match self.bridge.locks.enter(call, &keys, Some(request))? {
+                Locked::Held(guard) => drop(self.guard.replace(Some(guard))),
+                Locked::Joined(answer) => return answer.map(Some),
+            }
+        }
+        self.bridge.workers.begin(call, bulkhead)?;
+        Ok(None)
     }
 }
 
@@ -164,13 +174,13 @@ impl Bridge {
         answer.as_ref().is_err_and(|error| status::is_retryable(error.kind()))
     }
 
-    /// Registers an rpc with one request and one reply. `plan` runs on a worker.
+    /// Registers an rpc with one request and one reply. `handler` runs on the thread of its call.
     pub fn unary<S, Q, R>(
         &self,
         builder: ServiceBuilder,
         path: &'static str,
         service: &Arc<S>,
-        plan: fn(&S, Q) -> Result<Plan<R>>,
+        handler: fn(&S, &Caller<'_>, Q) -> Result<Encoded<R>>,
     ) -> ServiceBuilder
     where
         S: Send + Sync + 'static,
@@ -178,17 +188,19 @@ impl Bridge {
         R: Message,
     {
         let service = Arc::clone(service);
-        self.register(builder, path, Arc::new(move |request| Ok(plan(&service, decode(request)?)?.encoded())))
+        let handler =
+            move |caller: &Caller<'_>, request: &[u8]| Ok(handler(&service, caller, decode(request)?)?.0);
+        self.register(builder, path, Arc::new(handler))
     }
 
-    fn register(&self, builder: ServiceBuilder, path: &'static str, planner: Planner) -> ServiceBuilder {
+    fn register(&self, builder: ServiceBuilder, path: &'static str, handler: Handler) -> ServiceBuilder {
         let bridge = self.clone();
         let method = raw_method(path);
         builder.add_unary_handler(&method, move |context, request: Vec<u8>, sink| {
             let (reply, answer) = bridge.accept(path, &context);
             context.spawn(deliver(answer, sink));
-            let (this, planner) = (bridge.clone(), Arc::clone(&planner));
-            bridge.submit(reply, move |reply| this.serve(&planner, &request, reply));
+            let (this, handler) = (bridge.clone(), Arc::clone(&handler));
+            bridge.submit(reply, move |reply| this.serve(&handler, &request, reply));
         })
     }
 
@@ -221,37 +233,18 @@ impl Bridge {
     }
 
     /// A call from its start to its end, on its own thread.
-    fn serve(&self, planner: &Planner, request: &[u8], reply: Reply) {
-        let call = reply.call.clone();
-        let mut guard = None;
-        let answer = guarded(&call, || self.answer(&call, planner(request)?, &mut guard));
+    fn serve(&self, handler: &Handler, request: &[u8], reply: Reply) {
+        let caller = Caller { bridge: self, call: reply.call.clone(), guard: RefCell::default() };
+        let answer = guarded(&caller.call, || handler(&caller, request));
+        let guard = caller.guard.take();
         if let Some(guard) = &guard {
             guard.answer(&answer);
         }
-        call.stop_working();
+        caller.call.stop_working();
         // From here the lock is held by the call alone: by this thread until it lets go, or by the reaper of a
         // command that could not be killed. The next who gets it comes after the answer.
-        call.hold(guard);
+        caller.call.hold(guard);
         reply.finish(answer);
-    }
-
-    /// Locks what the plan says, and works; or has the answer of the same request.
-    fn answer(&self, call: &Call, plan: Plan<Bytes>, guard: &mut Option<Guard<Answer>>) -> Answer {
-        let Plan { subject, bulkhead, lock, work } = plan;
-        call.set_subject(subject);
-        self.enter_bulkhead(call, bulkhead.as_ref())?;
-        if let Some(Locking { keys, request }) = lock {
-            call.enter_step("waiting for the volume's lock");
-            match self.locks.enter(call, &keys, Some(request))? {
-                Locked::Held(held) => *guard = Some(held),
-                Locked::Joined(answer) => return answer,
-            }
-        }
-        // A health check never waits for a worker.
-        if !is_quick(call) {
-            self.workers.begin(call, bulkhead)?;
-        }
-        work(call)
     }
 
     /// Counts a call among those of its bulkhead from now on, unless they are too many already.
@@ -294,14 +287,6 @@ pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
     let name = std::any::type_name::<Q>().rsplit("::").next().unwrap_or_default();
     Q::parse_from_bytes(bytes)
         .map_err(|error| Error::invalid(format!("the request is not a {name}: {error}")))
-}
-
-/// Writes a reply.
-fn encode<R: Message>(reply: &R) -> Answer {
-    let bytes = reply
-        .write_to_bytes()
-        .map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
-    Ok(bytes.into())
 }
 
 /// Waits for a call's answer and sends it.

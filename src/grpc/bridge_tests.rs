@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
 
-use super::{Bridge, Plan};
-use crate::dispatch::{Bulkhead, Call, Key, LockTable, Workers};
+use super::{Bridge, Caller, Encoded};
+use crate::dispatch::{Call, Key, LockTable, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::Server;
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1 as wire;
+use crate::volume::lock_keys::LockSet;
 
 /// A deadline that only a hang reaches.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -51,42 +52,49 @@ impl Volumes {
 struct Service(Arc<Volumes>);
 
 impl Service {
-    fn locked(&self, name: String) -> Result<Plan<wire::CreateVolumeGroupSnapshotResponse>> {
+    fn locked(
+        &self,
+        caller: &Caller<'_>,
+        name: String,
+    ) -> Result<Encoded<wire::CreateVolumeGroupSnapshotResponse>> {
         assert!(!name.ends_with("before"), "on purpose, before the lock");
         let keys = vec![Key::from(name.split(':').next().unwrap())];
-        let (volumes, subject) = (Arc::clone(&self.0), name.clone());
-        let work = move |call: &Call| volumes.work(call, &subject).map(|()| Default::default());
-        let bulkhead = Bulkhead::from(if name.starts_with("far") { "far" } else { "local" });
-        Ok(Plan::new(name.clone(), work).within(bulkhead).locking(keys, name))
+        let cluster = Some(if name.starts_with("far") { "far" } else { "local" }.to_string());
+        let locks = LockSet { subject: name.clone(), cluster, keys };
+        caller.run(locks, name, |call, name| self.0.work(call, name).map(|()| Default::default()))
     }
 }
 
 impl wire::GroupController for Service {
     fn group_controller_get_capabilities(
         &self,
+        _: &Caller<'_>,
         _: wire::GroupControllerGetCapabilitiesRequest,
-    ) -> Result<Plan<wire::GroupControllerGetCapabilitiesResponse>> {
-        Ok(Plan::now(Default::default()))
+    ) -> Result<Encoded<wire::GroupControllerGetCapabilitiesResponse>> {
+        Encoded::of(Default::default())
     }
 
     fn create_volume_group_snapshot(
         &self,
+        caller: &Caller<'_>,
         request: wire::CreateVolumeGroupSnapshotRequest,
-    ) -> Result<Plan<wire::CreateVolumeGroupSnapshotResponse>> {
-        self.locked(request.name)
+    ) -> Result<Encoded<wire::CreateVolumeGroupSnapshotResponse>> {
+        self.locked(caller, request.name)
     }
 
     fn delete_volume_group_snapshot(
         &self,
+        _: &Caller<'_>,
         _: wire::DeleteVolumeGroupSnapshotRequest,
-    ) -> Result<Plan<wire::DeleteVolumeGroupSnapshotResponse>> {
+    ) -> Result<Encoded<wire::DeleteVolumeGroupSnapshotResponse>> {
         Err(Error::unimplemented("not here"))
     }
 
     fn get_volume_group_snapshot(
         &self,
+        _: &Caller<'_>,
         _: wire::GetVolumeGroupSnapshotRequest,
-    ) -> Result<Plan<wire::GetVolumeGroupSnapshotResponse>> {
+    ) -> Result<Encoded<wire::GetVolumeGroupSnapshotResponse>> {
         Err(Error::unimplemented("not here"))
     }
 }

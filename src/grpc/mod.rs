@@ -3,7 +3,7 @@
 pub mod active_calls;
 pub mod addons;
 pub mod bridge;
-pub mod operation;
+pub mod path;
 pub mod proto;
 pub mod status;
 pub mod v0;

@@ -163,7 +163,10 @@ fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
     let call = Call::internal("test");
     let refused = scene.operations.stage(&call, &request).unwrap_err();
     assert_eq!(refused.kind(), Kind::Precondition);
-    assert!(call.current_step().0.contains("to close image"), "the client may have been one that only looked");
+    assert!(
+        call.current_step().0.contains("to close image"),
+        "the client may have been one that only looked"
+    );
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "nobody would ever unstage it");
 }
 

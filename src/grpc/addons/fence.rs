@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use protobuf::Message;
 
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::grpc::bridge::Plan;
-use crate::grpc::operation::plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::fence as wire;
 use crate::grpc::v1::decode::{map, secrets};
 use crate::volume::Operations;
@@ -33,67 +34,70 @@ impl FenceController {
     }
 
     /// A change waits for others of the same cluster; a question locks nothing.
-    fn plan<R: Send + 'static>(
+    fn run<R: Message>(
         &self,
+        caller: &Caller<'_>,
         request: FenceRequest,
-        work: impl Fn(&Operations, &crate::dispatch::Call, &str, &FenceRequest) -> Result<R> + Send + 'static,
-    ) -> Result<Plan<R>> {
+        work: impl FnOnce(&Call, &str, &FenceRequest) -> Result<R>,
+    ) -> Result<Encoded<R>> {
         let cluster = self.operations.fenced_cluster(&request)?;
         let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();
         let mut locks = LockSet::of_fences(&cluster, &networks.join(", "));
         if networks.is_empty() {
             locks.keys.clear();
         }
-        Ok(plan(&self.operations, locks, request, move |operations, call, request| {
-            work(operations, call, &cluster, request)
-        }))
+        caller.run(locks, request, |call, request| work(call, &cluster, request))
     }
 }
 
 impl wire::FenceController for FenceController {
     fn fence_cluster_network(
         &self,
+        caller: &Caller<'_>,
         request: wire::FenceClusterNetworkRequest,
-    ) -> Result<Plan<wire::FenceClusterNetworkResponse>> {
+    ) -> Result<Encoded<wire::FenceClusterNetworkResponse>> {
         self.refuse_on_nodes()?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.plan(request, |operations, call, cluster, request| {
-            operations.fence(call, cluster, request).map(|()| Default::default())
+        self.run(caller, request, |call, cluster, request| {
+            self.operations.fence(call, cluster, request).map(|()| Default::default())
         })
     }
 
     fn unfence_cluster_network(
         &self,
+        caller: &Caller<'_>,
         request: wire::UnfenceClusterNetworkRequest,
-    ) -> Result<Plan<wire::UnfenceClusterNetworkResponse>> {
+    ) -> Result<Encoded<wire::UnfenceClusterNetworkResponse>> {
         self.refuse_on_nodes()?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.plan(request, |operations, call, cluster, request| {
-            operations.unfence(call, cluster, request).map(|()| Default::default())
+        self.run(caller, request, |call, cluster, request| {
+            self.operations.unfence(call, cluster, request).map(|()| Default::default())
         })
     }
 
     fn list_cluster_fence(
         &self,
+        caller: &Caller<'_>,
         request: wire::ListClusterFenceRequest,
-    ) -> Result<Plan<wire::ListClusterFenceResponse>> {
+    ) -> Result<Encoded<wire::ListClusterFenceResponse>> {
         self.refuse_on_nodes()?;
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.plan(request, |operations, call, cluster, request| {
-            let cidrs = cidrs(&operations.list_fences(call, cluster, request)?);
+        self.run(caller, request, |call, cluster, request| {
+            let cidrs = cidrs(&self.operations.list_fences(call, cluster, request)?);
             Ok(wire::ListClusterFenceResponse { cidrs, ..Default::default() })
         })
     }
 
     fn get_fence_clients(
         &self,
+        caller: &Caller<'_>,
         request: wire::GetFenceClientsRequest,
-    ) -> Result<Plan<wire::GetFenceClientsResponse>> {
+    ) -> Result<Encoded<wire::GetFenceClientsResponse>> {
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.plan(request, |operations, call, cluster, request| {
-            let clients = operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {
+        self.run(caller, request, |call, cluster, request| {
+            let clients = self.operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {
                 let addresses = cidrs(&client.addresses);
                 wire::ClientDetails { id: client.id, addresses, ..Default::default() }
             });

@@ -7,7 +7,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::identity as wire;
 use crate::volume::Operations;
 
@@ -23,19 +23,24 @@ pub struct Identity {
 }
 
 impl wire::Identity for Identity {
-    fn get_identity(&self, _: wire::GetIdentityRequest) -> Result<Plan<wire::GetIdentityResponse>> {
-        Ok(Plan::now(wire::GetIdentityResponse {
+    fn get_identity(
+        &self,
+        _: &Caller<'_>,
+        _: wire::GetIdentityRequest,
+    ) -> Result<Encoded<wire::GetIdentityResponse>> {
+        Encoded::of(wire::GetIdentityResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()
-        }))
+        })
     }
 
     /// What this copy serves, and no other: each is asked for itself.
     fn get_capabilities(
         &self,
+        _: &Caller<'_>,
         _: wire::GetCapabilitiesRequest,
-    ) -> Result<Plan<wire::GetCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::GetCapabilitiesResponse>> {
         use wire::capability::network_fence::Type as Fence;
         use wire::capability::service::Type as Service;
         use wire::capability::volume_replication::Type as Replication;
@@ -50,13 +55,13 @@ impl wire::Identity for Identity {
             (fence(Fence::GET_CLIENTS_TO_FENCE), fences),
         ];
         let capabilities = offered.into_iter().filter(|(_, offered)| *offered).map(|(it, _)| it).collect();
-        Ok(Plan::now(wire::GetCapabilitiesResponse { capabilities, ..Default::default() }))
+        Encoded::of(wire::GetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn probe(&self, _: wire::ProbeRequest) -> Result<Plan<wire::ProbeResponse>> {
+    fn probe(&self, _: &Caller<'_>, _: wire::ProbeRequest) -> Result<Encoded<wire::ProbeResponse>> {
         self.operations.health(Service::Any)?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
-        Ok(Plan::now(wire::ProbeResponse { ready, ..Default::default() }))
+        Encoded::of(wire::ProbeResponse { ready, ..Default::default() })
     }
 }
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protobuf::well_known_types::duration::Duration as WireDuration;
-use protobuf::{EnumOrUnknown, MessageField};
+use protobuf::{EnumOrUnknown, Message, MessageField};
 
 use crate::backend::{ReplicationHealth, ReplicationInfo};
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
-use crate::grpc::operation::plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::replication as wire;
 use crate::grpc::v1::decode::{map, secrets};
 use crate::grpc::v1::encode;
@@ -35,29 +34,31 @@ type Named = (String, MessageField<wire::ReplicationSource>);
 
 impl Controller {
     /// A change, which holds the volume's lock.
-    fn change<R: Send + 'static>(
+    fn change<R: Message>(
         &self,
+        caller: &Caller<'_>,
         (method, force): (&'static str, bool),
         named: Named,
         (parameters, secrets): (Strings, Strings),
-        work: impl Fn(&Operations, &Call, &ReplicationRequest) -> Result<R> + Send + 'static,
-    ) -> Result<Plan<R>> {
+        work: impl FnOnce(&Call, &ReplicationRequest) -> Result<R>,
+    ) -> Result<Encoded<R>> {
         let request = request((method, force), named, (parameters, secrets))?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, work))
+        caller.run(locks, request, work)
     }
 
     /// A question, which is answered also while a change takes its time.
-    fn question<R: Send + 'static>(
+    fn question<R: Message>(
         &self,
+        caller: &Caller<'_>,
         method: &'static str,
         named: Named,
         secrets: Strings,
-        work: impl Fn(&Operations, &Call, &ReplicationRequest) -> Result<R> + Send + 'static,
-    ) -> Result<Plan<R>> {
+        work: impl FnOnce(&Call, &ReplicationRequest) -> Result<R>,
+    ) -> Result<Encoded<R>> {
         let request = request((method, false), named, (Strings::new(), secrets))?;
         let occupied = self.operations.occupied_by_question(&request.volume_id);
-        Ok(plan(&self.operations, occupied, request, work))
+        caller.run(occupied, request, work)
     }
 }
 
@@ -87,71 +88,84 @@ fn object(source: wire::ReplicationSource) -> Option<ReplicatedObject> {
 impl wire::Controller for Controller {
     fn enable_volume_replication(
         &self,
+        caller: &Caller<'_>,
         request: wire::EnableVolumeReplicationRequest,
-    ) -> Result<Plan<wire::EnableVolumeReplicationResponse>> {
+    ) -> Result<Encoded<wire::EnableVolumeReplicationResponse>> {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets);
-        self.change(("enable", false), named, settings, |operations, call, request| {
-            operations.enable_replication(call, request).map(|()| Default::default())
+        self.change(caller, ("enable", false), named, settings, |call, request| {
+            self.operations.enable_replication(call, request).map(|()| Default::default())
         })
     }
 
     fn disable_volume_replication(
         &self,
+        caller: &Caller<'_>,
         request: wire::DisableVolumeReplicationRequest,
-    ) -> Result<Plan<wire::DisableVolumeReplicationResponse>> {
+    ) -> Result<Encoded<wire::DisableVolumeReplicationResponse>> {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets);
-        self.change(("disable", false), named, settings, |operations, call, request| {
-            operations.disable_replication(call, request).map(|()| Default::default())
+        self.change(caller, ("disable", false), named, settings, |call, request| {
+            self.operations.disable_replication(call, request).map(|()| Default::default())
         })
     }
 
     fn promote_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::PromoteVolumeRequest,
-    ) -> Result<Plan<wire::PromoteVolumeResponse>> {
+    ) -> Result<Encoded<wire::PromoteVolumeResponse>> {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets);
-        self.change(("promote", request.force), named, settings, |operations, call, request| {
-            operations.promote(call, request).map(|()| Default::default())
+        self.change(caller, ("promote", request.force), named, settings, |call, request| {
+            self.operations.promote(call, request).map(|()| Default::default())
         })
     }
 
-    fn demote_volume(&self, request: wire::DemoteVolumeRequest) -> Result<Plan<wire::DemoteVolumeResponse>> {
+    fn demote_volume(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::DemoteVolumeRequest,
+    ) -> Result<Encoded<wire::DemoteVolumeResponse>> {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets);
-        self.change(("demote", request.force), named, settings, |operations, call, request| {
-            operations.demote(call, request).map(|()| Default::default())
+        self.change(caller, ("demote", request.force), named, settings, |call, request| {
+            self.operations.demote(call, request).map(|()| Default::default())
         })
     }
 
-    fn resync_volume(&self, request: wire::ResyncVolumeRequest) -> Result<Plan<wire::ResyncVolumeResponse>> {
+    fn resync_volume(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ResyncVolumeRequest,
+    ) -> Result<Encoded<wire::ResyncVolumeResponse>> {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets);
-        self.change(("resync", request.force), named, settings, |operations, call, request| {
-            let ready = operations.resync(call, request)?;
+        self.change(caller, ("resync", request.force), named, settings, |call, request| {
+            let ready = self.operations.resync(call, request)?;
             Ok(wire::ResyncVolumeResponse { ready, ..Default::default() })
         })
     }
 
     fn get_volume_replication_info(
         &self,
+        caller: &Caller<'_>,
         request: wire::GetVolumeReplicationInfoRequest,
-    ) -> Result<Plan<wire::GetVolumeReplicationInfoResponse>> {
+    ) -> Result<Encoded<wire::GetVolumeReplicationInfoResponse>> {
         let named = (request.volume_id, request.replication_source);
-        self.question("info", named, request.secrets, |operations, call, request| {
-            operations.replication_info(call, request).map(info)
+        self.question(caller, "info", named, request.secrets, |call, request| {
+            self.operations.replication_info(call, request).map(info)
         })
     }
 
     fn get_replication_destination_info(
         &self,
+        caller: &Caller<'_>,
         request: wire::GetReplicationDestinationInfoRequest,
-    ) -> Result<Plan<wire::GetReplicationDestinationInfoResponse>> {
+    ) -> Result<Encoded<wire::GetReplicationDestinationInfoResponse>> {
         let named = (String::new(), request.replication_source);
-        self.question("destination", named, request.secrets, |operations, call, request| {
-            operations.replication_destination(call, request).map(destination)
+        self.question(caller, "destination", named, request.secrets, |call, request| {
+            self.operations.replication_destination(call, request).map(destination)
         })
     }
 }

@@ -6,9 +6,9 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
-use crate::grpc::bridge::Plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, encode, not_served, plan};
+use crate::grpc::v0::{decode, encode, not_served, run};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
@@ -41,7 +41,11 @@ fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
 }
 
 impl wire::Controller for Controller {
-    fn create_volume(&self, request: wire::CreateVolumeRequest) -> Result<Plan<wire::CreateVolumeResponse>> {
+    fn create_volume(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::CreateVolumeRequest,
+    ) -> Result<Encoded<wire::CreateVolumeResponse>> {
         self.admit(&request.version)?;
         let request = CreateVolume {
             name: request.name,
@@ -56,29 +60,34 @@ impl wire::Controller for Controller {
         .checked()?;
         let new = self.operations.plan_creation(request)?;
         let locks = self.operations.locks_of_creation(&new);
-        Ok(plan(&self.operations, locks, new, |operations, call, new| {
-            let volume = operations.create(call, new)?;
+        run(caller, locks, new, |call, new| {
+            let volume = self.operations.create(call, new)?;
             Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
-        }))
+        })
     }
 
-    fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
+    fn delete_volume(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::DeleteVolumeRequest,
+    ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
         self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // The storage has to be released.
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
+        run(caller, locks, request, |call, request| {
             // A volume that is not there is deleted.
-            operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
-        }))
+            self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+        })
     }
 
     fn controller_publish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerPublishVolumeRequest,
-    ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
         self.admit(&request.version)?;
         let request = ControllerPublish {
             volume_id: request.volume_id,
@@ -90,23 +99,25 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let publish_volume_info = operations.controller_publish(call, request)?.into_iter().collect();
+        run(caller, locks, request, |call, request| {
+            let publish_volume_info =
+                self.operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
-        }))
+        })
     }
 
     fn controller_unpublish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerUnpublishVolumeRequest,
-    ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerUnpublishVolumeResponse>> {
         self.admit(&request.version)?;
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id, secrets }.checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            match operations.controller_unpublish(call, request)? {
+        run(caller, locks, request, |call, request| {
+            match self.operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => {
                     Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)))
@@ -116,13 +127,14 @@ impl wire::Controller for Controller {
                     request.node_id, request.volume_id
                 ))),
             }
-        }))
+        })
     }
 
     fn validate_volume_capabilities(
         &self,
+        caller: &Caller<'_>,
         request: wire::ValidateVolumeCapabilitiesRequest,
-    ) -> Result<Plan<wire::ValidateVolumeCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
         self.admit(&request.version)?;
         let request = Validate {
             volume_id: request.volume_id,
@@ -135,8 +147,8 @@ impl wire::Controller for Controller {
         .checked()?;
         validate::one_file_system(&request.capabilities, &request.parameters)?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let (supported, message) = match operations.validate(call, request)? {
+        run(caller, locks, request, |call, request| {
+            let (supported, message) = match self.operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
                 Verdict::OtherContext(key) => {
@@ -144,24 +156,32 @@ impl wire::Controller for Controller {
                 }
             };
             Ok(wire::ValidateVolumeCapabilitiesResponse { supported, message, ..Default::default() })
-        }))
+        })
     }
 
-    fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
+    fn list_volumes(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ListVolumesRequest,
+    ) -> Result<Encoded<wire::ListVolumesResponse>> {
         self.admit(&request.version)?;
         let page = PageRequest {
             max_entries: decode::max_entries(request.max_entries),
             token: request.starting_token,
         }
         .checked()?;
-        Ok(plan(&self.operations, LockSet::everything(), page, |operations, call, page| {
-            let Listed { entries, next_token } = operations.list(call, page)?;
+        run(caller, LockSet::everything(), page, |call, page| {
+            let Listed { entries, next_token } = self.operations.list(call, page)?;
             let entries = entries.into_iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
-        }))
+        })
     }
 
-    fn get_capacity(&self, request: wire::GetCapacityRequest) -> Result<Plan<wire::GetCapacityResponse>> {
+    fn get_capacity(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::GetCapacityRequest,
+    ) -> Result<Encoded<wire::GetCapacityResponse>> {
         self.admit(&request.version)?;
         let request = GetCapacity {
             capabilities: decode::capabilities(request.volume_capabilities)?,
@@ -169,25 +189,27 @@ impl wire::Controller for Controller {
             topology: None,
         }
         .checked()?;
-        Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
-            let available_capacity = operations.capacity(call, request)?.available;
+        run(caller, LockSet::everything(), request, |call, request| {
+            let available_capacity = self.operations.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
-        }))
+        })
     }
 
     fn controller_probe(
         &self,
+        _: &Caller<'_>,
         request: wire::ControllerProbeRequest,
-    ) -> Result<Plan<wire::ControllerProbeResponse>> {
+    ) -> Result<Encoded<wire::ControllerProbeResponse>> {
         self.admit(&request.version)?;
         self.operations.health(Service::Controller)?;
-        Ok(Plan::now(wire::ControllerProbeResponse::default()))
+        Encoded::of(wire::ControllerProbeResponse::default())
     }
 
     fn controller_get_capabilities(
         &self,
+        _: &Caller<'_>,
         request: wire::ControllerGetCapabilitiesRequest,
-    ) -> Result<Plan<wire::ControllerGetCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::ControllerGetCapabilitiesResponse>> {
         use wire::controller_service_capability::{RPC, Type};
         self.admit(&request.version)?;
         let capability = |kind| {
@@ -195,7 +217,7 @@ impl wire::Controller for Controller {
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
         let capabilities = offered().into_iter().map(capability).collect();
-        Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
+        Encoded::of(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! csi.Identity.
 
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::decode;
 
@@ -15,22 +15,24 @@ pub struct Identity {
 impl wire::Identity for Identity {
     fn get_supported_versions(
         &self,
+        _: &Caller<'_>,
         _: wire::GetSupportedVersionsRequest,
-    ) -> Result<Plan<wire::GetSupportedVersionsResponse>> {
+    ) -> Result<Encoded<wire::GetSupportedVersionsResponse>> {
         let version = |(major, minor, patch)| wire::Version { major, minor, patch, ..Default::default() };
         let supported_versions = decode::VERSIONS.map(version).into();
-        Ok(Plan::now(wire::GetSupportedVersionsResponse { supported_versions, ..Default::default() }))
+        Encoded::of(wire::GetSupportedVersionsResponse { supported_versions, ..Default::default() })
     }
 
     fn get_plugin_info(
         &self,
+        _: &Caller<'_>,
         request: wire::GetPluginInfoRequest,
-    ) -> Result<Plan<wire::GetPluginInfoResponse>> {
+    ) -> Result<Encoded<wire::GetPluginInfoResponse>> {
         decode::version(&request.version)?;
-        Ok(Plan::now(wire::GetPluginInfoResponse {
+        Encoded::of(wire::GetPluginInfoResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()
-        }))
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, plans and encodes. Nobody else
+//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, works and encodes. Nobody else
 //! knows this protocol.
 //!
 //! It has the same volumes under the same IDs by the same operations. What it does otherwise than v1:
@@ -20,13 +20,11 @@ mod encode;
 pub mod identity;
 pub mod node;
 
-use std::sync::Arc;
+use protobuf::Message;
 
 use crate::dispatch::{Call, Identical};
 use crate::error::{Error, Result};
-use crate::grpc::bridge::Plan;
-use crate::grpc::operation;
-use crate::volume::Operations;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::volume::lock_keys::LockSet;
 
 /// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
@@ -40,20 +38,14 @@ fn not_served(service: &str) -> Error {
     ))
 }
 
-/// A plan that holds what `locks` says, joins the same request of this protocol, and hands it to `work`.
-fn plan<Q, R>(
-    operations: &Arc<Operations>,
+/// [`Caller::run`] for a request of this protocol.
+fn run<Q: Identical + PartialEq + Sync, R: Message>(
+    caller: &Caller<'_>,
     locks: LockSet,
     request: Q,
-    work: impl Fn(&Operations, &Call, &Q) -> Result<R> + Send + 'static,
-) -> Plan<R>
-where
-    Q: Identical + PartialEq + Sync,
-    R: Send + 'static,
-{
-    operation::plan(operations, locks, V0Request(request), move |operations, call, V0Request(request)| {
-        work(operations, call, request)
-    })
+    work: impl FnOnce(&Call, &Q) -> Result<R>,
+) -> Result<Encoded<R>> {
+    caller.run(locks, V0Request(request), |call, V0Request(request)| work(call, request))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use protobuf::MessageField;
 
 use crate::backend::Service;
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
-use crate::grpc::operation::path;
+use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::path::path;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, not_served, plan};
+use crate::grpc::v0::{decode, not_served, run};
 use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
@@ -34,8 +34,9 @@ impl Node {
 impl wire::Node for Node {
     fn node_publish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodePublishVolumeRequest,
-    ) -> Result<Plan<wire::NodePublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
         self.admit(&request.version)?;
         let request = NodePublishUnstaged {
             volume_id: request.volume_id,
@@ -48,46 +49,58 @@ impl wire::Node for Node {
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.publish_unstaged(call, request).map(|()| wire::NodePublishVolumeResponse::default())
-        }))
+        run(caller, locks, request, |call, request| {
+            self.operations
+                .publish_unstaged(call, request)
+                .map(|()| wire::NodePublishVolumeResponse::default())
+        })
     }
 
     fn node_unpublish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodeUnpublishVolumeRequest,
-    ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodeUnpublishVolumeResponse>> {
         self.admit(&request.version)?;
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.refuse_absent(call, &request.volume_id, &request.secrets)?;
-            operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
-        }))
+        run(caller, locks, request, |call, request| {
+            self.operations.refuse_absent(call, &request.volume_id, &request.secrets)?;
+            self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+        })
     }
 
-    fn get_node_id(&self, request: wire::GetNodeIDRequest) -> Result<Plan<wire::GetNodeIDResponse>> {
+    fn get_node_id(
+        &self,
+        _: &Caller<'_>,
+        request: wire::GetNodeIDRequest,
+    ) -> Result<Encoded<wire::GetNodeIDResponse>> {
         self.admit(&request.version)?;
-        Ok(Plan::now(wire::GetNodeIDResponse {
+        Encoded::of(wire::GetNodeIDResponse {
             node_id: self.operations.node_id.clone(),
             ..Default::default()
-        }))
+        })
     }
 
-    fn node_probe(&self, request: wire::NodeProbeRequest) -> Result<Plan<wire::NodeProbeResponse>> {
+    fn node_probe(
+        &self,
+        _: &Caller<'_>,
+        request: wire::NodeProbeRequest,
+    ) -> Result<Encoded<wire::NodeProbeResponse>> {
         self.admit(&request.version)?;
         self.operations.health(Service::Node)?;
-        Ok(Plan::now(wire::NodeProbeResponse::default()))
+        Encoded::of(wire::NodeProbeResponse::default())
     }
 
     /// There is nothing in this version that a node could offer or not.
     fn node_get_capabilities(
         &self,
+        _: &Caller<'_>,
         request: wire::NodeGetCapabilitiesRequest,
-    ) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::NodeGetCapabilitiesResponse>> {
         self.admit(&request.version)?;
-        Ok(Plan::now(wire::NodeGetCapabilitiesResponse::default()))
+        Encoded::of(wire::NodeGetCapabilitiesResponse::default())
     }
 }

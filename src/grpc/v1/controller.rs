@@ -7,8 +7,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Snapshot, Volume};
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
-use crate::grpc::operation::plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::lock_keys::LockSet;
@@ -52,7 +51,11 @@ fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::T
 }
 
 impl wire::Controller for Controller {
-    fn create_volume(&self, request: wire::CreateVolumeRequest) -> Result<Plan<wire::CreateVolumeResponse>> {
+    fn create_volume(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::CreateVolumeRequest,
+    ) -> Result<Encoded<wire::CreateVolumeResponse>> {
         let request = CreateVolume {
             name: request.name,
             size: decode::size(&request.capacity_range)?,
@@ -66,27 +69,32 @@ impl wire::Controller for Controller {
         .checked()?;
         let new = self.operations.plan_creation(request)?;
         let locks = self.operations.locks_of_creation(&new);
-        Ok(plan(&self.operations, locks, new, |operations, call, new| {
-            let volume = MessageField::some(encode::volume(operations.create(call, new)?));
+        caller.run(locks, new, |call, new| {
+            let volume = MessageField::some(encode::volume(self.operations.create(call, new)?));
             Ok(wire::CreateVolumeResponse { volume, ..Default::default() })
-        }))
+        })
     }
 
-    fn delete_volume(&self, request: wire::DeleteVolumeRequest) -> Result<Plan<wire::DeleteVolumeResponse>> {
+    fn delete_volume(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::DeleteVolumeRequest,
+    ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
+        caller.run(locks, request, |call, request| {
             // In v1 a volume that is not there is deleted.
-            operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
-        }))
+            self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+        })
     }
 
     fn controller_publish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerPublishVolumeRequest,
-    ) -> Result<Plan<wire::ControllerPublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
         let request = ControllerPublish {
             volume_id: request.volume_id,
             node_id: request.node_id,
@@ -97,35 +105,37 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let context = operations.controller_publish(call, request)?;
+        caller.run(locks, request, |call, request| {
+            let context = self.operations.controller_publish(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
                 publish_context: context.into_iter().collect(),
                 ..Default::default()
             })
-        }))
+        })
     }
 
     fn controller_unpublish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerUnpublishVolumeRequest,
-    ) -> Result<Plan<wire::ControllerUnpublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerUnpublishVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id: request.node_id, secrets }
             .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
+        caller.run(locks, request, |call, request| {
             // In v1 a volume or node that is not there has nothing to unpublish.
-            operations
+            self.operations
                 .controller_unpublish(call, request)
                 .map(|_| wire::ControllerUnpublishVolumeResponse::default())
-        }))
+        })
     }
 
     fn validate_volume_capabilities(
         &self,
+        caller: &Caller<'_>,
         request: wire::ValidateVolumeCapabilitiesRequest,
-    ) -> Result<Plan<wire::ValidateVolumeCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
         let request = Validate {
             volume_id: request.volume_id,
             capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
@@ -136,22 +146,30 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            Ok(verdict(operations.validate(call, request)?, request))
-        }))
+        caller.run(locks, request, |call, request| {
+            Ok(verdict(self.operations.validate(call, request)?, request))
+        })
     }
 
-    fn list_volumes(&self, request: wire::ListVolumesRequest) -> Result<Plan<wire::ListVolumesResponse>> {
+    fn list_volumes(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ListVolumesRequest,
+    ) -> Result<Encoded<wire::ListVolumesResponse>> {
         let max_entries = decode::max_entries(request.max_entries)?;
         let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
-        Ok(plan(&self.operations, LockSet::everything(), page, |operations, call, page| {
-            let Listed { entries, next_token } = operations.list(call, page)?;
+        caller.run(LockSet::everything(), page, |call, page| {
+            let Listed { entries, next_token } = self.operations.list(call, page)?;
             let entries = entries.into_iter().map(volume_entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
-        }))
+        })
     }
 
-    fn get_capacity(&self, request: wire::GetCapacityRequest) -> Result<Plan<wire::GetCapacityResponse>> {
+    fn get_capacity(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::GetCapacityRequest,
+    ) -> Result<Encoded<wire::GetCapacityResponse>> {
         let request = GetCapacity {
             capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
             parameters: decode::map(request.parameters),
@@ -161,8 +179,8 @@ impl wire::Controller for Controller {
                 .map(|topology| decode::map(topology.segments)),
         }
         .checked()?;
-        Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
-            let capacity = operations.capacity(call, request)?;
+        caller.run(LockSet::everything(), request, |call, request| {
+            let capacity = self.operations.capacity(call, request)?;
             let size =
                 |bytes| MessageField::some(Int64Value { value: encode::bytes(bytes), ..Default::default() });
             Ok(wire::GetCapacityResponse {
@@ -171,13 +189,14 @@ impl wire::Controller for Controller {
                 minimum_volume_size: size(capacity.smallest),
                 ..Default::default()
             })
-        }))
+        })
     }
 
     fn controller_get_capabilities(
         &self,
+        _: &Caller<'_>,
         _: wire::ControllerGetCapabilitiesRequest,
-    ) -> Result<Plan<wire::ControllerGetCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::ControllerGetCapabilitiesResponse>> {
         use wire::controller_service_capability::{RPC, Type};
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
@@ -186,13 +205,14 @@ impl wire::Controller for Controller {
         let lists_nodes =
             self.operations.backends.iter().all(|backend| backend.traits().lists_published_nodes);
         let capabilities = offered(lists_nodes).into_iter().map(capability).collect();
-        Ok(Plan::now(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() }))
+        Encoded::of(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
     fn create_snapshot(
         &self,
+        caller: &Caller<'_>,
         request: wire::CreateSnapshotRequest,
-    ) -> Result<Plan<wire::CreateSnapshotResponse>> {
+    ) -> Result<Encoded<wire::CreateSnapshotResponse>> {
         let request = CreateSnapshot {
             source_volume_id: request.source_volume_id,
             name: request.name,
@@ -202,30 +222,32 @@ impl wire::Controller for Controller {
         .checked()?;
         let new = self.operations.plan_snapshot(request)?;
         let locks = self.operations.locks_of_snapshot_creation(&new);
-        Ok(plan(&self.operations, locks, new, |operations, call, new| {
-            let snapshot = MessageField::some(encode::snapshot(operations.create_snapshot(call, new)?));
+        caller.run(locks, new, |call, new| {
+            let snapshot = MessageField::some(encode::snapshot(self.operations.create_snapshot(call, new)?));
             Ok(wire::CreateSnapshotResponse { snapshot, ..Default::default() })
-        }))
+        })
     }
 
     fn delete_snapshot(
         &self,
+        caller: &Caller<'_>,
         request: wire::DeleteSnapshotRequest,
-    ) -> Result<Plan<wire::DeleteSnapshotResponse>> {
+    ) -> Result<Encoded<wire::DeleteSnapshotResponse>> {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
         let locks = self.operations.locks_of_controller_snapshot(&request.snapshot_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
+        caller.run(locks, request, |call, request| {
             // In v1 a snapshot that is not there is deleted.
-            operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
-        }))
+            self.operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
+        })
     }
 
     fn list_snapshots(
         &self,
+        caller: &Caller<'_>,
         request: wire::ListSnapshotsRequest,
-    ) -> Result<Plan<wire::ListSnapshotsResponse>> {
+    ) -> Result<Encoded<wire::ListSnapshotsResponse>> {
         let page = PageRequest {
             max_entries: decode::max_entries(request.max_entries)?,
             token: request.starting_token,
@@ -238,28 +260,33 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        Ok(plan(&self.operations, LockSet::everything(), request, |operations, call, request| {
-            let Listed { entries, next_token } = operations.list_snapshots(call, request)?;
+        caller.run(LockSet::everything(), request, |call, request| {
+            let Listed { entries, next_token } = self.operations.list_snapshots(call, request)?;
             let entries = entries.into_iter().map(snapshot_entry).collect();
             Ok(wire::ListSnapshotsResponse { entries, next_token, ..Default::default() })
-        }))
+        })
     }
 
-    fn get_snapshot(&self, request: wire::GetSnapshotRequest) -> Result<Plan<wire::GetSnapshotResponse>> {
+    fn get_snapshot(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::GetSnapshotRequest,
+    ) -> Result<Encoded<wire::GetSnapshotResponse>> {
         let request =
             SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
                 .checked()?;
         let locks = self.operations.locks_of_controller_snapshot(&request.snapshot_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let snapshot = MessageField::some(encode::snapshot(operations.get_snapshot(call, request)?));
+        caller.run(locks, request, |call, request| {
+            let snapshot = MessageField::some(encode::snapshot(self.operations.get_snapshot(call, request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
-        }))
+        })
     }
 
     fn controller_expand_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerExpandVolumeRequest,
-    ) -> Result<Plan<wire::ControllerExpandVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerExpandVolumeResponse>> {
         let request = Expand {
             volume_id: request.volume_id,
             size: decode::size(&request.capacity_range)?,
@@ -268,31 +295,32 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let capacity_bytes = encode::bytes(operations.expand(call, request)?);
+        caller.run(locks, request, |call, request| {
+            let capacity_bytes = encode::bytes(self.operations.expand(call, request)?);
             Ok(wire::ControllerExpandVolumeResponse {
                 capacity_bytes,
                 node_expansion_required: true,
                 ..Default::default()
             })
-        }))
+        })
     }
 
     fn controller_get_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerGetVolumeRequest,
-    ) -> Result<Plan<wire::ControllerGetVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerGetVolumeResponse>> {
         let request = GetVolume { volume_id: request.volume_id }.checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            Ok(volume_with_status(operations.get(call, request)?))
-        }))
+        caller
+            .run(locks, request, |call, request| Ok(volume_with_status(self.operations.get(call, request)?)))
     }
 
     fn controller_modify_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::ControllerModifyVolumeRequest,
-    ) -> Result<Plan<wire::ControllerModifyVolumeResponse>> {
+    ) -> Result<Encoded<wire::ControllerModifyVolumeResponse>> {
         let request = Modify {
             volume_id: request.volume_id,
             mutable_parameters: decode::map(request.mutable_parameters),
@@ -300,9 +328,9 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
-        }))
+        caller.run(locks, request, |call, request| {
+            self.operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
+        })
     }
 }
 

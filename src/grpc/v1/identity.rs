@@ -7,7 +7,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
+use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Operations;
 
@@ -21,20 +21,25 @@ pub struct Identity {
 }
 
 impl wire::Identity for Identity {
-    fn get_plugin_info(&self, _: wire::GetPluginInfoRequest) -> Result<Plan<wire::GetPluginInfoResponse>> {
-        Ok(Plan::now(wire::GetPluginInfoResponse {
+    fn get_plugin_info(
+        &self,
+        _: &Caller<'_>,
+        _: wire::GetPluginInfoRequest,
+    ) -> Result<Encoded<wire::GetPluginInfoResponse>> {
+        Encoded::of(wire::GetPluginInfoResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()
-        }))
+        })
     }
 
     /// All copies of the plugin answer the same, whichever services they serve (CSI,
     /// "GetPluginCapabilities").
     fn get_plugin_capabilities(
         &self,
+        _: &Caller<'_>,
         _: wire::GetPluginCapabilitiesRequest,
-    ) -> Result<Plan<wire::GetPluginCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::GetPluginCapabilitiesResponse>> {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;
         let topology = !self.operations.segments().is_empty();
@@ -43,13 +48,13 @@ impl wire::Identity for Identity {
         let mut capabilities: Vec<_> =
             services.into_iter().filter(|(_, offered)| *offered).map(|(kind, _)| service(kind)).collect();
         capabilities.push(expansion(Expansion::ONLINE));
-        Ok(Plan::now(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() }))
+        Encoded::of(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn probe(&self, _: wire::ProbeRequest) -> Result<Plan<wire::ProbeResponse>> {
+    fn probe(&self, _: &Caller<'_>, _: wire::ProbeRequest) -> Result<Encoded<wire::ProbeResponse>> {
         self.operations.health(Service::Any)?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
-        Ok(Plan::now(wire::ProbeResponse { ready, ..Default::default() }))
+        Encoded::of(wire::ProbeResponse { ready, ..Default::default() })
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::error::Result;
-use crate::grpc::bridge::Plan;
-use crate::grpc::operation::{path, plan};
+use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::path::path;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
@@ -34,8 +34,9 @@ fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
 impl wire::Node for Node {
     fn node_stage_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodeStageVolumeRequest,
-    ) -> Result<Plan<wire::NodeStageVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodeStageVolumeResponse>> {
         let request = NodeStage {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
@@ -46,28 +47,30 @@ impl wire::Node for Node {
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
-        }))
+        caller.run(locks, request, |call, request| {
+            self.operations.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
+        })
     }
 
     fn node_unstage_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodeUnstageVolumeRequest,
-    ) -> Result<Plan<wire::NodeUnstageVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodeUnstageVolumeResponse>> {
         let request =
             NodeUnstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
                 .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
-        }))
+        caller.run(locks, request, |call, request| {
+            self.operations.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
+        })
     }
 
     fn node_publish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodePublishVolumeRequest,
-    ) -> Result<Plan<wire::NodePublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
         let request = NodePublish {
             volume_id: request.volume_id,
             publish_context: decode::map(request.publish_context),
@@ -80,45 +83,48 @@ impl wire::Node for Node {
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
-        }))
+        caller.run(locks, request, |call, request| {
+            self.operations.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
+        })
     }
 
     fn node_unpublish_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodeUnpublishVolumeRequest,
-    ) -> Result<Plan<wire::NodeUnpublishVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodeUnpublishVolumeResponse>> {
         let (target_path, secrets) = (path(request.target_path), Default::default());
         let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
-        }))
+        caller.run(locks, request, |call, request| {
+            self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+        })
     }
 
     fn node_get_volume_stats(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodeGetVolumeStatsRequest,
-    ) -> Result<Plan<wire::NodeGetVolumeStatsResponse>> {
+    ) -> Result<Encoded<wire::NodeGetVolumeStatsResponse>> {
         let request =
             Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let usage = operations.stats(call, request)?;
+        caller.run(locks, request, |call, request| {
+            let usage = self.operations.stats(call, request)?;
             let volume_condition = encode::condition(usage.condition.clone(), None);
             Ok(wire::NodeGetVolumeStatsResponse {
                 usage: encode::usage(&usage),
                 volume_condition,
                 ..Default::default()
             })
-        }))
+        })
     }
 
     fn node_expand_volume(
         &self,
+        caller: &Caller<'_>,
         request: wire::NodeExpandVolumeRequest,
-    ) -> Result<Plan<wire::NodeExpandVolumeResponse>> {
+    ) -> Result<Encoded<wire::NodeExpandVolumeResponse>> {
         let request = NodeExpand {
             volume_id: request.volume_id,
             volume_path: path(request.volume_path),
@@ -127,35 +133,40 @@ impl wire::Node for Node {
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        Ok(plan(&self.operations, locks, request, |operations, call, request| {
-            let capacity_bytes = encode::bytes(operations.node_expand(call, request)?);
+        caller.run(locks, request, |call, request| {
+            let capacity_bytes = encode::bytes(self.operations.node_expand(call, request)?);
             Ok(wire::NodeExpandVolumeResponse { capacity_bytes, ..Default::default() })
-        }))
+        })
     }
 
     fn node_get_capabilities(
         &self,
+        _: &Caller<'_>,
         _: wire::NodeGetCapabilitiesRequest,
-    ) -> Result<Plan<wire::NodeGetCapabilitiesResponse>> {
+    ) -> Result<Encoded<wire::NodeGetCapabilitiesResponse>> {
         use wire::node_service_capability::{RPC, Type};
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::NodeServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
         let capabilities = offered().into_iter().map(capability).collect();
-        Ok(Plan::now(wire::NodeGetCapabilitiesResponse { capabilities, ..Default::default() }))
+        Encoded::of(wire::NodeGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn node_get_info(&self, _: wire::NodeGetInfoRequest) -> Result<Plan<wire::NodeGetInfoResponse>> {
+    fn node_get_info(
+        &self,
+        _: &Caller<'_>,
+        _: wire::NodeGetInfoRequest,
+    ) -> Result<Encoded<wire::NodeGetInfoResponse>> {
         let segments = self.operations.segments();
         let accessible_topology = match segments.is_empty() {
             true => MessageField::none(),
             false => MessageField::some(encode::topology(segments)),
         };
-        Ok(Plan::now(wire::NodeGetInfoResponse {
+        Encoded::of(wire::NodeGetInfoResponse {
             node_id: self.operations.node_id.clone(),
             accessible_topology,
             ..Default::default()
-        }))
+        })
     }
 }

@@ -77,8 +77,9 @@ pub(crate) fn acquire_on(pool: &Pool<'_>, target: LockTarget<'_>, what: &str) ->
         seconds: Some(lifetime(pool.context).as_secs()),
     };
     let (timing, what) = (pool.timing(), format!("another controller that deletes {what}"));
-    let acquired =
-        pool.call.wait_for(what, timing.deletion_wait, timing.poll, || try_acquire(pool, target, &request))?;
+    let acquired = pool
+        .call
+        .wait_for(what, timing.deletion_wait, timing.poll, || try_acquire(pool, target, &request))?;
     Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
 }
 

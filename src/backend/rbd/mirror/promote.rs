@@ -131,9 +131,10 @@ impl Attempt<'_> {
     fn await_release(&self) -> Result<()> {
         let Self { pool, id, info, .. } = *self;
         let what = format!("the rbd-mirror here to let go of image {}", info.name);
-        let released = pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
-            Ok((!self.is_held_by_mirror()?).then_some(()))
-        })?;
+        let released =
+            pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
+                Ok((!self.is_held_by_mirror()?).then_some(()))
+            })?;
         released.ok_or_else(|| {
             Error::unavailable(format!(
                 "volume {id} is promoted, but the rbd-mirror of this cluster still has it, and nobody can write to it: \

@@ -122,8 +122,8 @@ fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Res
         format!("another controller ({}) that uses the name of snapshot {:?}", holder.client, claim.name);
     pool.call.wait_for(what, timing.claim_grace, timing.poll, || {
         let now = pool.holders(LockTarget::SnapshotName(claim.digits))?;
-        let is_over = now.first() != Some(holder)
-            || !matches!(judge(pool, claim, holder)?, OtherClaim::MayBeAlive);
+        let is_over =
+            now.first() != Some(holder) || !matches!(judge(pool, claim, holder)?, OtherClaim::MayBeAlive);
         Ok(is_over.then_some(()))
     })
 }
@@ -163,12 +163,7 @@ pub(crate) fn owner(pool: &Pool<'_>, digits: &str, image: &str) -> Result<NameOw
 
 /// Gives a name back for which there was no snapshot after its owner was asked. Another controller that has
 /// it is given the time to take one, as it may be about to; with its snapshot it keeps the name.
-pub(crate) fn release_left_over(
-    pool: &Pool<'_>,
-    digits: &str,
-    image: &str,
-    owner: &NameOwner,
-) -> Result<()> {
+pub(crate) fn release_left_over(pool: &Pool<'_>, digits: &str, image: &str, owner: &NameOwner) -> Result<()> {
     if let NameOwner::Ours(holder) = owner
         && holder.cookie != deleting(pool.tag())
         && !is_own(pool, holder)

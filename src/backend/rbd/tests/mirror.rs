@@ -114,11 +114,7 @@ fn a_copy_is_not_changed_and_says_why() {
     refused(it.publish("n1", Mode::SingleNodeWriter, false), Precondition, &["for writing", "promote"]);
     refused(it.publish("n1", Mode::MultiNodeMultiWriter, false), Precondition, &advice);
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
-    refused(
-        volumes.delete(&call(), &deletion, &|| Ok(())),
-        Precondition,
-        &["secondary", "removes the copy"],
-    );
+    refused(volumes.delete(&call(), &deletion, &|| Ok(())), Precondition, &["secondary", "removes the copy"]);
     let header = LockTarget::Header(&it.image());
     assert_eq!(it.cluster.holders(&call(), &it.cluster.at(), header).unwrap(), [], "a lock was left behind");
     // What changes nothing is allowed.

@@ -46,8 +46,7 @@ fn a_destination_is_the_same_from_every_controller() {
     let it = mirrored_scene();
     let other = controller(&it.cluster, TWO);
     let destination = |rbd: &Rbd| {
-        let asked =
-            rbd.replication().unwrap().destination(&call(), &it.id, &Secrets::default());
+        let asked = rbd.replication().unwrap().destination(&call(), &it.id, &Secrets::default());
         asked.unwrap().to_string()
     };
     // It was mirrored by hand, and the record is read before it is enabled here.
