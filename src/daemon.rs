@@ -189,7 +189,7 @@ impl Daemon {
         if !server.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.len());
         }
-        // The calls that wait for it are answered now, and those that were parked behind them: a formatting
+        // The calls that wait for it are answered now, and those that wait behind them: a formatting
         // goes on for longer.
         self.processes.shutdown(Instant::now() + KILL);
         self.locks.close(Error::unavailable("cephlet is stopping; send the request again when it is back"));

@@ -6,8 +6,8 @@
 //!
 //! The caller holds the lock of every object it names and has checked the request; the backend knows where
 //! its objects live, answers the same request the same way after a crash at any step, and never leaves a
-//! half-made object under a final name. Whatever may have to wait for longer than a moment says so by
-//! [`Call::wait`], and is then called again from its start.
+//! half-made object under a final name. It waits for others by [`Call::wait_for`], so that a call that waits
+//! occupies no worker.
 
 pub mod ceph;
 pub mod creation_record;

@@ -61,12 +61,13 @@ impl Call {
         self.condition.as_ref().is_none_or(|condition| condition())
     }
 
-    /// Calls `look` until it finds something, with a `pause` after each time, for `at_most`; None if it has found
-    /// nothing by then. The call is no worker during the pauses; it keeps all that it holds. `what` is the step
-    /// that is shown meanwhile.
+    /// Calls `look` until it finds something, with a `pause` after each time, for `at_most`; None if it has
+    /// found nothing by then. The call is no worker during the pauses; it keeps all that it holds. `what` is
+    /// the step that is shown meanwhile.
     ///
     /// # Errors
-    /// Those of `look`. `Timeout`: the client's deadline has passed meanwhile. `Unavailable`: the daemon stops.
+    /// Those of `look`. `Timeout`: the client's deadline has passed meanwhile. `Unavailable`: the daemon
+    /// stops.
     pub fn wait_for<T>(
         &self,
         what: impl Into<String>,

@@ -1,27 +1,30 @@
 //! What a call goes through: a thread of the [`Pool`], the [`LockTable`], a permit of the [`Permits`].
 //!
-//! - A call has a thread from its start to its end. Their number is fixed by the configuration, and a call more is
-//!   refused at once. The calls that need no storage have a thread of their own, so that a health check never waits
-//!   for a cluster.
+//! - A call has a thread from its start to its end. Their number is fixed by the configuration, and a call
+//!   more is refused at once. The calls that need no storage have a thread of their own, so that a health
+//!   check never waits for a cluster.
 //! - It holds the locks of its objects while it works, and joins the same request if that is under way.
 //! - It works while it holds a permit. What waits (for a lock, for the cluster to forget a dead client, for
-//!   another controller) holds none. A bulkhead (one cluster, or the local disk) always gets its first permit; for a
-//!   second one, all together must leave two free: so one or two clusters that hang never take the daemon with
-//!   them.
+//!   another controller) holds none. A bulkhead (one cluster, or the local disk) always gets its first
+//!   permit; for a second one, all together must leave two free: so one or two clusters that hang never take
+//!   the daemon with them.
 
 mod call;
 mod key;
 mod lock_table;
 #[cfg(test)]
 mod lock_table_tests;
+mod object_locks;
 mod permits;
 mod pool;
 mod progress;
+mod tickets;
 mod workers;
 
 pub use self::call::Call;
 pub use self::key::{Identical, Key, KeySet};
-pub use self::lock_table::{Guard, Held, LockTable, Locked, ObjectLocks};
+pub use self::lock_table::{Guard, LockTable, Locked};
+pub use self::object_locks::{Held, ObjectLocks};
 pub use self::permits::{Limits, NoPermit, Permit, Permits, Want};
 pub use self::progress::{Bulkhead, Progress};
 pub use self::workers::Workers;

@@ -1,5 +1,5 @@
-//! Permits: how much may go on at once, in all and for each bulkhead (one cluster, or the local disk), so that one
-//! that hangs takes nothing from the others. Workers, commands and helpers each have their own.
+//! Permits: how much may go on at once, in all and for each bulkhead (one cluster, or the local disk), so
+//! that one that hangs takes nothing from the others. Workers, commands and helpers each have their own.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The threads that calls run on, started when they are wanted and kept for a while. Their number has a limit that
-//! is fixed by the configuration, and so has the number of calls; a call more is refused at once.
+//! The threads that calls run on, started when they are wanted and kept for a while. Their number has a limit
+//! that is fixed by the configuration, and so has the number of calls; a call more is refused at once.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -48,8 +48,8 @@ struct State {
 }
 
 impl Pool {
-    /// Starts the least number of threads, which become more while there are more jobs; at most `limit` jobs are
-    /// accepted at once.
+    /// Starts the least number of threads, which become more while there are more jobs; at most `limit` jobs
+    /// are accepted at once.
     ///
     /// # Errors
     /// A thread cannot be started.

@@ -13,8 +13,8 @@ use crate::clock;
 /// of them, so that one that hangs takes nothing from the others.
 pub type Bulkhead = Arc<str>;
 
-/// How often a call that waits looks whether its client's deadline has passed: gRPC's deadline can only be asked,
-/// not waited for.
+/// How often a call that waits looks whether its client's deadline has passed: gRPC's deadline can only be
+/// asked, not waited for.
 pub const TICK: Duration = Duration::from_millis(500);
 
 /// Numbers of calls, for the log.

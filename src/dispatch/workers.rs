@@ -79,9 +79,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Refuses one more call of a bulkhead that has `own` of the `all` calls under way already. It may have as
-    /// many as there are workers, and beyond that as many as there is room for others: so those of a cluster that
-    /// hangs leave half of the queue free, those of a second one a quarter.
+    /// Refuses one more call of a bulkhead that has `own` of the `all` calls under way already. It may have
+    /// as many as there are workers, and beyond that as many as there is room for others: so those of a
+    /// cluster that hangs leave half of the queue free, those of a second one a quarter.
     ///
     /// # Errors
     /// `Unavailable`
@@ -102,8 +102,8 @@ impl Workers {
         self.permits.end_pauses();
     }
 
-    /// Refuses new calls, and waits until those under way have ended. False if that took longer than `deadline`.
-    /// Calls that need no storage go on being served.
+    /// Refuses new calls, and waits until those under way have ended. False if that took longer than
+    /// `deadline`. Calls that need no storage go on being served.
     pub fn drain(&self, deadline: Instant) -> bool {
         self.pool.drain(deadline)
     }

@@ -25,9 +25,9 @@ pub enum CommandError {
         /// What fork, exec or a descriptor for it answered.
         cause: io::Error,
     },
-    /// It waited for others to end until the client's deadline passed, for longer than a command may take,
-    /// or until its call may begin nothing any more ([`Call::only_while`](crate::dispatch::Call::only_while)); it
-    /// was not started.
+    /// It waited for others to end until the client's deadline passed, for longer than a command may take, or
+    /// until its call may begin nothing any more ([`Call::only_while`](crate::dispatch::Call::only_while));
+    /// it was not started.
     Expired {
         /// What was to be run.
         command: String,

@@ -1,7 +1,8 @@
-//! Waits for processes that no call waits for any more: those that could not be killed, and those that must not
-//! be. Each has a thread of its own, as there are few of them.
+//! Waits for processes that no call waits for any more: those that could not be killed, and those that must
+//! not be. Each has a thread of its own, as there are few of them.
 //!
-//! Each is kept with a clone of its call, so that the lock of its volume is freed only when the process is gone.
+//! Each is kept with a clone of its call, so that the lock of its volume is freed only when the process is
+//! gone.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! From gRPC's thread to a thread of the call's own, and back.
 //!
-//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands the
-//! request's bytes to a thread of the call's own. There the request is decoded, waits for its locks, and is run. The
-//! answer goes through a one-shot to a small future on gRPC's own executor, which awaits the sending (a reply
-//! dropped unawaited cancels the call).
+//! gRPC calls a handler on its completion-queue thread and catches no panic there, so a handler only hands
+//! the request's bytes to a thread of the call's own. There the request is decoded, waits for its locks, and
+//! is run. The answer goes through a one-shot to a small future on gRPC's own executor, which awaits the
+//! sending (a reply dropped unawaited cancels the call).
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -31,7 +31,8 @@ type Bytes = Arc<[u8]>;
 pub type Answer = Result<Bytes>;
 
 /// Decodes a request and has its service answer it. The messages of an rpc are known here and nowhere else:
-/// whatever is made for each of them again, as generic code is, makes the program larger by some kilobytes an rpc.
+/// whatever is made for each of them again, as generic code is, makes the program larger by some kilobytes an
+/// rpc.
 type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
 
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
@@ -83,8 +84,8 @@ impl std::fmt::Debug for Caller<'_> {
 }
 
 impl Caller<'_> {
-    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request, if that is
-    /// under way.
+    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request, if
+    /// that is under way.
     ///
     /// # Errors
     /// Those of `work` and of the lock table; `Unavailable` where there is too much to do.
@@ -241,8 +242,8 @@ impl Bridge {
             guard.answer(&answer);
         }
         caller.call.stop_working();
-        // From here the lock is held by the call alone: by this thread until it lets go, or by the reaper of a
-        // command that could not be killed. The next who gets it comes after the answer.
+        // From here the lock is held by the call alone: by this thread until it lets go, or by the reaper of
+        // a command that could not be killed. The next who gets it comes after the answer.
         caller.call.hold(guard);
         reply.finish(answer);
     }

@@ -170,8 +170,8 @@ impl Name<'_> {
         Ok(Some(Some(Registration { claim: Some(claim), shares: holders })))
     }
 
-    /// Lets others that have a share come to the end of what they make under it, if they are alive: until `look`
-    /// finds that.
+    /// Lets others that have a share come to the end of what they make under it, if they are alive: until
+    /// `look` finds that.
     pub fn await_others<T>(
         &self,
         found: &Registration,

@@ -20,7 +20,7 @@ use crate::backend::rbd::tool::{
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
 use crate::clusters::Clusters;
-use crate::dispatch::{Call, Held, Key, ObjectLocks};
+use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
@@ -147,20 +147,6 @@ impl<'a> Pool<'a> {
     /// [`Context::key_of`]
     pub fn key_of(&self, id: &VolumeId) -> String {
         self.context.key_of(id)
-    }
-
-    /// Waits for an internal image and locks it: in this daemon one call or job at a time works on it.
-    pub fn lock_internal(&self, name: &str) -> Result<Held> {
-        self.context.locks.lock(self.call, self.internal_key(name))
-    }
-
-    /// Locks an internal image that is not locked; None if it is.
-    pub fn try_lock_internal(&self, name: &str) -> Result<Option<Held>> {
-        self.context.locks.try_lock(self.call, self.internal_key(name))
-    }
-
-    fn internal_key(&self, name: &str) -> Key {
-        self.place().key(name).into()
     }
 
     /// The tag of this controller.

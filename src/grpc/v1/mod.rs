@@ -1,4 +1,4 @@
-//! CSI v1 (package `csi.v1`): each handler decodes, plans and encodes.
+//! CSI v1 (package `csi.v1`): each handler decodes, works and encodes.
 
 pub mod controller;
 pub(super) mod decode;

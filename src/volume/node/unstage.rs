@@ -31,8 +31,8 @@ impl Operations {
     }
 
     /// Has `remove` undo what a failed call has begun at a path, as far as possible: the record stays where
-    /// the kernel does not follow, for an unstage or unpublish to find. After a timeout what was begun may still
-    /// be going on: the repeated call finds it done.
+    /// the kernel does not follow, for an unstage or unpublish to find. After a timeout what was begun may
+    /// still be going on: the repeated call finds it done.
     pub(crate) fn roll_back(
         &self,
         (id, path): (&VolumeId, &str),

@@ -25,6 +25,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
 use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
 use crate::backend::rbd::image::find::find_taken;
+use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
@@ -116,7 +117,7 @@ fn copy(
 fn try_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, source: &CloneSource) -> Result<Outcome> {
     let temporary = names::temporary(&spec.new.object, pool.tag());
     // What an earlier attempt left may be being removed.
-    let _working = pool.lock_internal(&temporary)?;
+    let _working = internal::lock(pool, &temporary)?;
     let outcome = match clone_source(pool, spec, source, &temporary) {
         Ok(Cloned::Done) => complete(pool, spec, source, &temporary),
         Ok(Cloned::NoSource) => return Ok(Outcome::NoSource),

@@ -14,6 +14,7 @@ pub(crate) mod deletion_lock;
 pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod inspect;
+pub(crate) mod internal;
 mod layout;
 pub(crate) mod list;
 pub(crate) mod parent;

@@ -3,6 +3,7 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
 use crate::backend::rbd::image::removal::remove_for_good;
 use crate::backend::rbd::image::retain::{
@@ -175,7 +176,7 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
 /// Begins to remove an image, as one in this daemon at a time does: the deletion lock does not keep out what
 /// is under way here.
 pub(crate) fn begin_removal(pool: &Pool<'_>, image: &str) -> Result<Held> {
-    pool.lock_internal(&names::retained(image))
+    internal::lock(pool, &names::retained(image))
 }
 
 /// Whether anything needs a retained image: it has a clone, or a snapshot that neither a killed copy nor the

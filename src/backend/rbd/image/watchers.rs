@@ -70,8 +70,8 @@ pub(crate) fn staying_of(
     Ok(staying.unwrap_or(watchers))
 }
 
-/// Waits for as long as the cluster takes to forget the watches of clients that died; gives those of the watchers
-/// that are left.
+/// Waits for as long as the cluster takes to forget the watches of clients that died; gives those of the
+/// watchers that are left.
 pub(crate) fn await_dead(
     pool: &Pool<'_>,
     name: &str,

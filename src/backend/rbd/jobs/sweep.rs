@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{
     check_parent_in_trash, check_retained_later, check_unknown_parent_later,
 };
@@ -127,7 +128,7 @@ fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
 /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
 fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let temporary = names::temporary_from(snapshot);
-    let Some(_working) = pool.try_lock_internal(&temporary)? else { return Ok(()) };
+    let Some(_working) = internal::try_lock(pool, &temporary)? else { return Ok(()) };
     pool.remove_snapshot(ImageRef::Id(image), snapshot).map(drop)
 }
 
@@ -168,7 +169,7 @@ fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
 /// Removes what is left of a copy that nobody is making. Each removal that was killed may have left an image
 /// that goes by this name in the trash, unseen, and a removal takes away one of them.
 pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&CopiedVolume>) -> Result<Swept> {
-    let Some(_working) = pool.try_lock_internal(name)? else { return Ok(Swept::BeingMade) };
+    let Some(_working) = internal::try_lock(pool, name)? else { return Ok(Swept::BeingMade) };
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
         there.remove_snapshot(ImageRef::Id(image), &names::transient_of(name))?;

@@ -181,8 +181,8 @@ impl Attempt<'_> {
         Ok(Newest::of(&snapshots))
     }
 
-    /// The newest snapshot, once no command and, by force, no copying is seen to change it any more. A copy that
-    /// is being made is waited for as long as it goes on, or can go on.
+    /// The newest snapshot, once no command and, by force, no copying is seen to change it any more. A copy
+    /// that is being made is waited for as long as it goes on, or can go on.
     fn settled(&self) -> Result<Newest> {
         let (timing, name) = (self.pool.timing(), &self.info.name);
         let mut newest = self.newest()?;

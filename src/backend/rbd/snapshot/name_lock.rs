@@ -114,8 +114,8 @@ fn is_own(pool: &Pool<'_>, claim: &LockHolder) -> bool {
     claim.description.split(' ').next() == Some(pool.tag())
 }
 
-/// Waits for another controller's claim to be fulfilled or released. None if it is neither by the time that it
-/// counts as dead. A release, which has a time of its own, never does.
+/// Waits for another controller's claim to be fulfilled or released. None if it is neither by the time that
+/// it counts as dead. A release, which has a time of its own, never does.
 fn await_end(pool: &Pool<'_>, claim: &NameClaim<'_>, holder: &LockHolder) -> Result<Option<()>> {
     let timing = pool.timing();
     let what =
