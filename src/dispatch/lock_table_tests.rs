@@ -16,6 +16,9 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::secrets::Secret;
 
+/// What others may join, if it can be.
+type Joinable = Option<Box<dyn Identical>>;
+
 type Answer = Result<&'static str, Kind>;
 
 /// Longer than any machine needs.
@@ -24,7 +27,7 @@ const NEVER: Duration = Duration::from_secs(300);
 #[derive(PartialEq)]
 struct Request(&'static str, Secret);
 
-fn request(text: &'static str) -> Option<Box<dyn Identical>> {
+fn request(text: &'static str) -> Joinable {
     Some(Box::new(Request(text, Secret::new("key"))))
 }
 
@@ -56,7 +59,7 @@ impl Scene {
     }
 
     /// Starts a call, and returns once it waits or has got something.
-    fn start(&self, name: &'static str, call: Call, keys: KeySet, request: Option<Box<dyn Identical>>) {
+    fn start(&self, name: &'static str, call: Call, keys: KeySet, request: Joinable) {
         let (table, sender) = (Arc::clone(&self.table), self.sender.clone());
         let before = self.table.waiting();
         let ended = Arc::new(AtomicBool::new(false));
@@ -152,7 +155,7 @@ fn requests_that_differ_do_not_join() {
     let scene = Scene::patient();
     scene.ask("leader", "same");
     let leader = scene.holds("leader");
-    let others: [(&str, Call, Option<Box<dyn Identical>>); 4] = [
+    let others: [(&str, Call, Joinable); 4] = [
         ("field", Call::internal("Test"), request("other")),
         ("secret", Call::internal("Test"), Some(Box::new(Request("same", Secret::new("other"))))),
         ("method", Call::internal("Other"), request("same")),

@@ -74,8 +74,8 @@ struct Job {
 
 /// Does something with each of `items`; one that fails keeps no other from being tried. Gives the first
 /// failure.
-pub fn try_each<T>(items: impl IntoIterator<Item = T>, mut work: impl FnMut(T) -> Result<()>) -> Result<()> {
-    items.into_iter().map(|item| work(item)).fold(Ok(()), Result::and)
+pub fn try_each<T>(items: impl IntoIterator<Item = T>, work: impl FnMut(T) -> Result<()>) -> Result<()> {
+    items.into_iter().map(work).fold(Ok(()), Result::and)
 }
 
 impl std::fmt::Debug for JobQueue {

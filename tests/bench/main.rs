@@ -16,7 +16,9 @@ mod sites;
 use std::time::Instant;
 
 use load::{all_at_once, create, percentile, timed};
-use process::{HangingTools, Started, commands_by_rpc, fdatasync_seconds, megabytes, resident};
+use process::{
+    HangingTools, Started, commands_by_rpc, fdatasync_seconds, megabytes, resident, resident_at_most,
+};
 use support::{Daemon, MIB, Setup, requests};
 
 /// How many callers there are where the figure says "16 callers".
@@ -45,6 +47,7 @@ fn main() {
 fn local() {
     binary();
     memory_and_creates();
+    many_callers();
     many_volumes();
     show(&commands_by_rpc());
     probe_under_load();
@@ -94,6 +97,19 @@ fn memory_and_creates() {
     let client = daemon.client();
     let one = timed(200, |number| client.create(&requests::volume(&format!("single-{number}"))).unwrap());
     figure("CreateVolume, one caller, median", format!("{:.2} ms", percentile(&one, 50) * 1e3), "");
+}
+
+/// What calls take while they wait for each other.
+fn many_callers() {
+    for (callers, wanted) in [(64, "≤ 13 MB"), (256, "≤ 24 MB")] {
+        let daemon = daemon();
+        let names = names("volume", 8 * callers);
+        let seconds = all_at_once(&daemon, callers, &names, create);
+        let rate = names.len() as f64 / seconds;
+        figure(&format!("CreateVolume, {callers} callers, durable"), format!("{rate:.0} /s"), "");
+        let most = megabytes(resident_at_most(&daemon));
+        figure(&format!("resident at most, {callers} callers"), most, wanted);
+    }
 }
 
 /// Start-up and questions with many volumes in the local directory.

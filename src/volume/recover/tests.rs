@@ -20,11 +20,14 @@ use crate::volume::tests::Scene;
 
 const MIB: u64 = 1 << 20;
 
+/// What somebody else does first.
+type Others = Box<dyn Fn(&Operations) -> Result<()> + Send + Sync>;
+
 /// Locks that are free once somebody else, who had them before, has done something.
 struct FakeLocks {
     operations: Arc<Operations>,
     locked: Arc<Mutex<Vec<Key>>>,
-    others: Box<dyn Fn(&Operations) -> Result<()> + Send + Sync>,
+    others: Others,
 }
 
 impl ObjectLocks for FakeLocks {
