@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::lock_table::{Guard, LockTable, Locked};
-use super::{Identical, Key, KeySet};
+use super::{Identical, Key, KeySet, ObjectLocks};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::secrets::Secret;
@@ -343,4 +343,15 @@ fn sets_of_objects_in_any_order_never_lock_each_other_out() {
             });
         }
     });
+}
+
+#[test]
+fn an_object_that_is_locked_can_be_tried_without_waiting() {
+    let table = LockTable::<Answer>::new(2, NEVER, |_| false);
+    let call = Call::internal("Test");
+    let held = table.try_lock(&call, key("v")).unwrap().unwrap();
+    assert!(table.try_lock(&call, key("v")).unwrap().is_none());
+    assert!(table.try_lock(&call, key("w")).unwrap().is_some());
+    drop(held);
+    assert!(table.try_lock(&call, key("v")).unwrap().is_some());
 }

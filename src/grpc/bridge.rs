@@ -15,7 +15,6 @@ use futures_channel::oneshot;
 use grpcio::{
     GrpcSlice, Marshaller, MessageReader, Method, MethodType, RpcContext, ServiceBuilder, UnarySink,
 };
-use parking_lot::Mutex;
 use protobuf::Message;
 
 use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Workers};
@@ -120,36 +119,6 @@ impl Caller<'_> {
     }
 }
 
-/// A call that is owed an answer. Dropped without one (the daemon ends), it answers UNAVAILABLE.
-struct Reply {
-    call: Call,
-    running: Arc<ActiveCalls>,
-    sender: Option<oneshot::Sender<Answer>>,
-}
-
-impl Reply {
-    fn finish(mut self, answer: Answer) {
-        self.send(answer);
-    }
-
-    fn send(&mut self, answer: Answer) {
-        if let Some(sender) = self.sender.take() {
-            self.running.ended(&self.call, answer.as_ref().map(|_| ()));
-            // The receiver is gone only when the server is.
-            let _ = sender.send(answer);
-        }
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        self.send(Err(Error::unavailable(
-            "the call was dropped before it was answered: cephlet is going down, or has a defect that its log \
-             shows; ask again",
-        )));
-    }
-}
-
 /// Connects services to the workers and the lock table.
 #[derive(Clone)]
 pub struct Bridge {
@@ -198,54 +167,46 @@ impl Bridge {
         let bridge = self.clone();
         let method = raw_method(path);
         builder.add_unary_handler(&method, move |context, request: Vec<u8>, sink| {
-            let (reply, answer) = bridge.accept(path, &context);
+            let answer = bridge.accept(path, &context, request, &handler);
             context.spawn(deliver(answer, sink));
-            let (this, handler) = (bridge.clone(), Arc::clone(&handler));
-            bridge.submit(reply, move |reply| this.serve(&handler, &request, reply));
         })
     }
 
-    /// Takes a call in, watched from now on: gives what answers it and what waits for the answer.
-    fn accept(&self, path: &'static str, context: &RpcContext<'_>) -> (Reply, oneshot::Receiver<Answer>) {
+    /// Gives a call a thread, or refuses it where there are too many. Gives what waits for the answer.
+    fn accept(
+        &self,
+        path: &'static str,
+        context: &RpcContext<'_>,
+        request: Vec<u8>,
+        handler: &Handler,
+    ) -> Result<oneshot::Receiver<Answer>> {
         let deadline = context.deadline();
         let call = Call::new(path, move || deadline.exceeded());
         self.running.began(&call);
-        let (sender, receiver) = oneshot::channel();
-        (Reply { call, running: Arc::clone(&self.running), sender: Some(sender) }, receiver)
-    }
-
-    /// Gives a call a thread, or refuses it where there are too many.
-    fn submit(&self, reply: Reply, job: impl FnOnce(Reply) + Send + 'static) {
-        let quick = is_quick(&reply.call);
-        let slot = Arc::new(Mutex::new(Some(reply)));
-        let taken = Arc::clone(&slot);
-        let run = move || {
-            if let Some(reply) = taken.lock().take() {
-                job(reply);
-            }
-        };
-        let accepted = if quick { self.workers.run_quick(run) } else { self.workers.run(run) };
-        // A job that is refused is dropped, so the reply is kept where both can reach it.
-        if let Err(refused) = accepted
-            && let Some(reply) = slot.lock().take()
-        {
-            reply.finish(Err(refused));
-        }
+        let (sender, answer) = oneshot::channel();
+        let (this, own, handler) = (self.clone(), call.clone(), Arc::clone(handler));
+        let serve = move || this.serve(own, &handler, &request, sender);
+        let accepted = if is_quick(&call) { self.workers.run_quick(serve) } else { self.workers.run(serve) };
+        accepted.inspect_err(|refused| self.running.ended(&call, Err(refused)))?;
+        Ok(answer)
     }
 
     /// A call from its start to its end, on its own thread.
-    fn serve(&self, handler: &Handler, request: &[u8], reply: Reply) {
-        let caller = Caller { bridge: self, call: reply.call.clone(), guard: RefCell::default() };
+    fn serve(&self, call: Call, handler: &Handler, request: &[u8], sender: oneshot::Sender<Answer>) {
+        let caller = Caller { bridge: self, call, guard: RefCell::default() };
         let answer = guarded(&caller.call, || handler(&caller, request));
-        let guard = caller.guard.take();
+        let Caller { call, guard, .. } = caller;
+        let guard = guard.into_inner();
         if let Some(guard) = &guard {
             guard.answer(&answer);
         }
-        caller.call.stop_working();
+        call.stop_working();
         // From here the lock is held by the call alone: by this thread until it lets go, or by the reaper of
         // a command that could not be killed. The next who gets it comes after the answer.
-        caller.call.hold(guard);
-        reply.finish(answer);
+        call.hold(guard);
+        self.running.ended(&call, answer.as_ref().map(|_| ()));
+        // The receiver is gone only when the server is.
+        let _ = sender.send(answer);
     }
 
     /// Counts a call among those of its bulkhead from now on, unless they are too many already.
@@ -290,14 +251,16 @@ pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
         .map_err(|error| Error::invalid(format!("the request is not a {name}: {error}")))
 }
 
-/// Waits for a call's answer and sends it.
-async fn deliver(answer: oneshot::Receiver<Answer>, sink: UnarySink<Arc<[u8]>>) {
-    let sent = match answer.await {
-        Ok(Ok(bytes)) => sink.success(bytes).await,
-        Ok(Err(error)) => sink.fail(status::status(&error)).await,
-        Err(oneshot::Canceled) => {
-            sink.fail(status::status(&Error::unavailable("the daemon is going down"))).await
-        }
+/// Waits for a call's answer and sends it; or the refusal of the call.
+async fn deliver(answer: Result<oneshot::Receiver<Answer>>, sink: UnarySink<Arc<[u8]>>) {
+    let answer = match answer {
+        // A call without an answer was dropped, and that is done with the whole daemon only.
+        Ok(answer) => answer.await.unwrap_or_else(|_| Err(Error::unavailable("the daemon is going down"))),
+        Err(refused) => Err(refused),
+    };
+    let sent = match answer {
+        Ok(bytes) => sink.success(bytes).await,
+        Err(error) => sink.fail(status::status(&error)).await,
     };
     if let Err(error) = sent {
         log::debug!("an answer could not be sent, the client is gone: {error}");
