@@ -255,7 +255,7 @@ fn lock_state(layout: &Layout) -> Result<FileLock> {
 
 fn open_journal(layout: &Layout, signals: &Signals) -> Result<Arc<Journal>> {
     let events = signals.sender();
-    let disk = RealDisk::open(&layout.journal_dir())?;
+    let disk = RealDisk::open(layout.state_dir())?;
     let journal = Journal::open(Arc::new(disk), move |error| events.fatal(error.to_string()))?;
     Ok(Arc::new(journal))
 }

@@ -40,11 +40,6 @@ impl Layout {
         self.state.join(node_name::FILE)
     }
 
-    /// The journal.
-    pub fn journal_dir(&self) -> PathBuf {
-        self.state.join("journal")
-    }
-
     /// The files of the local backend.
     pub fn local_dir(&self) -> &Path {
         &self.local

@@ -194,9 +194,9 @@ pub struct Publication {
     pub read_only: bool,
 }
 
-/// Writes down that something is about to be changed; without it nothing may be. A repeated request that
-/// changes nothing costs the journal nothing.
-pub type WriteIntent<'a> = &'a dyn Fn() -> Result<()>;
+/// Records that the deletion begins; without that nothing may be changed. A repeated request that changes
+/// nothing does not write to the journal.
+pub type RecordDeletion<'a> = &'a dyn Fn() -> Result<()>;
 
 /// A volume that is to go.
 #[derive(Clone, Copy, Debug)]

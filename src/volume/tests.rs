@@ -27,7 +27,7 @@ use crate::layout::Layout;
 use crate::locks::Key;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::intent::{Operation, WriteIntentFor};
+use crate::volume::deletion::{BeginDeletion, Deleting};
 use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
 
 const MIB: u64 = 1 << 20;
@@ -254,15 +254,17 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
 }
 
 #[test]
-fn an_intent_goes_with_its_call_wherever_the_repetition_failed() {
+fn the_entry_of_a_deletion_goes_with_its_call_wherever_the_repetition_failed() {
     let scene = Scene::new();
+    let id = scene.create();
+    let backend = scene.operations.backends.by_kind(&id.place).unwrap().as_ref();
     let call = Call::internal("test");
-    let attempt = |work: &dyn Fn(WriteIntentFor<'_>) -> Result<()>| {
-        scene.operations.with_intent(&call, Operation::DeleteVolume, work).unwrap_err().kind()
+    let attempt = |work: &dyn Fn(BeginDeletion<'_>) -> Result<()>| {
+        scene.operations.with_deletion(&call, backend, work).unwrap_err().kind()
     };
-    let entries = || scene.operations.journal.entries(Table::Intents).len();
-    let waits = attempt(&|write| {
-        write("rbd:ceph:rbd::a:10")?;
+    let entries = || scene.operations.journal.entries(Table::Deletions).len();
+    let waits = attempt(&|begin| {
+        begin(Deleting::Volume { id: id.clone(), snapshots_may_outlive: true })?;
         call.wait("a client to close it", Duration::from_secs(60), Duration::ZERO)
     });
     assert_eq!((waits, entries()), (Kind::Waiting, 1));

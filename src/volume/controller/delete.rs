@@ -6,38 +6,35 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::intent::{Operation, WriteIntentFor};
+use crate::volume::deletion::{BeginDeletion, Deleting};
 use crate::volume::request::DeleteVolume;
 
 impl Operations {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
-        // What a crash interrupts is finished under the same terms.
-        let operation = match request.snapshots_may_outlive {
-            true => Operation::DeleteVolume,
-            false => Operation::DeleteVolumeStrict,
-        };
-        self.with_intent(call, operation, |write| self.delete_with(call, request, write))
+        let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
+        let backend = backend.as_ref();
+        self.with_deletion(call, backend, |begin| self.delete_with(call, (&named, backend), request, begin))
     }
 
-    fn delete_with(&self, call: &Call, request: &DeleteVolume, write: WriteIntentFor<'_>) -> Result<Deleted> {
-        let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
+    fn delete_with(
+        &self,
+        call: &Call,
+        (named, backend): (&VolumeId, &dyn Backend),
+        request: &DeleteVolume,
+        begin: BeginDeletion<'_>,
+    ) -> Result<Deleted> {
         let DeleteVolume { snapshots_may_outlive, secrets, .. } = request;
-        let Some(id) = backend.volumes().resolve(call, &named, secrets)? else {
-            self.forget_pending(&named)?;
-            return Ok(Deleted::Absent);
-        };
-        self.ensure_unused_here(call, backend.as_ref(), &id, secrets)?;
-        let deletion = Deletion { id: &id, snapshots_may_outlive: *snapshots_may_outlive, secrets };
-        let begin = || match id.incarnation {
-            Some(_) => write(&id.to_string()),
-            // After a crash the intent could hit what was put there by hand later.
+        let snapshots_may_outlive = *snapshots_may_outlive;
+        let Some(id) = backend.volumes().resolve(call, named, secrets)? else { return Ok(Deleted::Absent) };
+        self.ensure_unused_here(call, backend, &id, secrets)?;
+        let deletion = Deletion { id: &id, snapshots_may_outlive, secrets };
+        backend.volumes().delete(call, &deletion, &|| match id.incarnation {
+            // A crash is followed by the same deletion, under the same terms.
+            Some(_) => begin(Deleting::Volume { id: id.clone(), snapshots_may_outlive }),
+            // After a crash the entry could mean an image that was made by hand later.
             None => Ok(()),
-        };
-        let outcome = backend.volumes().delete(call, &deletion, &begin)?;
-        // A crash may have come between an earlier deletion and this.
-        self.forget_pending(&id)?;
-        Ok(outcome)
+        })
     }
 
     /// Refuses a volume that is in use on this node, unless it was deleted elsewhere meanwhile.

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::backend::Origin;
 use crate::backend::parameters::other_file_system;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
@@ -37,7 +38,6 @@ use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RE
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
 use crate::backend::size::Bounds;
-use crate::backend::{Origin, WriteIntent};
 use crate::error::{Error, Kind, Result};
 
 /// How often a step is taken again that others disturb.
@@ -60,12 +60,7 @@ enum Cloned {
 }
 
 /// Makes the volume as a copy of `origin`, or finds the one that the same request made.
-pub(crate) fn create_copy(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    origin: &Origin,
-    write_intent: WriteIntent<'_>,
-) -> Result<ImageInfo> {
+pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
     // What was waited for may be another controller, which has made it by now.
     let found = match pool.call.has_waited() {
         true => settle_and_find(pool, &spec.new.object)?,
@@ -74,7 +69,7 @@ pub(crate) fn create_copy(
     if let Some(info) = found {
         return answer_from(pool, spec, info);
     }
-    let refused = match copy(pool, spec, origin, write_intent) {
+    let refused = match copy(pool, spec, origin) {
         Err(error)
             if matches!(
                 error.kind(),
@@ -93,12 +88,7 @@ pub(crate) fn create_copy(
     }
 }
 
-fn copy(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    origin: &Origin,
-    write_intent: WriteIntent<'_>,
-) -> Result<ImageInfo> {
+fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
     let mut missed: Option<String> = None;
     for attempt in 0..ATTEMPTS {
         let source = find_source(pool, spec, origin, attempt == 0)?;
@@ -107,9 +97,6 @@ fn copy(
             return Err(no_source(origin));
         }
         let _turn = source.why_whole().map(|why| chain::take_turn(pool, &why)).transpose()?;
-        if attempt == 0 {
-            write_intent()?;
-        }
         match try_copy(pool, spec, &source)? {
             Outcome::Made(info) => return Ok(*info),
             Outcome::NoSource => missed = Some(source.image),

@@ -182,7 +182,7 @@ pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
-    repeated(|call| rbd.volumes().create(call, new, &|| Ok(())))
+    repeated(|call| rbd.volumes().create(call, new))
 }
 
 pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
@@ -191,5 +191,5 @@ pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {
-    repeated(|call| rbd.snapshots().create(call, &request(source, name), &|| Ok(())))
+    repeated(|call| rbd.snapshots().create(call, &request(source, name)))
 }
