@@ -1,5 +1,5 @@
-//! The sections of cephlet(8) that are made from tables: commands, variables, exit statuses. The page has each
-//! between two comments; this module renders them and compares.
+//! The sections of cephlet(8) that are made from tables: commands, variables, exit statuses. The page has
+//! each between two comments; this module renders them and compares.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! The variables: names, defaults, meanings. cephlet(8) and the environment file of the unit are checked against
-//! this table.
+//! The variables: names, defaults, meanings. cephlet(8) and the environment file of the unit are checked
+//! against this table.
 
 /// A variable of the environment.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
-//! README and the manual say what the code says. The sections of cephlet(8) that are made from tables are compared
-//! in src/cli/manual.rs.
+//! README and the manual say what the code says. The sections of cephlet(8) that are made from tables are
+//! compared in src/cli/manual.rs.
 
 use std::path::Path;
 use std::process::Command;

@@ -90,8 +90,8 @@ fn type_in(site: &Site, line: &str, id: &str) -> Result<String, String> {
     site.daemon.type_in(&line.replace("/srv/web", text(&mounted(site))), &[("id", id)])
 }
 
-/// Types commands of the manual in, each at the site that its comment begins with. What is to be asked for until
-/// something comes of it is.
+/// Types commands of the manual in, each at the site that its comment begins with. What is to be asked for
+/// until something comes of it is.
 #[track_caller]
 fn type_all_in<'a>(commands: impl Iterator<Item = &'a str>, main: &Site, backup: &Site, id: &str) {
     for line in commands {
