@@ -109,7 +109,7 @@ pub trait Volumes {
     /// Makes the volume, or finds the one made by the same request.
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume>;
 
-    /// Deletes a volume that nobody uses, by its resolved ID. `record_deletion` is called before the first
+    /// Deletes an unused volume by its resolved ID. `record_deletion` is called before the first
     /// change.
     ///
     /// # Errors

@@ -76,7 +76,7 @@ impl JournalFile {
         let rewritten = Self::make(&disk, &entries);
         let file = match (rewritten, found) {
             (Ok(file), _) => file,
-            // What is there is enough for removals.
+            // Removals can still be appended to the old file.
             (Err(WriteFailure::Full(error)), Some(file)) => {
                 log::warn!("the journal is not written anew now: {error}");
                 let mut old = Self { disk, file, end, kept: end, rewrite_at: end.max(SMALL) * 2 };

@@ -145,9 +145,9 @@ struct Content {
 }
 
 impl Journal {
-    /// Opens the journal on `disk`, or makes an empty one. One process at a time: the caller holds the lock of
-    /// the state directory. `on_failure` is called once, from whichever thread noticed, after a fatal error.
-    /// It must not write to the journal.
+    /// Opens the journal on `disk`, or makes an empty one. One process at a time: the caller holds the lock
+    /// of the state directory. After a fatal error `on_failure` is called once, from the thread that noticed;
+    /// it must not write to the journal.
     ///
     /// # Errors
     /// The disk failed, the journal is damaged, or a later version has written it.

@@ -1,5 +1,5 @@
-//! What the journal promises. The machine stops after every operation, the disk fills up and fails, and the file
-//! is damaged.
+//! What the journal promises. The machine stops after every operation, the disk fills up and fails, and the
+//! file is damaged.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -218,7 +218,7 @@ fn damage_before_the_last_line_refuses_the_start_and_names_the_place() {
         damaged[at] ^= 0x11;
         let error = open(&disk_with(&damaged)).unwrap_err();
         assert!(error.message().contains("/ram/journal"), "byte {at}: {error}");
-        assert_eq!(content(&disk_with(&damaged)), damaged, "byte {at}: it is left as it is");
+        assert_eq!(content(&disk_with(&damaged)), damaged, "byte {at}: the file was changed");
     }
     let mut damaged = all;
     damaged[before - 5] ^= 0x11;

@@ -69,9 +69,9 @@ impl Operations {
         Ok(())
     }
 
-    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. What
-    /// the node has written into a cluster, and what it had published to itself, it has to take back: until
-    /// then the record stays, of a volume that nobody uses.
+    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. The
+    /// record of a remote volume stays until the node has taken back what it wrote into the cluster and what
+    /// it had published to itself; that of a local one, while work on its file system is begun.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, lock: &AcquireLock) -> Result<()> {
         let NodeRecord { volume_id, .. } = record;
         let paths = record.paths().count();

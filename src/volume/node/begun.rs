@@ -1,67 +1,14 @@
-//! Work on a file system that was begun and must be finished before anything else if a crash interrupts it. It
-//! is a part of the volume's record.
+//! Work on a file system that was begun and must be finished before anything else if a crash interrupts it.
 //!
 //! A formatting that was begun is a right to overwrite the device's content. So it is bound to the image, as
 //! the volume's name may mean another image later, and to the publication, as another node may have written
 //! to the image between two publications. It ends with the record, and at the latest with the boot if other
 //! nodes can reach the image.
 
-use serde::{Deserialize, Serialize};
-
-use crate::backend::AttachedImage;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::volume::Operations;
-use crate::volume::node::record::NodeRecord;
-
-/// A kind of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FsWork {
-    /// The device was blank and is being formatted.
-    #[serde(rename = "formatting")]
-    Formatting,
-    /// The file system is smaller than its device and grows once it is mounted.
-    #[serde(rename = "growing")]
-    Growing,
-}
-
-/// Work that was begun, and on which image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BegunWork {
-    /// The work.
-    #[serde(rename = "work")]
-    pub work: FsWork,
-    /// The image, see [`AttachedImage::image`].
-    #[serde(rename = "image")]
-    pub image: String,
-    /// The publication, see [`AttachedImage::publication`].
-    #[serde(rename = "publication")]
-    pub publication: String,
-}
-
-impl BegunWork {
-    /// Whether this image was blank when it was attached for this publication, and was formatted then.
-    pub fn may_format(&self, image: &str, publication: &str) -> bool {
-        let is_same =
-            !image.is_empty() && (self.image.as_str(), self.publication.as_str()) == (image, publication);
-        self.work == FsWork::Formatting && is_same
-    }
-
-    /// Whether the work still has to be done once this image is attached.
-    pub fn is_for(&self, attached: &AttachedImage) -> bool {
-        match self.work {
-            FsWork::Formatting => self.may_format(&attached.image, &attached.publication),
-            FsWork::Growing => self.image == attached.image,
-        }
-    }
-}
-
-impl NodeRecord {
-    /// The formatting that was begun, if it was.
-    pub fn formatting(&self) -> Option<&BegunWork> {
-        self.begun.as_ref().filter(|begun| begun.work == FsWork::Formatting)
-    }
-}
+use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 
 impl Operations {
     /// Records that this work begins on the image that is attached; durable when Ok.
@@ -97,7 +44,7 @@ impl Operations {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::backend::NodeContext;
+    use crate::backend::{AttachedImage, NodeContext};
     use crate::call::Call;
     use crate::csi::{Access, Map, Mode};
     use crate::secrets::Secrets;

@@ -13,9 +13,8 @@ use crate::kernel::{Overwrites, ToolGuard};
 use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
 use crate::sys::superblock::{Content, FileSystem, Journal};
 use crate::volume::Operations;
-use crate::volume::node::begun::{BegunWork, FsWork};
 use crate::volume::node::mounts;
-use crate::volume::node::record::NodeRecord;
+use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 use crate::volume::request::{Access, Capability};
 
 /// A device that is larger than its file system by less than this is not worth growing: file systems round

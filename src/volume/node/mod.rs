@@ -1,6 +1,6 @@
 //! The node's operations: a volume becomes a path of this machine.
 
-pub(crate) mod begun;
+mod begun;
 mod expand;
 mod fault;
 mod filesystem;

@@ -16,7 +16,6 @@ use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
 use crate::sys::file;
 use crate::volume::Operations;
-use crate::volume::node::begun::BegunWork;
 use crate::volume::request::{Access, Capability, Mode};
 
 /// A volume on this node.
@@ -104,6 +103,48 @@ pub struct Made {
     pub parents: Vec<String>,
 }
 
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FsWork {
+    /// The device was blank and is being formatted.
+    #[serde(rename = "formatting")]
+    Formatting,
+    /// The file system is smaller than its device and grows once it is mounted.
+    #[serde(rename = "growing")]
+    Growing,
+}
+
+/// Work that was begun, and on which image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunWork {
+    /// The work.
+    #[serde(rename = "work")]
+    pub work: FsWork,
+    /// The image, see [`AttachedImage::image`].
+    #[serde(rename = "image")]
+    pub image: String,
+    /// The publication, see [`AttachedImage::publication`].
+    #[serde(rename = "publication")]
+    pub publication: String,
+}
+
+impl BegunWork {
+    /// Whether this image was blank when it was attached for this publication, and was formatted then.
+    pub fn may_format(&self, image: &str, publication: &str) -> bool {
+        let is_same =
+            !image.is_empty() && (self.image.as_str(), self.publication.as_str()) == (image, publication);
+        self.work == FsWork::Formatting && is_same
+    }
+
+    /// Whether the work still has to be done once this image is attached.
+    pub fn is_for(&self, attached: &AttachedImage) -> bool {
+        match self.work {
+            FsWork::Formatting => self.may_format(&attached.image, &attached.publication),
+            FsWork::Growing => self.image == attached.image,
+        }
+    }
+}
+
 /// How [`Access`] is written down.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Access")]
@@ -162,6 +203,11 @@ impl NodeRecord {
     /// Whether nobody uses the volume any more.
     pub fn is_unused(&self) -> bool {
         self.stagings.is_empty() && self.targets.iter().all(|target| target.left_behind)
+    }
+
+    /// The formatting that was begun, if it was.
+    pub fn formatting(&self) -> Option<&BegunWork> {
+        self.begun.as_ref().filter(|begun| begun.work == FsWork::Formatting)
     }
 
     /// Whether nothing is lost with the record.

@@ -12,8 +12,7 @@ use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::error::{Error, Kind};
 use crate::ids::SnapshotId;
-use crate::volume::node::begun::{BegunWork, FsWork};
-use crate::volume::node::record::{Made, Staging};
+use crate::volume::node::record::{BegunWork, FsWork, Made, Staging};
 use crate::volume::request::{DeleteVolume, Expand, SnapshotById};
 use crate::volume::tests::Scene;
 
