@@ -132,10 +132,10 @@ fn state_of(journal: &Journal) -> State {
 /// Writes until something fails; gives the states before and after the write that failed, or after all.
 fn work(disk: &RamDisk) -> [State; 2] {
     let Ok(journal) = open(disk) else { return [vec![vec![]; 2], vec![vec![]; 2]] };
-    let long = "x".repeat(9_000);
-    for number in 0..12 {
+    let long = "x".repeat(25_000);
+    for number in 0..5 {
         let before = state_of(&journal);
-        let key = format!("key {}", number % 3);
+        let key = format!("key {}", number % 2);
         let changes =
             [put(&key, format!("{number}{long}")), Change::put(Table::Deletions, key, Value::from(number))];
         if journal.write(&changes).is_err() {
