@@ -20,20 +20,14 @@ use protobuf_codegen::Customize;
 use protobuf_codegen::gen_and_write::gen_and_write;
 use protobuf_parse::{Parser, ProtoPathBuf};
 
-/// Files that refer to each other, and the directory below OUT_DIR where their Rust goes: `messages/mod.rs`,
-/// `services.rs` and `descriptors.bin`.
-const SETS: &[(&str, &[&str])] = &[
-    (
-        "wire",
-        &[
-            "csi/v1/csi.proto",
-            "csi/v0_1/csi.proto",
-            "csi_addons/identity.proto",
-            "csi_addons/fence.proto",
-            "csi_addons/replication.proto",
-        ],
-    ),
-    ("journal", &["cephlet/journal.proto"]),
+/// The protocols that are served. Their Rust goes to `wire` below OUT_DIR: `messages/mod.rs`, `services.rs` and
+/// `descriptors.bin`.
+const FILES: &[&str] = &[
+    "csi/v1/csi.proto",
+    "csi/v0_1/csi.proto",
+    "csi_addons/identity.proto",
+    "csi_addons/fence.proto",
+    "csi_addons/replication.proto",
 ];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -43,11 +37,10 @@ fn main() -> Result<()> {
     // Checkouts share a cache of compiled code, and cargo takes equal names and older sources for the same
     // program. Set by packaging/cargo, this tells them apart.
     println!("cargo::rerun-if-env-changed=CEPHLET_CHECKOUT");
-    let out = PathBuf::from(env::var("OUT_DIR")?);
-    SETS.iter().try_for_each(|(name, files)| generate(&out.join(name), files))
+    generate(&PathBuf::from(env::var("OUT_DIR")?).join("wire"), FILES)
 }
 
-/// Writes the Rust of one set of files below `directory`.
+/// Writes the Rust of these files below `directory`.
 fn generate(directory: &Path, inputs: &[&str]) -> Result<()> {
     let proto = Path::new("proto");
     let paths = inputs.iter().map(|input| proto.join(input));

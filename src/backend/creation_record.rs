@@ -72,9 +72,10 @@ struct Mount {
     flags: Vec<String>,
 }
 
+/// How [`Mode`] is written down.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Mode", rename_all = "snake_case")]
-enum RecordedMode {
+pub(crate) enum RecordedMode {
     SingleNodeWriter,
     SingleNodeReaderOnly,
     MultiNodeReaderOnly,

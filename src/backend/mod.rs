@@ -27,7 +27,7 @@ pub use self::replication::{
 pub use self::types::{
     AttachedImage, Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted,
     NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication, PublishedBy,
-    Served, Service, Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteDown, WriteIntent,
+    RecordDeletion, Served, Service, Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteDown,
 };
 
 use ipnet::IpNet;
@@ -106,21 +106,27 @@ pub trait Volumes {
         true
     }
 
-    /// Makes the volume, or finds the one made by the same request. `write_intent` is called before the first
-    /// change.
-    fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume>;
+    /// Makes the volume, or finds the one made by the same request.
+    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume>;
 
-    /// Deletes a volume that nobody uses, by its resolved ID. `write_intent` is called before the first
+    /// Deletes an unused volume by its resolved ID. `record_deletion` is called before the first
     /// change.
     ///
     /// # Errors
     /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots
     /// would keep, if they may not outlive it: it stays as it was.
-    fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted>;
+    fn delete(
+        &self,
+        call: &Call,
+        deletion: &Deletion<'_>,
+        record_deletion: RecordDeletion<'_>,
+    ) -> Result<Deleted>;
 
-    /// Finishes a deletion that a crash interrupted, of which nobody has asked for since. Where others may
-    /// have been told meanwhile that the volume is there, only what is half removed goes.
-    fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted>;
+    /// Finishes a deletion that a crash interrupted. A volume that is whole may have been reported as present
+    /// since, so it stays. Only called where the storage is remote: elsewhere deletions are not recorded.
+    fn finish_deletion(&self, _call: &Call, _deletion: &Deletion<'_>) -> Result<Interrupted> {
+        Ok(Interrupted::Whole)
+    }
 
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
@@ -151,15 +157,16 @@ pub trait Volumes {
 
 /// The snapshots of a backend.
 pub trait Snapshots {
-    /// Takes the snapshot, or finds the one taken by the same request. `write_intent` is called before the
-    /// first change.
-    fn create(&self, call: &Call, new: &NewSnapshot, write_intent: WriteIntent<'_>) -> Result<Snapshot>;
+    /// Takes the snapshot, or finds the one taken by the same request.
+    fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot>;
 
     /// Deletes a snapshot that nobody uses.
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted>;
 
     /// As [`Volumes::finish_deletion`].
-    fn finish_deletion(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Interrupted>;
+    fn finish_deletion(&self, _call: &Call, _id: &SnapshotId, _secrets: &Secrets) -> Result<Interrupted> {
+        Ok(Interrupted::Whole)
+    }
 
     /// Looks a snapshot up.
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>>;

@@ -118,6 +118,8 @@ pub struct Volume {
     pub topology: Vec<Map>,
     /// Nodes it is published to.
     pub published: Vec<String>,
+    /// Why it can be used for reading only; None if it can be written to.
+    pub read_only: Option<String>,
     /// How it is doing; None where nobody looked.
     pub condition: Option<Condition>,
     /// That it is replicated, if it is, as far as was looked.
@@ -194,9 +196,9 @@ pub struct Publication {
     pub read_only: bool,
 }
 
-/// Writes down that something is about to be changed; without it nothing may be. A repeated request that
-/// changes nothing costs the journal nothing.
-pub type WriteIntent<'a> = &'a dyn Fn() -> Result<()>;
+/// Records that the deletion begins; without that nothing may be changed. A repeated request that changes
+/// nothing does not write to the journal.
+pub type RecordDeletion<'a> = &'a dyn Fn() -> Result<()>;
 
 /// A volume that is to go.
 #[derive(Clone, Copy, Debug)]

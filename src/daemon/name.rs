@@ -78,13 +78,13 @@ pub fn rename_node(config: &Config, new: &str) -> Result<String> {
 /// What this node has published to itself, or written down on images, it gives back by the name under which
 /// it did that.
 fn refuse_remote_volumes(layout: &Layout, known: &str, new: &str) -> Result<()> {
-    if known == new || !layout.journal_dir().is_dir() {
+    if known == new || !layout.state_dir().is_dir() {
         return Ok(());
     }
-    let disk = RealDisk::open(&layout.journal_dir())?;
+    let disk = RealDisk::open(layout.state_dir())?;
     let journal = Journal::open(Arc::new(disk), |error| log::error!("{error}"))?;
     let is_remote = |key: &String| VolumeId::parse(key).is_none_or(|id| id.place.backend != LOCAL);
-    let keys = journal.entries(Table::Node).into_iter().map(|(key, _)| key);
+    let keys = journal.entries(Table::Volumes).into_iter().map(|(key, _)| key);
     let remote: Vec<String> = keys.filter(is_remote).collect();
     if remote.is_empty() {
         return Ok(());

@@ -1,44 +1,38 @@
-//! The seam between the journal and a disk: everything the journal does to files goes through [`Disk`], so
-//! that tests can stop it after any operation. [`RealDisk`] is the directory; this is the journal's only code
-//! that calls fsync.
+//! The seam between the journal and a disk: everything that the journal does to files goes through [`Disk`],
+//! so that tests can stop it after any operation. [`RealDisk`] is the state directory.
 
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fallocate};
 
 use crate::error::{Error, Result};
 use crate::sys::crash;
 
-/// A flat directory of files. Every error keeps its errno.
+/// A directory of files. Every error keeps its errno.
 pub trait Disk: Send + Sync {
     /// The full path of a file, for messages.
     fn path(&self, name: &str) -> PathBuf;
-    /// The names in the directory, in no order.
-    fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes a new file, mode 0600, and opens it; EEXIST if the name is taken. The name is durable after
-    /// [`Disk::sync_dir`].
+    /// Makes a file, mode 0600, or empties the one that is there, and opens it.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file so that it reads as the disk has it: what was written before is synced first, and pages
-    /// that a failed write-back left in the cache (clean, but not on disk) are dropped.
+    /// that a failed write-back has left in the cache (clean, but not on disk) are dropped.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file, atomically; durable after [`Disk::sync_dir`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file; durable after [`Disk::sync_dir`].
-    fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names durable.
     fn sync_dir(&self) -> io::Result<()>;
 }
 
 /// An open file of a [`Disk`].
 pub trait DiskFile: Send + Sync {
-    /// Reads up to `buffer.len()` bytes; 0 only at the end of the file.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// The whole content.
+    fn read(&self) -> io::Result<Vec<u8>>;
     /// Writes all of `bytes`. After an error any part of them may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Has the disk keep room for `length` bytes from `offset`, so that no write there can find it full.
@@ -52,7 +46,7 @@ pub trait DiskFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A directory of the file system, mode 0700.
+/// A directory of the file system.
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
@@ -60,24 +54,12 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Opens `path`; makes it, durably, if only the last component is missing. One process at a time: the
-    /// caller holds a lock.
+    /// Opens `path`, which must be there.
     pub fn open(path: &Path) -> Result<Self> {
-        let failed = |what: &str| format!("{what} the journal directory {}", path.display());
-        let made = make_directory(path).map_err(|e| Error::io(failed("create"), &e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io(failed("open"), &e.into()))?;
-        crash::point("close the journal directory to others");
-        rustix::fs::fchmod(&directory, Mode::RWXU)
-            .map_err(|e| Error::io(failed("close to others"), &e.into()))?;
-        crash::point("journal directory closed to others");
-        if made {
-            let parent = rustix::fs::openat(&directory, "..", flags, Mode::empty());
-            parent
-                .and_then(rustix::fs::fsync)
-                .map_err(|e| Error::io(failed("sync the parent of"), &e.into()))?;
-        }
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| {
+            Error::io(format!("open the state directory {}", path.display()), &error.into())
+        })?;
         Ok(Self { path: path.to_owned(), directory })
     }
 
@@ -87,37 +69,14 @@ impl RealDisk {
     }
 }
 
-/// Whether the directory had to be made.
-fn make_directory(path: &Path) -> io::Result<bool> {
-    crash::point("make the journal directory");
-    let made = match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => true,
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => false,
-        Err(e) => return Err(e),
-    };
-    crash::point("journal directory made");
-    Ok(made)
-}
-
 impl Disk for RealDisk {
     fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.directory)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if name != "." && name != ".." {
-                names.push(name);
-            }
-        }
-        Ok(names)
-    }
-
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         crash::point("create a journal file");
-        let file = self.open_file(name, OFlags::CREATE | OFlags::EXCL)?;
+        let file = self.open_file(name, OFlags::CREATE | OFlags::TRUNC)?;
         crash::point("journal file created");
         Ok(Arc::new(file))
     }
@@ -137,13 +96,6 @@ impl Disk for RealDisk {
         Ok(())
     }
 
-    fn remove(&self, name: &str) -> io::Result<()> {
-        crash::point("remove a journal file");
-        rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?;
-        crash::point("journal file removed");
-        Ok(())
-    }
-
     fn sync_dir(&self) -> io::Result<()> {
         crash::point("sync the journal directory");
         rustix::fs::fsync(&self.directory)?;
@@ -153,13 +105,10 @@ impl Disk for RealDisk {
 }
 
 impl DiskFile for File {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match FileExt::read_at(self, buffer, offset) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let mut content = vec![0; usize::try_from(self.metadata()?.len()).map_err(io::Error::other)?];
+        self.read_exact_at(&mut content, 0)?;
+        Ok(content)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

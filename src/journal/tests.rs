@@ -1,341 +1,364 @@
-//! What the journal promises to its callers, one promise a test. Crashes have their own file.
+//! What the journal promises. The machine stops after every operation, the disk fills up and fails, and the
+//! file is damaged.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::ram::{RamDisk, errno};
-use super::snapshot_tests::write_long;
-use super::{Change, Journal, RealDisk, SnapshotLimits, Table};
+use serde_json::{Value, json};
+
+use super::file::{NAME, NEW};
+use super::ram::{Fate, RamDisk, errno};
+use super::{Change, Disk, Journal, RealDisk, Table};
 use crate::error::{Kind, Result};
 
-/// Snapshots after almost nothing, copied a few entries at a time.
-pub(super) const SMALL: SnapshotLimits = SnapshotLimits { snapshot_floor: 400, chunk: 60 };
-/// Never a snapshot.
-pub(super) const ONE_SEGMENT: SnapshotLimits = SnapshotLimits { snapshot_floor: u64::MAX, chunk: 60 };
-
-pub(super) fn open(disk: &RamDisk, limits: SnapshotLimits) -> Result<Journal> {
-    Journal::open_with(Arc::new(disk.clone()), limits, Box::new(|_| {}))
+fn open(disk: &RamDisk) -> Result<Journal> {
+    Journal::open(Arc::new(disk.clone()), |_| {})
 }
 
-pub(super) fn put(key: &str, value: &str) -> Change {
-    Change::put(Table::Node, key, value)
+fn put(key: &str, value: impl Into<Value>) -> Change {
+    Change::put(Table::Volumes, key, value.into())
 }
 
-pub(super) fn get(journal: &Journal, key: &str) -> Option<String> {
-    journal.get(Table::Node, key).map(|value| String::from_utf8(value).unwrap())
+fn remove(key: &str) -> Change {
+    Change::remove(Table::Volumes, key)
 }
 
-pub(super) fn count(disk: &RamDisk, what: &str) -> usize {
+fn get(journal: &Journal, key: &str) -> Option<Value> {
+    journal.get(Table::Volumes, key)
+}
+
+/// Fails every operation `what` on a file of this name, from now on.
+fn fail(disk: &RamDisk, what: &'static str, file: &'static str, number: i32) {
+    disk.hook(move |op, name| if op == what && name == file { Err(errno(number)) } else { Ok(()) });
+}
+
+fn count(disk: &RamDisk, what: &str) -> usize {
     disk.operations().iter().filter(|op| op.starts_with(what)).count()
 }
 
-/// Fails every operation `what` on a file whose name ends in `suffix`, from now on.
-pub(super) fn fail(disk: &RamDisk, what: &'static str, suffix: &'static str, number: i32) {
-    disk.hook(move |op, name| if op == what && name.ends_with(suffix) { Err(errno(number)) } else { Ok(()) });
+/// The content of the journal's file.
+fn content(disk: &RamDisk) -> Vec<u8> {
+    disk.files()[NAME].clone()
+}
+
+fn disk_with(content: &[u8]) -> RamDisk {
+    RamDisk::with_files(&BTreeMap::from([(NAME.to_string(), content.to_vec())]))
 }
 
 #[test]
-fn what_was_written_is_there_before_and_after_a_restart() {
+fn a_write_is_there_before_and_after_a_restart() {
     let disk = RamDisk::default();
-    let journal = open(&disk, ONE_SEGMENT).unwrap();
-    journal.write(&[put("b", "1"), put("a", "2"), Change::put(Table::Intents, "a", "3")]).unwrap();
-    journal.write(&[Change::remove(Table::Node, "b"), put("a", "4")]).unwrap();
-    for journal in [journal, open(&disk, ONE_SEGMENT).unwrap()] {
-        assert_eq!(journal.entries(Table::Node), [("a".to_owned(), b"4".to_vec())]);
-        assert_eq!(journal.get(Table::Intents, "a"), Some(b"3".to_vec()));
-        assert_eq!((journal.get(Table::Node, "b"), journal.get(Table::Formats, "a")), (None, None));
-        assert_eq!((journal.len(Table::Intents), journal.is_empty(Table::Formats)), (1, true));
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("b", 1), put("a", 2), Change::put(Table::Deletions, "a", json!({"x": 3}))]).unwrap();
+    journal.write(&[remove("b"), put("a", "four\n")]).unwrap();
+    for journal in [journal, open(&disk).unwrap()] {
+        assert_eq!(journal.entries(Table::Volumes), [("a".to_string(), json!("four\n"))]);
+        assert_eq!(journal.get(Table::Deletions, "a"), Some(json!({"x": 3})));
     }
+    let lines = String::from_utf8(content(&disk)).unwrap();
+    assert!(lines.starts_with("{\"journal\":1}\n"), "{lines}");
 }
 
 #[test]
-fn nothing_to_change_touches_no_disk() {
+fn a_call_without_changes_touches_no_disk() {
     let disk = RamDisk::default();
-    let journal = open(&disk, ONE_SEGMENT).unwrap();
+    let journal = open(&disk).unwrap();
     let before = disk.operations();
     journal.write(&[]).unwrap();
-    journal.write_unsynced(&[]).unwrap();
+    journal.note(&[]);
     journal.sync().unwrap();
     assert_eq!(disk.operations(), before);
 }
 
 #[test]
-fn a_note_is_seen_at_once_and_synced_with_the_next_write() {
+fn a_note_is_visible_at_once_and_durable_with_the_next_write() {
     let disk = RamDisk::default();
-    let journal = open(&disk, ONE_SEGMENT).unwrap();
-    let syncs = count(&disk, "sync");
-    journal.write_unsynced(&[put("noted", "1")]).unwrap();
-    assert_eq!((get(&journal, "noted").as_deref(), count(&disk, "sync")), (Some("1"), syncs));
-    journal.write(&[put("written", "2")]).unwrap();
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("key", 1)]).unwrap();
+    let before = disk.operations();
+    journal.note(&[put("key", 2), put("noted", 1)]);
+    assert_eq!((get(&journal, "key"), disk.operations()), (Some(json!(2)), before));
+    assert_eq!(get(&open(&disk.after_kill()).unwrap(), "noted"), None);
+    journal.write(&[put("key", 3)]).unwrap();
+    let found = open(&disk.after_crash(Fate::Dropped, Fate::Dropped)).unwrap();
+    assert_eq!((get(&found, "key"), get(&found, "noted")), (Some(json!(3)), Some(json!(1))));
+    journal.note(&[remove("noted")]);
     journal.sync().unwrap();
-    assert_eq!(count(&disk, "sync"), syncs + 1);
+    assert_eq!(get(&open(&disk).unwrap(), "noted"), None);
 }
 
 #[test]
-fn a_note_does_not_overtake_a_write_of_the_same_key() {
+fn a_write_is_one_write_and_one_sync() {
     let disk = RamDisk::default();
-    let journal = Arc::new(open(&disk, ONE_SEGMENT).unwrap());
-    let (inner, once) = (journal.clone(), AtomicBool::new(true));
-    disk.hook(move |op, _| {
-        if op == "sync" && once.swap(false, Ordering::SeqCst) {
-            // The write is on its way to the disk and not visible yet.
-            inner.write_unsynced(&[put("same", "note")]).unwrap();
-            inner.write_unsynced(&[put("other", "note")]).unwrap();
-            assert_eq!((get(&inner, "same"), get(&inner, "other").as_deref()), (None, Some("note")));
-        }
-        Ok(())
-    });
-    journal.write(&[put("same", "write")]).unwrap();
-    assert_eq!(get(&journal, "same").as_deref(), Some("note"));
-    assert_eq!(get(&open(&disk, ONE_SEGMENT).unwrap(), "same").as_deref(), Some("note"));
+    let journal = open(&disk).unwrap();
+    let before = (count(&disk, "write"), count(&disk, "sync"));
+    journal.write(&[put("a", 1), put("b", 2)]).unwrap();
+    assert_eq!((count(&disk, "write"), count(&disk, "sync")), (before.0 + 1, before.1 + 1));
 }
 
 #[test]
-fn many_writers_share_a_sync() {
-    const WRITERS: usize = 16;
-    let disk = RamDisk::default();
-    let journal = open(&disk, ONE_SEGMENT).unwrap();
-    let (before, written) = (count(&disk, "sync"), AtomicUsize::new(0));
-    let watched = disk.clone();
-    // The first sync ends when everybody has written, as on a disk that is slower than they are.
-    disk.hook(move |op, _| {
-        while op == "sync" && count(&watched, "write") < WRITERS + 1 {
-            thread::yield_now();
-        }
-        Ok(())
-    });
-    thread::scope(|scope| {
-        for n in 0..WRITERS {
-            let (journal, written) = (&journal, &written);
-            scope.spawn(move || {
-                journal.write(&[put(&n.to_string(), "x")]).unwrap();
-                assert!(get(journal, &n.to_string()).is_some());
-                written.fetch_add(1, Ordering::SeqCst);
-            });
-        }
-    });
-    assert_eq!(written.into_inner(), WRITERS);
-    assert!(count(&disk, "sync") - before <= 2, "{:?}", disk.operations());
-    assert_eq!(open(&disk, ONE_SEGMENT).unwrap().len(Table::Node), WRITERS);
-}
-
-#[test]
-fn a_failed_sync_poisons_for_good() {
-    let disk = RamDisk::default();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let teller = told.clone();
-    let tell = Box::new(move |e: &crate::error::Error| teller.lock().unwrap().push(e.to_string()));
-    let journal = Journal::open_with(Arc::new(disk.clone()), ONE_SEGMENT, tell).unwrap();
-    journal.write(&[put("before", "1")]).unwrap();
-    fail(&disk, "sync", ".log", libc::EIO);
-    let error = journal.write(&[put("lost", "2")]).unwrap_err();
-    assert_eq!((error.kind(), error.errno()), (Kind::Unavailable, Some(libc::EIO)));
-    assert!(error.message().contains("sync the journal file /ram/0000000000000001.log"), "{error}");
-    // A second fsync would answer Ok; it must not be asked.
-    disk.hook(|_, _| Ok(()));
-    let operations = disk.operations();
-    for result in
-        [journal.write(&[put("later", "3")]), journal.write_unsynced(&[put("later", "3")]), journal.sync()]
-    {
-        assert_eq!(result.unwrap_err().message(), error.message());
-    }
-    assert_eq!(disk.operations(), operations);
-    assert_eq!((get(&journal, "before").as_deref(), get(&journal, "lost")), (Some("1"), None));
-    assert_eq!(journal.poisoned().unwrap().message(), error.message());
-    assert_eq!(*told.lock().unwrap(), [error.message()]);
-}
-
-#[test]
-fn whoever_waits_for_a_sync_that_fails_is_told() {
-    let disk = RamDisk::default();
-    let journal = open(&disk, ONE_SEGMENT).unwrap();
-    let watched = disk.clone();
-    disk.hook(move |op, _| {
-        while op == "sync" && count(&watched, "write") < 5 {
-            thread::yield_now();
-        }
-        if op == "sync" { Err(errno(libc::EIO)) } else { Ok(()) }
-    });
-    let syncs = count(&disk, "sync");
-    thread::scope(|scope| {
-        let writers: Vec<_> = (0..4)
-            .map(|n| {
-                scope.spawn({
-                    let journal = &journal;
-                    move || journal.write(&[put(&n.to_string(), "x")])
-                })
-            })
-            .collect();
-        for writer in writers {
-            assert_eq!(writer.join().unwrap().unwrap_err().kind(), Kind::Unavailable);
-        }
-    });
-    assert_eq!((journal.len(Table::Node), count(&disk, "sync")), (0, syncs));
-}
-
-#[test]
-fn a_full_disk_takes_nothing_and_breaks_nothing() {
-    let disk = RamDisk::default();
-    let journal = open(&disk, ONE_SEGMENT).unwrap();
-    journal.write(&[put("before", "1")]).unwrap();
-    let files = disk.files();
-    fail(&disk, "write", ".log", libc::ENOSPC);
-    for result in [journal.write(&[put("k", "2")]), journal.write_unsynced(&[put("k", "2")])] {
-        let error = result.unwrap_err();
-        assert_eq!((error.kind(), error.errno()), (Kind::NoSpace, Some(libc::ENOSPC)));
-        assert_eq!((disk.files(), get(&journal, "k")), (files.clone(), None));
-    }
-    disk.hook(|_, _| Ok(()));
-    journal.write(&[put("after", "3")]).unwrap();
-    assert_eq!(open(&disk, ONE_SEGMENT).unwrap().len(Table::Node), 2);
-}
-
-#[test]
-fn an_append_that_cannot_be_taken_back_poisons() {
-    for (cut, write_error) in [(libc::EIO, libc::ENOSPC), (0, libc::EIO)] {
+fn after_a_failed_sync_the_journal_takes_nothing_more() {
+    for what in ["sync", "write"] {
         let disk = RamDisk::default();
-        let journal = open(&disk, ONE_SEGMENT).unwrap();
-        disk.hook(move |op, _| match op {
-            "write" => Err(errno(write_error)),
-            "truncate" if cut != 0 => Err(errno(cut)),
-            _ => Ok(()),
+        let told = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&told);
+        let journal = Journal::open(Arc::new(disk.clone()), move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
         });
-        let error = journal.write(&[put("k", "1")]).unwrap_err();
-        assert_eq!((error.kind(), error.errno()), (Kind::Unavailable, Some(libc::EIO)));
-        assert!(journal.poisoned().is_some());
+        let journal = journal.unwrap();
+        journal.write(&[put("before", 1)]).unwrap();
+        // Written as `journal.new`, and renamed since.
+        fail(&disk, what, NEW, libc::EIO);
+        let error = journal.write(&[put("lost", 1)]).unwrap_err();
+        assert_eq!((error.kind(), error.errno()), (Kind::Unavailable, Some(libc::EIO)), "{what}");
         disk.hook(|_, _| Ok(()));
-        assert_eq!(
-            open(&disk, ONE_SEGMENT).unwrap().len(Table::Node),
-            0,
-            "the half record is cut at the next start"
-        );
+        assert_eq!(journal.write(&[remove("before")]).unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!((get(&journal, "before"), get(&journal, "lost")), (Some(json!(1)), None));
+        assert_eq!(told.load(Ordering::Relaxed), 1, "{what}: told once");
+        assert!(journal.poisoned().is_some());
     }
 }
 
-#[test]
-fn a_failed_read_is_an_error_and_never_the_end() {
-    let disk = RamDisk::default();
-    write_long(&open(&disk, SMALL).unwrap());
-    let before = disk.files();
-    let reads = Arc::new(AtomicUsize::new(0));
-    for fatal in 0.. {
-        let (reads, counter) = (reads.clone(), reads.clone());
-        reads.store(0, Ordering::SeqCst);
-        disk.hook(move |op, _| {
-            if op == "read" && counter.fetch_add(1, Ordering::SeqCst) == fatal {
-                Err(errno(libc::EIO))
-            } else {
-                Ok(())
+/// All that a journal holds.
+type State = Vec<Vec<(String, Value)>>;
+
+fn state_of(journal: &Journal) -> State {
+    Table::ALL.into_iter().map(|table| journal.entries(table)).collect()
+}
+
+/// Writes until something fails; gives the states before and after the write that failed, or after all.
+fn work(disk: &RamDisk) -> [State; 2] {
+    let Ok(journal) = open(disk) else { return [vec![vec![]; 2], vec![vec![]; 2]] };
+    let long = "x".repeat(25_000);
+    for number in 0..5 {
+        let before = state_of(&journal);
+        let key = format!("key {}", number % 2);
+        let changes =
+            [put(&key, format!("{number}{long}")), Change::put(Table::Deletions, key, Value::from(number))];
+        if journal.write(&changes).is_err() {
+            let mut expected = before.clone();
+            for (table, change) in [(1, &changes[0]), (0, &changes[1])] {
+                expected[table].retain(|(key, _)| *key != change.key);
+                expected[table].push((change.key.clone(), change.value.clone().unwrap()));
+                expected[table].sort_by(|one, other| one.0.cmp(&other.0));
             }
-        });
-        match open(&disk, SMALL) {
-            Err(error) => assert_eq!(error.errno(), Some(libc::EIO), "read {fatal}: {error}"),
-            Ok(journal) => {
-                assert!(reads.load(Ordering::SeqCst) <= fatal, "a failed read was passed over");
-                assert_eq!(journal.len(Table::Node), 10);
-                assert!(fatal >= 2, "both files were read");
-                break;
-            }
+            return [before, expected];
         }
-        assert_eq!(disk.files(), before);
+    }
+    let state = state_of(&journal);
+    [state.clone(), state]
+}
+
+const FATES: [Fate; 12] = [
+    Fate::Kept,
+    Fate::Dropped,
+    Fate::Without(0),
+    Fate::Without(1),
+    Fate::First(1),
+    Fate::First(14),
+    Fate::First(40),
+    Fate::First(5_000),
+    Fate::Zeroed(0),
+    Fate::Zeroed(1),
+    Fate::Zeroed(40),
+    Fate::Zeroed(5_000),
+];
+
+#[test]
+fn after_a_crash_at_any_step_each_answered_write_is_there_and_the_last_one_whole_or_not() {
+    let whole = RamDisk::default();
+    work(&whole);
+    assert!(count(&whole, "rename") >= 2, "it is rewritten on the way: {:?}", whole.operations());
+    for step in 0..=whole.operations().len() {
+        let disk = RamDisk::default();
+        disk.power_off_after(step);
+        let allowed = work(&disk);
+        let names = [Fate::Kept, Fate::Dropped, Fate::Without(0), Fate::First(1)];
+        for (data, names) in FATES.iter().flat_map(|data| names.map(|names| (*data, names))) {
+            let found = disk.after_crash(data, names);
+            let journal =
+                open(&found).unwrap_or_else(|error| panic!("UNSAFE: step {step}, {data:?}: {error}"));
+            let state = state_of(&journal);
+            assert!(allowed.contains(&state), "UNSAFE: step {step}, {data:?}, {names:?}: {state:?}");
+            journal.write(&[put("later", 1)]).unwrap();
+            assert_eq!(get(&open(&found.after_kill()).unwrap(), "later"), Some(json!(1)));
+        }
     }
 }
 
 #[test]
-fn a_directory_of_the_file_system_works_too() {
-    let parent = tempfile::tempdir().unwrap();
-    let path = parent.path().join("journal");
-    let real =
-        |limits| Journal::open_with(Arc::new(RealDisk::open(&path).unwrap()), limits, Box::new(|_| {}));
-    let journal = real(SMALL).unwrap();
-    thread::scope(|scope| {
-        for writer in 0..16 {
+fn an_incomplete_last_line_is_cut_off() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("kept", 1)]).unwrap();
+    let before = content(&disk).len();
+    journal.write(&[put("torn", 1)]).unwrap();
+    let all = content(&disk);
+    for length in before..all.len() {
+        let journal = open(&disk_with(&all[..length])).unwrap();
+        assert_eq!((get(&journal, "kept"), get(&journal, "torn")), (Some(json!(1)), None), "{length} bytes");
+    }
+    let zeros = [&all[..before], &[0; 50]].concat();
+    assert_eq!(get(&open(&disk_with(&zeros)).unwrap(), "kept"), Some(json!(1)));
+}
+
+#[test]
+fn damage_before_the_last_line_refuses_the_start_and_names_the_place() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("first", 1)]).unwrap();
+    let before = content(&disk).len();
+    journal.write(&[put("second", 1)]).unwrap();
+    let all = content(&disk);
+    for at in 0..before {
+        let mut damaged = all.clone();
+        damaged[at] ^= 0x11;
+        let error = open(&disk_with(&damaged)).unwrap_err();
+        assert!(error.message().contains("/ram/journal"), "byte {at}: {error}");
+        assert_eq!(content(&disk_with(&damaged)), damaged, "byte {at}: the file was changed");
+    }
+    let mut damaged = all;
+    damaged[before - 5] ^= 0x11;
+    let error = open(&disk_with(&damaged)).unwrap_err();
+    assert!(error.message().contains("damaged at byte 14"), "{error}");
+}
+
+#[test]
+fn a_journal_of_a_later_version_is_refused_and_left_alone() {
+    let newer = [&b"{\"journal\":2}\nanything"[..], &[HEADER_1, &line_of("{\"moons\":{\"a\":1}}")].concat()];
+    for content in newer {
+        let disk = disk_with(content);
+        let error = open(&disk).unwrap_err();
+        assert!(error.message().contains("later cephlet"), "{error}");
+        assert_eq!(disk.files()[NAME], content);
+    }
+}
+
+const HEADER_1: &[u8] = b"{\"journal\":1}\n";
+
+fn line_of(json: &str) -> Vec<u8> {
+    format!("{} {:08x} {json}\n", json.len(), crc32fast::hash(json.as_bytes())).into_bytes()
+}
+
+/// A disk on which no more room can be had than is kept.
+fn fill(disk: &RamDisk) {
+    disk.hook(|op, _| if op == "keep room" { Err(errno(libc::ENOSPC)) } else { Ok(()) });
+}
+
+#[test]
+fn a_full_disk_takes_removals_and_nothing_else() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("kept", 1), put("gone", 1)]).unwrap();
+    fill(&disk);
+    // Room is asked for ahead of time.
+    while journal.write(&[put("last", 1)]).is_ok() {}
+    let before = content(&disk);
+    for refused in [journal.write(&[put("new", 2)]), journal.write(&[remove("kept"), put("new", 2)])] {
+        let error = refused.unwrap_err();
+        assert_eq!((error.kind(), error.errno()), (Kind::NoSpace, Some(libc::ENOSPC)));
+    }
+    assert_eq!(content(&disk), before, "a refused write changes nothing");
+    for number in 0..1000 {
+        journal.write_for_removal(&[put("deletion", number)]).unwrap();
+    }
+    journal.write(&[remove("gone")]).unwrap();
+    for journal in [journal, open(&disk).unwrap()] {
+        assert_eq!((get(&journal, "gone"), get(&journal, "kept")), (None, Some(json!(1))));
+        assert!(journal.poisoned().is_none());
+        journal.write(&[remove("deletion")]).unwrap();
+    }
+    disk.hook(|_, _| Ok(()));
+    open(&disk).unwrap().write(&[put("new", 2)]).unwrap();
+}
+
+#[test]
+fn where_a_file_system_keeps_no_room_each_line_finds_its_own() {
+    let disk = RamDisk::default();
+    disk.hook(|op, _| if op == "keep room" { Err(errno(libc::EOPNOTSUPP)) } else { Ok(()) });
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("kept", 1)]).unwrap();
+    fail(&disk, "write", NEW, libc::ENOSPC);
+    for refused in [journal.write(&[put("new", 1)]), journal.write(&[remove("kept")])] {
+        assert_eq!(refused.unwrap_err().kind(), Kind::NoSpace);
+    }
+    assert!(journal.poisoned().is_none());
+}
+
+/// As btrfs does, where the room that is kept cannot be written to, but can be given up.
+#[test]
+fn a_removal_that_finds_no_room_gives_up_the_room_that_is_kept() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    journal.write(&[put("gone", 1), put("kept", 1)]).unwrap();
+    let watched = disk.clone();
+    disk.hook(move |op, _| {
+        let is_cut = watched.operations().last().is_some_and(|last| last.starts_with("truncate"));
+        if op == "write" && !is_cut { Err(errno(libc::ENOSPC)) } else { Ok(()) }
+    });
+    assert_eq!(journal.write(&[put("new", 2)]).unwrap_err().kind(), Kind::NoSpace);
+    // The next write is not the one behind this cut.
+    disk.sync_dir().unwrap();
+    journal.write(&[remove("gone")]).unwrap();
+    assert_eq!((get(&journal, "gone"), get(&journal, "kept")), (None, Some(json!(1))));
+}
+
+#[test]
+fn the_file_stays_within_a_few_times_its_content() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    for number in 0..5_000 {
+        journal.write(&[put("key", format!("{number:099}"))]).unwrap();
+    }
+    assert!(content(&disk).len() < 80 << 10, "{} bytes", content(&disk).len());
+    assert_eq!(get(&open(&disk).unwrap(), "key"), Some(json!(format!("{:099}", 4_999))));
+}
+
+#[test]
+fn a_rewrite_that_finds_no_room_is_put_off() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    disk.hook(|op, name| if op == "create" && name == NEW { Err(errno(libc::ENOSPC)) } else { Ok(()) });
+    for number in 0..2_000 {
+        journal.write(&[put("key", format!("{number:099}"))]).unwrap();
+    }
+    assert!(content(&disk).len() > 128 << 10);
+    assert_eq!(get(&open(&disk).unwrap(), "key"), Some(json!(format!("{:099}", 1_999))));
+    disk.hook(|_, _| Ok(()));
+    // Until the file has doubled.
+    (0..3_000).for_each(|number| journal.write(&[put("key", format!("{number:099}"))]).unwrap());
+    assert!(content(&disk).len() < 80 << 10);
+}
+
+#[test]
+fn writers_side_by_side_lose_nothing() {
+    let disk = RamDisk::default();
+    let journal = open(&disk).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
             let journal = &journal;
             scope.spawn(move || {
-                (0..20).for_each(|n| {
-                    journal.write(&[put(&format!("{writer} {n}"), "x"), put("last", "x")]).unwrap()
-                });
-                journal.write_unsynced(&[Change::remove(Table::Node, format!("{writer} 0"))]).unwrap();
+                (0..50).for_each(|n| journal.write(&[put(&format!("{writer} {n}"), n)]).unwrap())
             });
         }
     });
-    journal.sync().unwrap();
-    let entries = journal.entries(Table::Node);
-    drop(journal);
-    std::fs::write(path.join("note to self"), "not ours").unwrap();
-    assert_eq!(entries.len(), 16 * 19 + 1);
-    assert_eq!(real(SMALL).unwrap().entries(Table::Node), entries);
-    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&path), 0o700);
-    let ours: Vec<_> = std::fs::read_dir(&path)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.extension().is_some())
-        .collect();
-    assert!(ours.len() >= 2 && ours.iter().all(|path| mode(path) == 0o600), "{ours:?}");
-    let snapshot = ours.iter().find(|path| path.extension().is_some_and(|e| e == "snapshot")).unwrap();
-    let file = std::fs::OpenOptions::new().write(true).open(snapshot).unwrap();
-    file.write_all_at(b"?", 40).unwrap();
-    let error = real(SMALL).unwrap_err();
-    assert!(
-        error.message().contains(snapshot.to_str().unwrap()) && error.message().contains("at byte 32"),
-        "{error}"
-    );
-}
-
-#[test]
-fn a_real_directory_is_never_open_to_others_and_errors_name_it() {
-    let parent = tempfile::tempdir().unwrap();
-    let path = parent.path().join("journal");
-    std::fs::create_dir(&path).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    RealDisk::open(&path).unwrap();
-    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-    let error = RealDisk::open(&path.join("missing/journal")).unwrap_err();
-    assert!(error.message().contains("missing/journal") && error.errno() == Some(libc::ENOENT), "{error}");
-}
-
-#[test]
-fn a_hundred_thousand_entries_are_there_again() {
-    let parent = tempfile::tempdir().unwrap();
-    let disk = Arc::new(RealDisk::open(&parent.path().join("journal")).unwrap());
-    let journal = Journal::open(disk.clone(), |_| {}).unwrap();
-    for block in 0..100 {
-        let entry = |n| put(&format!("{:060}", block * 1000 + n), &"v".repeat(120));
-        journal.write(&(0..1000).map(entry).collect::<Vec<_>>()).unwrap();
+    for journal in [journal, open(&disk).unwrap()] {
+        assert_eq!(journal.entries(Table::Volumes).len(), 400);
     }
+}
+
+#[test]
+fn only_root_can_read_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = || Arc::new(RealDisk::open(directory.path()).unwrap());
+    let journal = Journal::open(disk(), |error| panic!("{error}")).unwrap();
+    journal.write(&[put("key", 1)]).unwrap();
     drop(journal);
-    let journal = Journal::open(disk, |_| {}).unwrap();
-    assert_eq!(
-        (journal.len(Table::Node), get(&journal, &format!("{:060}", 99_999))),
-        (100_000, Some("v".repeat(120)))
-    );
-}
-
-#[test]
-fn what_a_newer_version_wrote_is_refused_with_that_reason() {
-    let disk = RamDisk::default();
-    open(&disk, ONE_SEGMENT).unwrap().write(&[put("k", "v")]).unwrap();
-    let (name, bytes) = disk.files().into_iter().next().unwrap();
-    let mut newer = super::format::LogRecord::of(&[put("k", "v")]).unwrap();
-    let mut sealed = newer.seal(1, 0).to_vec();
-    sealed[super::format::RECORD_HEADER] = 77;
-    let checksum = crc32fast::hash(&sealed[super::format::RECORD_HEADER..]);
-    sealed[24..28].copy_from_slice(&checksum.to_le_bytes());
-    let header = crc32fast::hash(&sealed[..28]);
-    sealed[28..32].copy_from_slice(&header.to_le_bytes());
-    let file = [&bytes[..super::format::FILE_HEADER], &sealed].concat();
-    let error = open(&RamDisk::with_files(&BTreeMap::from([(name, file)])), ONE_SEGMENT).unwrap_err();
-    assert!(error.message().contains("newer cephlet"), "{error}");
-}
-
-#[test]
-fn an_error_of_the_disk_keeps_its_errno() {
-    let disk = RamDisk::default();
-    fail(&disk, "create", ".log", libc::EROFS);
-    assert_eq!(open(&disk, SMALL).unwrap_err().errno(), Some(libc::EROFS));
+    let journal = Journal::open(disk(), |error| panic!("{error}")).unwrap();
+    assert_eq!(get(&journal, "key"), Some(json!(1)));
+    let mode = directory.path().join(NAME).metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }

@@ -5,8 +5,8 @@
 //! its way to the same answer.
 
 mod controller;
+mod deletion;
 mod fencing;
-mod intent;
 pub mod lock_keys;
 mod node;
 mod recover;
@@ -40,7 +40,7 @@ pub struct Operations {
     pub backends: Backends,
     /// Who shuts hosts out of the storage.
     pub fencing: Option<Arc<dyn Fencing>>,
-    /// Intents and this node's state.
+    /// Volumes on this node, and deletions under way.
     pub journal: Arc<Journal>,
     /// System calls that may have to wait for storage.
     pub kernel: Kernel,

@@ -9,15 +9,17 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Backend, Deletion, Interrupted};
+use serde_json::Value;
+
+use crate::backend::{Deletion, Interrupted};
 use crate::dispatch::{Call, Key, ObjectLocks};
 use crate::error::{Kind, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::VolumeId;
 use crate::jobs::{RETRY, Requeue};
 use crate::journal::{Change, Table};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::intent::{Intent, Operation};
+use crate::volume::deletion::{BegunDeletion, Deleting};
 use crate::volume::node::mounts;
 use crate::volume::node::record::{NodeRecord, Target};
 use crate::volume::node::unstage::{remove_made, remove_made_staging};
@@ -61,9 +63,9 @@ impl Operations {
         Ok(())
     }
 
-    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. What
-    /// the node has written into a cluster, and what it had published to itself, it has to take back: until
-    /// then the record stays, of a volume that nobody uses.
+    /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. The
+    /// record of a remote volume stays until the node has taken back what it wrote into the cluster and what
+    /// it had published to itself; that of a local one, while work on its file system is begun.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, locks: &Locks) -> Result<()> {
         let NodeRecord { volume_id, .. } = record;
         let paths = record.paths().count();
@@ -73,22 +75,21 @@ impl Operations {
                 log::warn!("volume {volume_id}: {error}");
             }
         }
-        let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
+        let mut unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
         record.stagings.iter().for_each(|staging| remove_made_staging(volume_id, staging));
         let id = VolumeId::parse(volume_id);
         let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
         let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);
         let to_give_back = id.filter(|_| is_remote);
-        let mut changes = vec![match to_give_back {
-            Some(_) => unused.to_change(key)?,
-            None => Change::remove(Table::Node, key),
-        }];
         if is_remote {
-            // Others may have written to it since. What was begun on it is looked for again, but a formatting
-            // that was broken off.
-            changes.push(Change::remove(Table::Formats, key));
+            // Other nodes may have written to it since. Growth is found again when it is staged.
+            unused.begun = None;
         }
-        self.journal.write_for_removal(&changes)?;
+        let change = match to_give_back.is_some() || unused.begun.is_some() {
+            true => unused.to_change(key)?,
+            false => Change::remove(Table::Volumes, key),
+        };
+        self.journal.write_for_removal(&[change])?;
         if let Some(id) = to_give_back {
             let (locks, cluster) = (Arc::clone(locks), id.place.cluster.clone());
             let name = format!("give back volume {id}, which was in use before this boot");
@@ -144,39 +145,29 @@ impl Operations {
     /// safe, all else is logged. A cluster may not answer, so the start does not wait for one.
     pub fn recover_controller(self: &Arc<Self>, locks: &Locks) -> Result<()> {
         self.backends.all().try_for_each(|backend| backend.recover())?;
-        let call = Call::internal("recovery");
-        for intent in self.intents() {
-            let place = intent.place();
-            if place.as_ref().is_some_and(|place| self.backends.for_place(place).is_none()) {
-                log::warn!("{intent} was interrupted: it is looked at once its place is set up here again");
+        for deletion in self.deletions() {
+            if self.backends.for_place(deletion.of.place()).is_none() {
+                log::warn!(
+                    "the deletion of {} was interrupted: it is finished once its place is set up here again",
+                    deletion.of
+                );
             }
-            match place.and_then(|place| self.backends.by_kind(&place)) {
-                Some(backend) if backend.traits().is_remote => self.finish_later(intent, locks),
-                _ => self.finish_now(&call, &intent)?,
-            }
+            self.finish_later(deletion, locks);
         }
         Ok(())
     }
 
-    /// Finishes one before anybody is served, or never: a later start could meet what was used since.
-    fn finish_now(&self, call: &Call, intent: &Intent) -> Result<()> {
-        let Err(error) = self.finish(call, intent) else { return Ok(()) };
-        log::warn!(
-            "{intent} was interrupted and cannot be finished, ask for it again (it was begun at {}): {error}",
-            intent.when()
+    /// Has the deletion finished in the background, however often that has to be tried.
+    fn finish_later(self: &Arc<Self>, deletion: BegunDeletion, locks: &Locks) {
+        let Some(object) = self.lock_of_object(&deletion.of.id()) else { return };
+        let (locks, cluster) = (Arc::clone(locks), deletion.of.place().cluster.clone());
+        self.do_later(
+            &cluster,
+            format!("finish the deletion of {}", deletion.of),
+            move |operations, call| {
+                with_lock(&locks, call, object.clone(), || operations.finish(call, &deletion))
+            },
         );
-        self.end(intent)
-    }
-
-    /// Has the intent finished in the background, however often that has to be tried.
-    fn finish_later(self: &Arc<Self>, intent: Intent, locks: &Locks) {
-        let (Some(place), Some(object)) = (intent.place(), self.lock_of_object(&intent.subject)) else {
-            return;
-        };
-        let locks = Arc::clone(locks);
-        self.do_later(&place.cluster, format!("finish {intent}"), move |operations, call| {
-            with_lock(&locks, call, object.clone(), || operations.finish(call, &intent))
-        });
     }
 
     fn do_later(
@@ -195,73 +186,42 @@ impl Operations {
         });
     }
 
-    /// What was begun. An entry that this version does not know is left to the one that wrote it.
-    fn intents(&self) -> Vec<Intent> {
-        let read = |(key, value): (String, Vec<u8>)| {
-            let intent = Intent::parse(&key, &value);
-            if intent.is_none() {
-                log::warn!("{key} was interrupted; only a newer cephlet knows how to finish it");
+    /// The deletions that were begun. An entry that cannot be read stays.
+    fn deletions(&self) -> Vec<BegunDeletion> {
+        let read = |(key, value): (String, Value)| {
+            let deletion = BegunDeletion::parse(&key, value);
+            if deletion.is_none() {
+                log::warn!("the journal's entry of the deletion of {key} cannot be read: it is left alone");
             }
-            intent
+            deletion
         };
-        self.journal.entries(Table::Intents).into_iter().filter_map(read).collect()
+        self.journal.entries(Table::Deletions).into_iter().filter_map(read).collect()
     }
 
-    /// Finishes one, unless a call has finished it meanwhile. One whose place is not set up stays: that may
-    /// be set up again.
-    fn finish(&self, call: &Call, intent: &Intent) -> Result<Requeue> {
-        if self.journal.get(Table::Intents, &intent.key()).is_none() {
+    /// Finishes a deletion under the terms it was asked for, unless a call has finished it meanwhile. One
+    /// whose place is not set up stays: that may be set up again.
+    fn finish(&self, call: &Call, deletion: &BegunDeletion) -> Result<Requeue> {
+        let of = &deletion.of;
+        if self.journal.get(Table::Deletions, &deletion.key()).is_none() {
             return Ok(Requeue::Never);
         }
-        let outcome = match intent.place().map(|place| self.backends.for_place(&place)) {
-            Some(None) => return Ok(Requeue::After(RETRY)),
-            Some(Some(backend)) => self.finish_with(call, intent, &**backend)?,
-            None => Interrupted::Whole,
+        let Some(backend) = self.backends.for_place(of.place()) else { return Ok(Requeue::After(RETRY)) };
+        let secrets = &Secrets::default();
+        let outcome = match of {
+            Deleting::Volume { id, snapshots_may_outlive } => {
+                let snapshots_may_outlive = *snapshots_may_outlive;
+                let deletion = Deletion { id, snapshots_may_outlive, secrets };
+                backend.volumes().finish_deletion(call, &deletion)?
+            }
+            Deleting::Snapshot(id) => backend.snapshots().finish_deletion(call, id, secrets)?,
         };
         if outcome == Interrupted::Whole {
-            log::warn!("{intent} was interrupted, it was begun at {}: ask for it again", intent.when());
+            let when = deletion.when();
+            log::warn!(
+                "the deletion of {of} was interrupted, it was begun at {when}: send the request again"
+            );
         }
-        self.end(intent)?;
+        self.journal.note(&[Change::remove(Table::Deletions, deletion.key())]);
         Ok(Requeue::Never)
-    }
-
-    fn end(&self, intent: &Intent) -> Result<()> {
-        self.journal.write_unsynced(&[Change::remove(Table::Intents, intent.key())])
-    }
-
-    /// Finishes a deletion, under the terms it was asked for. What was being made or changed is as good as it
-    /// was.
-    fn finish_with(&self, call: &Call, intent: &Intent, backend: &dyn Backend) -> Result<Interrupted> {
-        let secrets = &Secrets::default();
-        let volume = |snapshots_may_outlive| match VolumeId::parse(&intent.subject) {
-            Some(id) => {
-                self.finish_volume(call, backend, &Deletion { id: &id, snapshots_may_outlive, secrets })
-            }
-            None => Ok(Interrupted::Whole),
-        };
-        match intent.operation {
-            Operation::DeleteVolume => volume(true),
-            Operation::DeleteVolumeStrict => volume(false),
-            Operation::DeleteSnapshot => match SnapshotId::parse(&intent.subject) {
-                Some(id) => backend.snapshots().finish_deletion(call, &id, secrets),
-                None => Ok(Interrupted::Whole),
-            },
-            Operation::CreateVolume | Operation::CreateSnapshot | Operation::ExpandVolume => {
-                Ok(Interrupted::Whole)
-            }
-        }
-    }
-
-    fn finish_volume(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        deletion: &Deletion<'_>,
-    ) -> Result<Interrupted> {
-        let outcome = backend.volumes().finish_deletion(call, deletion)?;
-        if outcome == Interrupted::Gone {
-            self.forget_pending(deletion.id)?;
-        }
-        Ok(outcome)
     }
 }

@@ -25,7 +25,7 @@ use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::intent::Operation;
+use crate::volume::deletion::Deleting;
 use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
 
 const MIB: u64 = 1 << 20;
@@ -243,11 +243,14 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
 }
 
 #[test]
-fn an_intent_goes_with_its_call_also_where_that_failed() {
+fn the_entry_of_a_deletion_goes_with_its_call_also_where_that_failed() {
     let scene = Scene::new();
-    let entries = || scene.operations.journal.entries(Table::Intents).len();
-    let refused = scene.operations.with_intent(Operation::DeleteVolume, |write| -> Result<()> {
-        write("rbd:ceph:rbd::a:10")?;
+    let id = scene.create();
+    let backend = scene.operations.backends.by_kind(&id.place).unwrap().as_ref();
+    let entries = || scene.operations.journal.entries(Table::Deletions).len();
+    let deleting = Deleting::Volume { id: id.clone(), snapshots_may_outlive: true };
+    let refused = scene.operations.with_deletion(backend, deleting, |record| -> Result<()> {
+        record()?;
         assert_eq!(entries(), 1);
         Err(Error::unavailable("the cluster is away"))
     });

@@ -33,6 +33,5 @@ mod shared;
 mod topology;
 mod trash;
 mod unreachable;
-mod upgrade;
 mod v0;
 mod volumes;

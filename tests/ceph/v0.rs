@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cephlet::proto::csi as wire;
 use cephlet::{Change, Journal, RealDisk, Table};
+use serde_json::json;
 
 use crate::support::client::Answer;
 use crate::support::requests::{self, map};
@@ -39,18 +40,21 @@ fn a_volume_with_snapshots_is_not_deleted() {
 #[test]
 fn an_interrupted_deletion_is_to_be_asked_for_again() {
     let mut it = Subject::rbd();
-    for operation in ["ReleaseVolume", "DeleteVolume"] {
-        let id = it.create(operation).id;
+    for snapshots_may_outlive in [false, true] {
+        let id = it.create("one").id;
         assert!(it.daemon.terminate().success());
-        let disk = RealDisk::open(&it.daemon.path("state/journal")).expect("open the journal's directory");
+        let disk = RealDisk::open(&it.daemon.path("state")).expect("open the state directory");
         let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
-        journal
-            .write(&[Change::put(Table::Intents, format!("{operation} {id}"), Vec::new())])
-            .expect("write the intent");
+        let begun = json!({"began": 1_763_777_600, "snapshots_may_outlive": snapshots_may_outlive});
+        let entry = Change::put(Table::Deletions, format!("volume {id}"), begun);
+        journal.write(&[entry]).expect("write the entry");
         drop(journal);
         it.daemon.restart();
         it.client = Client::of(&it.daemon);
-        it.daemon.log.await_lines(&format!("{operation} of {id} was interrupted, it was begun at"), 1);
+        it.daemon.log.await_lines(
+            &format!("the deletion of volume {id} was interrupted, it was begun at 2025-11-22T02:13:20Z"),
+            1,
+        );
         let listed = it.client.list().iter().any(|volume| volume.id == id);
         assert!(listed, "UNSAFE: volume {id} was deleted, and nobody had asked again");
         it.client.delete_volume(&delete(&id)).expect("delete");

@@ -14,24 +14,9 @@ use crate::support::requests::*;
 use crate::support::v0;
 
 /// What makes an object.
-const MAKING: &[&str] = &[
-    "write to the journal",
-    "sync the journal",
-    "make draft",
-    "file made",
-    "write record",
-    "sync image",
-    "rename draft",
-];
+const MAKING: &[&str] = &["make draft", "file made", "write record", "sync image", "rename draft"];
 /// What takes one away.
-const REMOVING: &[&str] = &[
-    "write to the journal",
-    "sync the journal",
-    "rename away",
-    "renamed away",
-    "unlink",
-    "directory removed",
-];
+const REMOVING: &[&str] = &["rename away", "renamed away", "unlink", "directory removed"];
 
 /// One volume of 8 MiB with content.
 fn one_volume() -> Scene {

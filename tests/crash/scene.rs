@@ -181,9 +181,9 @@ impl Scene {
 /// Asserts that the journal of a daemon that has ended remembers nothing.
 #[track_caller]
 pub fn assert_journal_is_empty(daemon: &Daemon) {
-    let disk = RealDisk::open(&daemon.path("state/journal")).expect("open the journal's directory");
+    let disk = RealDisk::open(&daemon.path("state")).expect("open the state directory");
     let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
-    for table in [Table::Intents, Table::Node, Table::Formats] {
+    for table in Table::ALL {
         let keys: Vec<String> = journal.entries(table).into_iter().map(|(key, _)| key).collect();
         assert!(keys.is_empty(), "UNSAFE: {table:?} has {keys:?}");
     }

@@ -6,7 +6,6 @@ use std::io::Write;
 use super::scene::Scene;
 use super::trial::Points;
 use crate::support::MIB;
-use crate::support::machine::run;
 use crate::support::requests::*;
 
 /// Crashes the start of these scenes at every point, then starts undisturbed and checks.
@@ -70,7 +69,7 @@ fn point_half_way_through_a_deletion() -> usize {
     points.before + away + 1
 }
 
-/// Two volumes, one of them half deleted; a half-made object; a journal whose last record is torn; a stale
+/// Two volumes, one of them half deleted; a half-made object; a journal whose last line is torn; a stale
 /// socket.
 fn wreck(half_way: usize) -> Scene {
     let mut scene = two_volumes();
@@ -80,10 +79,9 @@ fn wreck(half_way: usize) -> Scene {
     let draft = scene.daemon.local_dir().join("pending/0123456789abcdef");
     fs::create_dir(&draft).expect("a draft");
     fs::write(draft.join("image"), "half").expect("its image");
-    let segments = run("find", &[&scene.daemon.text("state/journal"), "-name", "*.log"]);
-    let last = segments.lines().max().expect("a segment");
-    let mut last = fs::File::options().append(true).open(last).expect("open the segment");
-    last.write_all(&[0x55; 7]).expect("tear it");
+    let journal = scene.path("state/journal");
+    let mut journal = fs::File::options().append(true).open(journal).expect("open the journal");
+    journal.write_all(&[0x55; 7]).expect("tear it");
     scene
 }
 

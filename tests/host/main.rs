@@ -37,6 +37,5 @@ mod secrecy;
 mod systemd;
 mod targets;
 mod topology;
-mod upgrade;
 mod volumes;
 mod wire;

@@ -247,9 +247,11 @@ fn a_controller_of_rbd_alone_starts_under_any_name() {
 #[test]
 fn a_rename_is_refused_while_volumes_of_a_cluster_are_in_use() {
     let scratch = end(Daemon::start());
-    let disk = RealDisk::open(&scratch.path("state/journal")).expect("open the journal's directory");
+    let disk = RealDisk::open(&scratch.path("state")).expect("open the state directory");
     let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
-    journal.write(&[Change::put(Table::Node, "rbd:main:vms::web", Vec::new())]).expect("write a record");
+    journal
+        .write(&[Change::put(Table::Volumes, "rbd:main:vms::web", serde_json::json!({}))])
+        .expect("write a record");
     drop(journal);
     let said = not_renamed(&named(&scratch, "node-1"), "node-2", 5);
     assert!(said.contains("rbd:main:vms::web") && said.contains("unpublish"), "{said}");

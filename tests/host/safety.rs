@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cephlet::proto::csi_v1 as wire;
+use cephlet::{Change, Journal, RealDisk, Table};
 
 use crate::support::machine::{checksum, images, mount_at, picture, run, text};
 use crate::support::requests::*;
@@ -88,13 +89,7 @@ fn a_missing_tool_is_named() {
 
 #[test]
 fn a_formatting_that_was_interrupted_is_begun_again() {
-    let scratch = Arc::new(Scratch::new());
-    // Writes half a file system, then kills the daemon, its parent.
-    let stubs = scratch.dir("stubs");
-    let script = "#!/bin/sh\nfor device; do :; done\necho half > $device; sync\nkill -9 $PPID\nread never\n";
-    install(&stubs.join("mkfs.ext4"), script);
-    let path = format!("{}:/usr/sbin:/sbin:/usr/bin:/bin", stubs.display());
-    let mut daemon = Setup::within(scratch).set("CEPHLET_TOOL_PATH", path).start();
+    let (mut daemon, stub) = with_formatter(HALF_AND_KILL);
     let id = daemon.client().create(&volume("one")).expect("create").volume_id;
     let at = daemon.text("stage");
     let request = stage(&id, &at, mount("ext4"));
@@ -107,7 +102,29 @@ fn a_formatting_that_was_interrupted_is_begun_again() {
     daemon.client().node_unstage_volume(&unstage(&id, &at)).expect("unstage");
     assert!(daemon.client().node_stage_volume(&request).is_err());
     daemon.wait();
-    fs::remove_file(stubs.join("mkfs.ext4")).expect("take the stub away");
+    fs::remove_file(stub).expect("take the stub away");
+    daemon.restart();
+    daemon.client().node_stage_volume(&request).expect("what was blank before is formatted");
+    daemon.client().node_unstage_volume(&unstage(&id, &at)).expect("unstage");
+    daemon.assert_node_is_clean();
+}
+
+/// No other node reaches the image, so what is on it after the boot is what the formatter left.
+#[test]
+fn a_formatting_that_a_boot_interrupted_is_begun_again() {
+    let (mut daemon, stub) = with_formatter(HALF_AND_KILL);
+    let id = daemon.client().create(&volume("one")).expect("create").volume_id;
+    let at = daemon.text("stage");
+    let request = stage(&id, &at, mount("ext4"));
+    assert!(daemon.client().node_stage_volume(&request).is_err());
+    daemon.wait();
+    let disk = RealDisk::open(&daemon.path("state")).expect("open the state directory");
+    let journal = Journal::open(Arc::new(disk), |error| panic!("{error}")).expect("open the journal");
+    let [(key, mut record)] = journal.entries(Table::Volumes).try_into().expect("one volume");
+    record["boot"] = "an earlier one".into();
+    journal.write(&[Change::put(Table::Volumes, key, record)]).expect("write the record");
+    drop(journal);
+    fs::remove_file(stub).expect("take the stub away");
     daemon.restart();
     daemon.client().node_stage_volume(&request).expect("what was blank before is formatted");
     daemon.client().node_unstage_volume(&unstage(&id, &at)).expect("unstage");
@@ -164,6 +181,10 @@ fn with_formatter(script: &str) -> (Daemon, std::path::PathBuf) {
     let path = format!("{}:/usr/sbin:/sbin:/usr/bin:/bin", scratch.path("stubs").display());
     (Setup::within(scratch).set("CEPHLET_TOOL_PATH", path).start(), stub)
 }
+
+/// Writes half a file system, then kills the daemon, its parent.
+const HALF_AND_KILL: &str =
+    "#!/bin/sh\nfor device; do :; done\necho half > $device; sync\nkill -9 $PPID\nread never\n";
 
 const HALF: &str = "#!/bin/sh\nfor device; do :; done\necho half > $device; sync\nexit 7\n";
 

@@ -75,7 +75,7 @@ class Test:
 def tests():
     """All tests of the programs that were built."""
     found = []
-    for name in ["unit-lib", "unit-main", "journal_memory"]:
+    for name in ["unit-lib", "unit-main"]:
         found.append(Test(UNITS, name, [str(PROGRAMS / name)]))
     listed = {program: listing(program) for program in {suite.program for suite in SUITES}}
     for suite in SUITES:

@@ -5,16 +5,14 @@ use super::find::{SNAPSHOT_PREFIX, snapshot_object};
 use super::record::{SnapshotRecord, Time};
 use super::store::{Finished, RECORD};
 use crate::backend::creation_record::{VERSION, to_bytes};
-use crate::backend::{
-    Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent,
-};
+use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 impl Snapshots for Local {
-    fn create(&self, call: &Call, new: &NewSnapshot, write_intent: WriteIntent<'_>) -> Result<Snapshot> {
+    fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let object = snapshot_object(&new.digits);
         if let Some(record) = self.snapshot_record(&object)? {
             return self.same_snapshot(new, &record);
@@ -27,7 +25,6 @@ impl Snapshots for Local {
             }
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
-        write_intent()?;
         let draft = self.pending.draft()?;
         let opened = self.open_source(&self.volumes, &source.object, format!("volume {source}"))?;
         let record = SnapshotRecord {
@@ -65,10 +62,6 @@ impl Snapshots for Local {
         self.snapshots.retire(&object)?;
         drop(lock);
         Ok(Deleted::Gone)
-    }
-
-    fn finish_deletion(&self, _: &Call, id: &SnapshotId, _: &Secrets) -> Result<Interrupted> {
-        Ok(if self.record_of_snapshot(id)?.is_some() { Interrupted::Whole } else { Interrupted::Gone })
     }
 
     fn find(&self, _call: &Call, id: &SnapshotId, _secrets: &Secrets) -> Result<Option<Snapshot>> {

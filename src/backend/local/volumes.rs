@@ -12,7 +12,7 @@ use super::store::{Finished, RECORD, Shelf};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::parameters::formatted_with;
 use crate::backend::{
-    Backend, Capacity, Deleted, Deletion, Interrupted, NewVolume, Origin, Page, Volume, Volumes, WriteIntent,
+    Backend, Capacity, Deleted, Deletion, NewVolume, Origin, Page, RecordDeletion, Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -22,19 +22,12 @@ use crate::secrets::Secrets;
 
 impl Local {
     /// Makes the volume under its final name; None if somebody else has just done so.
-    fn make_volume(
-        &self,
-        call: &Call,
-        new: &NewVolume,
-        settings: &Settings,
-        write_intent: WriteIntent<'_>,
-    ) -> Result<Option<Found>> {
+    fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
         let incarnation = self.pending.random_digits()?;
         self.volume_id(&new.object, Some(incarnation.clone())).fits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let (size, fs_type) = self.size_and_file_system(new, settings, source.as_ref())?;
         let record = VolumeRecord::new(new, incarnation, size, fs_type);
-        write_intent()?;
         let draft = self.pending.draft()?;
         let image = match &source {
             Some(source) => self.copy(call, source, &draft)?,
@@ -167,13 +160,13 @@ impl Volumes for Local {
         Ok(self.look_up(id)?.map(|found| self.volume_id(&id.object, incarnation(found))))
     }
 
-    fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume> {
+    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
         let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
         if let Some(found) = self.look(&new.object)? {
             return self.same_volume(new, &found);
         }
         if let Some(made) = self
-            .make_volume(call, new, &settings, write_intent)
+            .make_volume(call, new, &settings)
             .map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
         {
             return Ok(self.describe(&new.object, &made, FreeSpace::of(self.volumes.directory())?));
@@ -194,23 +187,17 @@ impl Volumes for Local {
         &self,
         _call: &Call,
         deletion: &Deletion<'_>,
-        write_intent: WriteIntent<'_>,
+        record_deletion: RecordDeletion<'_>,
     ) -> Result<Deleted> {
         let id = deletion.id;
         let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
-        write_intent()?;
+        record_deletion()?;
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
         let lock = self.volumes.lock_for_deletion(&id.object, &format!("volume {id}"))?;
         self.volumes.retire(&id.object)?;
         drop(lock);
         Ok(Deleted::Gone)
-    }
-
-    /// What is there by its name is whole: its deletion may have been refused, and a power cut brought the
-    /// intent back. What is half removed has no name, and goes at every start.
-    fn finish_deletion(&self, _call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {
-        Ok(if self.look_up(deletion.id)?.is_some() { Interrupted::Whole } else { Interrupted::Gone })
     }
 
     fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {

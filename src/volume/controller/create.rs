@@ -6,7 +6,6 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
-use crate::volume::intent::Operation;
 use crate::volume::request::{CreateVolume, Source, TopologyRequirement};
 
 impl Operations {
@@ -64,9 +63,7 @@ impl Operations {
     /// Makes the volume, or answers with the one that the same request made before.
     pub fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
         let backend = self.backend_of(&new.place)?;
-        self.with_intent(Operation::CreateVolume, |write| {
-            backend.volumes().create(call, new, &|| write(&new.name))
-        })
+        backend.volumes().create(call, new)
     }
 
     /// What a content source means. One that means nothing here does not exist.

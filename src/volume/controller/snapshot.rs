@@ -6,7 +6,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::volume::Operations;
-use crate::volume::intent::Operation;
+use crate::volume::deletion::Deleting;
 use crate::volume::request::{CreateSnapshot, SnapshotById};
 
 impl Operations {
@@ -28,16 +28,14 @@ impl Operations {
     /// Takes the snapshot, or answers with the one that the same request took before.
     pub fn create_snapshot(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let backend = self.backend_of(&new.source.place)?;
-        self.with_intent(Operation::CreateSnapshot, |write| {
-            backend.snapshots().create(call, new, &|| write(&new.name))
-        })
+        backend.snapshots().create(call, new)
     }
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
         let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        self.with_intent(Operation::DeleteSnapshot, |write| {
-            write(&request.snapshot_id)?;
+        self.with_deletion(backend.as_ref(), Deleting::Snapshot(id.clone()), |record| {
+            record()?;
             backend.snapshots().delete(call, &id, &request.secrets)
         })
     }

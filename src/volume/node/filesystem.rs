@@ -14,8 +14,7 @@ use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
 use crate::sys::superblock::{Content, FileSystem, Journal};
 use crate::volume::Operations;
 use crate::volume::node::mounts;
-use crate::volume::node::pending::{ANY_STAY, FsWork, PendingFsWork};
-use crate::volume::node::record::NodeRecord;
+use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 use crate::volume::request::{Access, Capability};
 
 /// A device that is larger than its file system by less than this is not worth growing: file systems round
@@ -57,11 +56,10 @@ impl Operations {
         let FsDevice { call, id, device, fs_type } = on;
         let lock = self.lock_formatting(id)?;
         let found = self.kernel.identify(call, &device.backing, device.sparse_file.as_deref())?;
-        let stay = self.stay(id, record);
-        let is_half_made = || self.pending(id).is_some_and(|mark| mark.may_format(&device.image, stay));
+        let is_half_made = self.is_half_made(id, device)?;
         match found.content {
-            Content::Blank => self.format(on, stay, Overwrites::Blank, &lock),
-            Content::Foreign(_) if is_half_made() => self.format(on, stay, Overwrites::HalfMade, &lock),
+            Content::Blank => self.format(on, Overwrites::Blank, &lock),
+            Content::Foreign(_) if is_half_made => self.format(on, Overwrites::HalfMade, &lock),
             Content::FileSystem(present) if present.fs_type.name() != fs_type => {
                 Err(Error::precondition(format!(
                     "volume {id} holds a file system of type {}, {fs_type} was asked for: nothing was changed; \
@@ -87,11 +85,12 @@ impl Operations {
         }
     }
 
-    /// How long what was begun on the volume binds to it: where other nodes reach it, as long as it is on
-    /// this one.
-    fn stay<'a>(&self, id: &VolumeId, record: &'a NodeRecord) -> &'a str {
-        let is_remote = self.backends.by_kind(&id.place).is_none_or(|backend| backend.traits().is_remote);
-        if is_remote && !record.stay.is_empty() { &record.stay } else { ANY_STAY }
+    /// Whether a formatting of what is attached now was broken off.
+    fn is_half_made(&self, id: &VolumeId, device: &BlockDevice) -> Result<bool> {
+        let Some(NodeRecord { attached, begun: Some(begun), .. }) = self.node_record(id)? else {
+            return Ok(false);
+        };
+        Ok(begun.may_format(&device.image, &attached.publication))
     }
 
     /// The right to format the volume, which the formatter keeps for as long as it runs, whatever becomes of
@@ -110,7 +109,7 @@ impl Operations {
         })
     }
 
-    fn format(&self, on: FsDevice<'_>, stay: &str, overwrites: Overwrites, lock: &ByteLock) -> Result<()> {
+    fn format(&self, on: FsDevice<'_>, overwrites: Overwrites, lock: &ByteLock) -> Result<()> {
         let FsDevice { call, id, device, fs_type } = on;
         if device.read_only {
             return Err(Error::precondition(format!(
@@ -129,13 +128,12 @@ impl Operations {
                 )));
             }
         };
-        let (image, stay) = (device.image.clone(), stay.to_string());
-        self.write_pending(id, &PendingFsWork { work: FsWork::Formatting, image, stay })?;
+        self.begin_work(id, FsWork::Formatting, &device.image)?;
         let mkfs = tool_on(tool, device, overwrites).args(options.iter().copied()).arg(&device.path);
         let made = self.runner.run(call, &mkfs.keeping_open(lock.file()));
         made.map_err(|error| self.explain_format(on, overwrites, Error::from(error)))?;
         // Before the first mount: from then on there may be data.
-        self.clear_pending(id)
+        self.end_work(id)
     }
 
     /// A formatter that failed before it wrote anything leaves no right to format over what is put there
@@ -152,7 +150,7 @@ impl Operations {
             true => error.kind() == Kind::Precondition && is_blank(),
             false => overwrites == Overwrites::Blank,
         };
-        if is_untouched && let Err(error) = self.clear_pending(id) {
+        if is_untouched && let Err(error) = self.end_work(id) {
             log::warn!(
                 "volume {id}: its mark of a formatting that was never begun stays in the journal: {error}"
             );
@@ -173,10 +171,7 @@ impl Operations {
         }
         match (is_small, grows_mounted) {
             (false, _) => Ok(()),
-            (true, true) => {
-                let (image, stay) = (on.device.image.clone(), ANY_STAY.to_string());
-                self.write_pending(on.id, &PendingFsWork { work: FsWork::Growing, image, stay })
-            }
+            (true, true) => self.begin_work(on.id, FsWork::Growing, &on.device.image),
             (true, false) => {
                 let resize = tool_on(Tool::Resize2fs, on.device, Overwrites::Nothing).arg(&on.device.path);
                 self.runner.run(on.call, &resize).map(drop).map_err(Error::from)
@@ -202,13 +197,13 @@ impl Operations {
 
     /// Grows a file system that was found too small when it was mounted, even if a crash came between.
     pub(crate) fn finish_growing(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
-        match self.pending(on.id) {
-            Some(PendingFsWork { work: FsWork::Growing, image, .. })
-                if image.is_empty() || image == on.device.image => {}
+        let begun = self.node_record(on.id)?.and_then(|record| record.begun);
+        match begun {
+            Some(BegunWork { work: FsWork::Growing, image, .. }) if image == on.device.image => {}
             _ => return Ok(()),
         }
         self.grow(on, mount_point)?;
-        self.clear_pending(on.id)
+        self.end_work(on.id)
     }
 
     /// Ends the right to format over what is found, because the volume leaves this node: from now on others
@@ -224,16 +219,16 @@ impl Operations {
         &self,
         call: &Call,
         id: &VolumeId,
-        record: &NodeRecord,
+        record: &mut NodeRecord,
         backend: &dyn Backend,
     ) -> Result<()> {
-        let Some(mark @ PendingFsWork { work: FsWork::Formatting, .. }) = self.pending(id) else {
-            return Ok(());
-        };
+        let Some(begun) = record.formatting() else { return Ok(()) };
         let _lock = self.lock_formatting(id)?;
         let undone = match backend.node().attached(&self.id_here(id)?)? {
             None => Err(Error::internal("its device is gone")),
-            Some(Attachment::Block(device)) if mark.may_format(&device.image, self.stay(id, record)) => {
+            Some(Attachment::Block(device))
+                if begun.may_format(&device.image, &record.attached.publication) =>
+            {
                 self.kernel.remove_half_made(call, &device.backing, device.sparse_file.as_deref())
             }
             Some(_) => Err(Error::internal("what is on it now is not known to be of that formatting")),
@@ -246,7 +241,8 @@ impl Operations {
             }
             undone => undone.map_err(|error| error.context(format!("volume {id} was being formatted")))?,
         }
-        self.clear_pending(id)
+        record.begun = None;
+        self.end_work(id)
     }
 
     /// Grows a mounted file system to its device.

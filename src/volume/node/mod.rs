@@ -1,11 +1,11 @@
 //! The node's operations: a volume becomes a path of this machine.
 
+mod begun;
 mod expand;
 mod fault;
 mod filesystem;
 mod lost;
 pub(crate) mod mounts;
-mod pending;
 mod publish;
 mod publish_unstaged;
 pub(crate) mod record;

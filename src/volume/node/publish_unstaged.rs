@@ -186,13 +186,13 @@ mod tests {
         let mut record = NodeRecord {
             volume_id,
             boot_id,
-            stay: String::new(),
             access,
             read_only: false,
             stagings,
             targets,
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
+            begun: None,
         };
         let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
         enter(first).expect("the first one");

@@ -6,79 +6,178 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use protobuf::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::backend::creation_record::RecordedMode;
 use crate::backend::{AttachedImage, PublishedBy};
-use crate::csi::split_options;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::journal::{Change, Table, records};
+use crate::journal::{Change, Table};
 use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::request::{Access, Capability, Mode};
 
 /// A volume on this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// The volume, with its incarnation.
+    #[serde(rename = "volume")]
     pub volume_id: String,
     /// The boot in which it was staged.
+    #[serde(rename = "boot")]
     pub boot_id: String,
-    /// A number of its own for as long as it is on this node; empty in a record of an earlier release.
-    pub stay: String,
     /// Block device or file system; the mount flags are sorted and without `ro` and `rw`.
+    #[serde(with = "RecordedAccess", rename = "access")]
     pub access: Access,
     /// The device or the one real mount is read-only.
+    #[serde(rename = "read_only")]
     pub read_only: bool,
     /// Where it is staged.
+    #[serde(rename = "staged")]
     pub stagings: Vec<Staging>,
     /// Where it is published.
+    #[serde(rename = "targets")]
     pub targets: Vec<Target>,
     /// Who published it to this node, and has to unpublish it.
+    #[serde(with = "RecordedPublisher", rename = "published_by")]
     pub published: PublishedBy,
     /// What was attached, or was to be.
+    #[serde(with = "RecordedImage", rename = "attached")]
     pub attached: AttachedImage,
+    /// What was begun on its file system and is not known to have ended.
+    #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<BegunWork>,
 }
 
 /// A path a volume is staged at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staging {
     /// The path.
+    #[serde(rename = "path")]
     pub path: String,
     /// How it is used there.
+    #[serde(with = "RecordedMode", rename = "mode")]
     pub mode: Mode,
     /// Nothing can be written there.
+    #[serde(rename = "read_only")]
     pub read_only: bool,
     /// What goes with it.
+    #[serde(rename = "made")]
     pub made: Made,
 }
 
 /// A path a volume is published at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The path.
+    #[serde(rename = "path")]
     pub path: String,
     /// How it is used there.
+    #[serde(with = "RecordedMode", rename = "mode")]
     pub mode: Mode,
     /// Nothing can be written there.
+    #[serde(rename = "read_only")]
     pub read_only: bool,
     /// What goes with it.
+    #[serde(rename = "made")]
     pub made: Made,
     /// Published without a stage. In a single-node mode it is the only target, whatever the configuration
     /// says.
+    #[serde(rename = "unstaged")]
     pub unstaged: bool,
     /// The volume is no longer in use there. The file or directory that we made holds data, and is to be
     /// removed once it does not.
+    #[serde(rename = "left_behind")]
     pub left_behind: bool,
 }
 
 /// What we made for a path and remove with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// The file or directory itself.
+    #[serde(rename = "itself")]
     pub itself: bool,
     /// The directories above it, outermost first. They go if they are empty.
+    #[serde(rename = "parents")]
     pub parents: Vec<String>,
+}
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FsWork {
+    /// The device was blank and is being formatted.
+    #[serde(rename = "formatting")]
+    Formatting,
+    /// The file system is smaller than its device and grows once it is mounted.
+    #[serde(rename = "growing")]
+    Growing,
+}
+
+/// Work that was begun, and on which image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunWork {
+    /// The work.
+    #[serde(rename = "work")]
+    pub work: FsWork,
+    /// The image, see [`AttachedImage::image`].
+    #[serde(rename = "image")]
+    pub image: String,
+    /// The publication, see [`AttachedImage::publication`].
+    #[serde(rename = "publication")]
+    pub publication: String,
+}
+
+impl BegunWork {
+    /// Whether this image was blank when it was attached for this publication, and was formatted then.
+    pub fn may_format(&self, image: &str, publication: &str) -> bool {
+        let is_same =
+            !image.is_empty() && (self.image.as_str(), self.publication.as_str()) == (image, publication);
+        self.work == FsWork::Formatting && is_same
+    }
+
+    /// Whether the work still has to be done once this image is attached.
+    pub fn is_for(&self, attached: &AttachedImage) -> bool {
+        match self.work {
+            FsWork::Formatting => self.may_format(&attached.image, &attached.publication),
+            FsWork::Growing => self.image == attached.image,
+        }
+    }
+}
+
+/// How [`Access`] is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Access")]
+enum RecordedAccess {
+    #[serde(rename = "block")]
+    Block,
+    #[serde(rename = "mount")]
+    Mount {
+        #[serde(rename = "fs_type")]
+        fs_type: String,
+        #[serde(rename = "flags")]
+        flags: Vec<String>,
+    },
+}
+
+/// How [`PublishedBy`] is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PublishedBy")]
+enum RecordedPublisher {
+    #[serde(rename = "controller")]
+    Controller,
+    #[serde(rename = "node")]
+    Node,
+}
+
+/// How [`AttachedImage`] is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "AttachedImage")]
+struct RecordedImage {
+    #[serde(rename = "image")]
+    image: String,
+    #[serde(rename = "publication")]
+    publication: String,
 }
 
 impl Target {
@@ -106,6 +205,16 @@ impl NodeRecord {
         self.stagings.is_empty() && self.targets.iter().all(|target| target.left_behind)
     }
 
+    /// The formatting that was begun, if it was.
+    pub fn formatting(&self) -> Option<&BegunWork> {
+        self.begun.as_ref().filter(|begun| begun.work == FsWork::Formatting)
+    }
+
+    /// Whether nothing is lost with the record.
+    fn says_nothing(&self) -> bool {
+        self.paths().next().is_none() && self.begun.is_none()
+    }
+
     /// What was made for its paths.
     fn made(&self) -> impl Iterator<Item = &Made> {
         self.stagings.iter().map(|it| &it.made).chain(self.targets.iter().map(|it| &it.made))
@@ -113,108 +222,17 @@ impl NodeRecord {
 
     /// That it is written down under this key.
     pub(crate) fn to_change(&self, key: impl Into<String>) -> Result<Change> {
-        Ok(Change::put(Table::Node, key, self.encode()?))
+        Ok(Change::put(Table::Volumes, key, self.encode()?))
     }
 
-    fn encode(&self) -> Result<Vec<u8>> {
-        let (block, fs_type, flags) = match &self.access {
-            Access::Block => (true, String::new(), Vec::new()),
-            Access::Mount { fs_type, flags } => (false, fs_type.clone(), flags.clone()),
-        };
-        let record = records::NodeVolume {
-            volume_id: self.volume_id.clone(),
-            boot_id: self.boot_id.clone(),
-            stay: self.stay.clone(),
-            block,
-            fs_type,
-            mount_flags: flags,
-            read_only: self.read_only,
-            stagings: self.stagings.iter().map(encode_staging).collect(),
-            targets: self.targets.iter().map(encode_target).collect(),
-            alone: self.published == PublishedBy::Node,
-            attached_image: self.attached.image.clone(),
-            attached_publication: self.attached.publication.clone(),
-            ..Default::default()
-        };
-        record
-            .write_to_bytes()
+    fn encode(&self) -> Result<Value> {
+        serde_json::to_value(self)
             .map_err(|error| Error::internal(format!("record of {}: {error}", self.volume_id)))
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let record = records::NodeVolume::parse_from_bytes(bytes).ok()?;
-        let access = match record.block {
-            true => Access::Block,
-            // Earlier releases kept several options in one item as they came.
-            false => {
-                let flags = record.mount_flags.iter().flat_map(|item| split_options(item)).collect();
-                shared(record.fs_type, flags)
-            }
-        };
-        Some(Self {
-            volume_id: record.volume_id,
-            boot_id: record.boot_id,
-            stay: record.stay,
-            access,
-            read_only: record.read_only,
-            stagings: record.stagings.into_iter().map(decode_staging).collect::<Option<_>>()?,
-            targets: record.targets.into_iter().map(decode_target).collect::<Option<_>>()?,
-            published: match record.alone {
-                true => PublishedBy::Node,
-                false => PublishedBy::Controller,
-            },
-            attached: AttachedImage {
-                image: record.attached_image,
-                publication: record.attached_publication,
-            },
-        })
+    fn decode(value: Value) -> Option<Self> {
+        serde_json::from_value(value).ok()
     }
-}
-
-fn encode_staging(staging: &Staging) -> records::Staging {
-    let Staging { path, mode, read_only, made } = staging.clone();
-    records::Staging {
-        path,
-        mode: mode.number(),
-        read_only,
-        made: made.itself,
-        made_parents: made.parents,
-        ..Default::default()
-    }
-}
-
-fn decode_staging(record: records::Staging) -> Option<Staging> {
-    Some(Staging {
-        path: record.path,
-        mode: Mode::from_number(record.mode)?,
-        read_only: record.read_only,
-        made: Made { itself: record.made, parents: record.made_parents },
-    })
-}
-
-fn encode_target(target: &Target) -> records::Target {
-    let Target { path, mode, read_only, made, unstaged, left_behind } = target.clone();
-    records::Target {
-        path,
-        mode: mode.number(),
-        read_only,
-        made: made.itself,
-        unstaged,
-        made_parents: made.parents,
-        left_behind,
-        ..Default::default()
-    }
-}
-
-fn decode_target(record: records::Target) -> Option<Target> {
-    Some(Target {
-        path: record.path,
-        mode: Mode::from_number(record.mode)?,
-        read_only: record.read_only,
-        made: Made { itself: record.made, parents: record.made_parents },
-        unstaged: record.unstaged,
-        left_behind: record.left_behind,
-    })
 }
 
 /// The access a record is kept under: sorted flags, without those that every path has for itself.
@@ -245,18 +263,24 @@ impl Operations {
         Ok(self.record_under_name(id)?.filter(|record| record.is_of(id)))
     }
 
+    /// The record of a volume that is attached.
+    pub(crate) fn recorded(&self, id: &VolumeId) -> Result<NodeRecord> {
+        let lost = || Error::internal(format!("volume {id} is attached, but this node has no record of it"));
+        self.node_record(id)?.ok_or_else(lost)
+    }
+
     /// A record of a volume that is in use at no path, where none was written.
     pub(crate) fn unrecorded(&self, id: &VolumeId) -> NodeRecord {
         NodeRecord {
             volume_id: id.to_string(),
             boot_id: self.boot_id.clone(),
-            stay: String::new(),
             access: Access::Block,
             read_only: false,
             stagings: Vec::new(),
             targets: Vec::new(),
             published: PublishedBy::Controller,
             attached: AttachedImage::default(),
+            begun: None,
         }
     }
 
@@ -280,19 +304,19 @@ impl Operations {
     }
 
     fn record_under_name(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        let Some(bytes) = self.journal.get(Table::Node, &self.record_key(id)) else { return Ok(None) };
+        let Some(value) = self.journal.get(Table::Volumes, &self.record_key(id)) else { return Ok(None) };
         let damaged = || {
             Error::internal(format!(
                 "the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"
             ))
         };
-        NodeRecord::decode(&bytes).map(Some).ok_or_else(damaged)
+        NodeRecord::decode(value).map(Some).ok_or_else(damaged)
     }
 
     /// Every volume in use on this node, by its key.
     pub fn node_records(&self) -> Vec<(String, NodeRecord)> {
-        let decode = |(key, bytes): (String, Vec<u8>)| NodeRecord::decode(&bytes).map(|record| (key, record));
-        self.journal.entries(Table::Node).into_iter().filter_map(decode).collect()
+        let decode = |(key, value): (String, Value)| NodeRecord::decode(value).map(|record| (key, record));
+        self.journal.entries(Table::Volumes).into_iter().filter_map(decode).collect()
     }
 
     /// What is made for a path of a volume: nothing where something is. Directories above it that were made
@@ -330,11 +354,11 @@ impl Operations {
         self.journal.write(&[record.to_change(self.record_key(id))?])
     }
 
-    /// Writes a record down that says less than before, or removes it when no path is left in it; durable
+    /// Writes a record down that says less than before, or removes it when nothing is left in it; durable
     /// when Ok. This goes on where the journal's disk is full.
     pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
-        let change = match record.paths().next().is_none() {
-            true => Change::remove(Table::Node, self.record_key(id)),
+        let change = match record.says_nothing() {
+            true => Change::remove(Table::Volumes, self.record_key(id)),
             false => record.to_change(self.record_key(id))?,
         };
         self.journal.write_for_removal(&[change])
@@ -357,16 +381,16 @@ mod tests {
             let record = NodeRecord {
                 volume_id: "local:n:::o:1".into(),
                 boot_id: "b".into(),
-                stay: "0123".into(),
                 access,
                 read_only: true,
                 stagings: vec![staging.clone()],
                 targets: vec![target.clone()],
                 published: PublishedBy::Node,
                 attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
+                begun: None,
             };
-            let bytes = record.encode().expect("encodes");
-            assert_eq!(NodeRecord::decode(&bytes), Some(record));
+            let value = record.encode().expect("encodes");
+            assert_eq!(NodeRecord::decode(value), Some(record));
         }
     }
 

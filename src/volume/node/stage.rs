@@ -12,7 +12,6 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::kernel::MountSpec;
 use crate::secrets::Secrets;
-use crate::sys::random;
 use crate::volume::Operations;
 use crate::volume::node::filesystem::{self, FsDevice, driver_of};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
@@ -91,16 +90,14 @@ impl Operations {
         context: &NodeContext<'_>,
     ) -> Result<Attachment> {
         backend.node().attach(call, id, context, &|attached| {
-            let Some(record) = self.node_record(id)? else { return Ok(()) };
+            let Some(mut record) = self.node_record(id)? else { return Ok(()) };
             let former = &record.attached.image;
             if !former.is_empty() && *former != attached.image {
                 // Nobody would find it any more.
                 self.let_go(call, backend, id, ("its image was replaced by another one", context.secrets))?;
             }
-            if record.attached.publication != attached.publication {
-                // Others may have had it between the two, and written to it.
-                self.clear_format_mark(id)?;
-            }
+            // Other nodes may have written to it between two publications.
+            record.begun.take_if(|begun| !begun.is_for(attached));
             match record.attached == *attached {
                 true => Ok(()),
                 false => self.remember(id, &NodeRecord { attached: attached.clone(), ..record }),
@@ -169,22 +166,24 @@ impl Operations {
         context: &NodeContext<'_>,
         fs_type: &str,
     ) -> Result<NodeRecord> {
-        let stay = random::hex(8).map_err(|error| Error::io("draw a random number", &error))?;
+        // A record of a volume that is not in use has the targets that were left behind, and work that a boot
+        // interrupted.
+        let (targets, begun) =
+            self.node_record(id)?.map(|record| (record.targets, record.begun)).unwrap_or_default();
         Ok(NodeRecord {
             volume_id: id.to_string(),
             boot_id: self.boot_id.clone(),
-            stay,
             access: record::shared_access(context.capability, fs_type),
             // Several nodes may have it mounted, each for reading.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             stagings: Vec::new(),
-            // A record of a volume that is not in use has those that were left behind.
-            targets: self.node_record(id)?.map(|record| record.targets).unwrap_or_default(),
+            targets,
             published: match context.publish.is_empty() {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
             },
             attached: AttachedImage::default(),
+            begun,
         })
     }
 

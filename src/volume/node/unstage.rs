@@ -182,10 +182,11 @@ impl Operations {
             file::remove_dir(&mount_point)
                 .map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
             if let Some(backend) = self.backends.by_kind(&id.place) {
-                self.undo_formatting(call, id, &record, backend.as_ref())?;
+                self.undo_formatting(call, id, &mut record, backend.as_ref())?;
                 backend.node().detach(call, &self.id_here(id)?, record.published, secrets)?;
             }
             record.attached = AttachedImage::default();
+            record.begun = None;
         }
         self.remember_less(id, &record)
     }

@@ -14,7 +14,8 @@ use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::dispatch::Held;
 use crate::error::{Error, Kind};
-use crate::volume::node::record::{Made, Staging};
+use crate::ids::SnapshotId;
+use crate::volume::node::record::{BegunWork, FsWork, Made, Staging};
 use crate::volume::request::{DeleteVolume, Expand, SnapshotById};
 use crate::volume::tests::Scene;
 
@@ -65,11 +66,11 @@ impl Scene {
         Arc::new(FakeLocks { operations, locked, others: Box::new(others) })
     }
 
-    /// An intent that a daemon left when it died.
-    fn interrupted(&self, operation: &str, subject: impl ToString) -> Intent {
-        let key = format!("{operation} {}", subject.to_string());
-        self.operations.journal.write(&[Change::put(Table::Intents, key.clone(), Vec::new())]).unwrap();
-        Intent::parse(&key, &[]).unwrap()
+    /// A deletion that a daemon had begun when it died.
+    fn interrupted(&self, of: Deleting) -> BegunDeletion {
+        let deletion = BegunDeletion::now(of);
+        self.operations.journal.write(&[deletion.to_change().unwrap()]).unwrap();
+        deletion
     }
 
     /// What a removal leaves that was killed: an image that no list shows.
@@ -123,35 +124,43 @@ impl Scene {
         assert_eq!(next.unwrap(), Requeue::Never);
     }
 
-    fn is_open(&self, intent: &Intent) -> bool {
-        self.operations.journal.get(Table::Intents, &intent.key()).is_some()
+    fn is_open(&self, deletion: &BegunDeletion) -> bool {
+        self.operations.journal.get(Table::Deletions, &deletion.key()).is_some()
     }
+}
+
+fn volume(id: &VolumeId) -> Deleting {
+    Deleting::Volume { id: id.clone(), snapshots_may_outlive: true }
+}
+
+fn taken(id: &SnapshotId) -> Deleting {
+    Deleting::Snapshot(id.clone())
 }
 
 #[test]
 fn what_is_half_removed_is_removed_by_a_job_under_the_lock_of_its_volume() {
     let scene = Scene::new();
     let id = scene.create();
-    let intent = scene.interrupted("DeleteVolume", &id);
+    let deletion = scene.interrupted(volume(&id));
     scene.remove_half(&id);
     scene.operations.recover_controller(&scene.lock()).unwrap();
     assert!(
-        scene.is_open(&intent) && scene.locked.lock().is_empty(),
+        scene.is_open(&deletion) && scene.locked.lock().is_empty(),
         "the start does not wait for a cluster"
     );
     scene.work_off(Duration::ZERO);
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
-    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intent), scene.waiting()), ("", false, 0));
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&deletion), scene.waiting()), ("", false, 0));
 }
 
 #[test]
 fn a_deletion_that_was_finished_meanwhile_touches_nothing() {
     let scene = Scene::new();
     let id = scene.create();
-    let ended = scene.interrupted("DeleteVolume", &id).key();
+    let ended = scene.interrupted(volume(&id)).key();
     scene.remove_half(&id);
     let lock = scene.lock_after(move |operations| {
-        operations.journal.write(&[Change::remove(Table::Intents, ended.clone())])
+        operations.journal.write(&[Change::remove(Table::Deletions, ended.clone())])
     });
     let before = scene.cluster.dump();
     scene.recover(&lock, Duration::ZERO);
@@ -162,7 +171,7 @@ fn a_deletion_that_was_finished_meanwhile_touches_nothing() {
 fn a_lock_or_a_cluster_that_cannot_be_had_is_waited_for() {
     let scene = Scene::new();
     let id = scene.create();
-    let intent = scene.interrupted("DeleteVolume", &id);
+    let deletion = scene.interrupted(volume(&id));
     scene.remove_half(&id);
     let attempts = Arc::new(parking_lot::Mutex::new(0));
     let lock = scene.lock_after(move |_| {
@@ -171,24 +180,24 @@ fn a_lock_or_a_cluster_that_cannot_be_had_is_waited_for() {
     });
     scene.operations.recover_controller(&lock).unwrap();
     scene.operations.jobs.work_off(Duration::ZERO);
-    assert!(scene.is_open(&intent) && scene.waiting() == 1);
+    assert!(scene.is_open(&deletion) && scene.waiting() == 1);
     scene.cluster.fail_at(1, Fault::Before);
     scene.operations.jobs.work_off(RETRY);
-    assert!(scene.is_open(&intent) && scene.waiting() == 1);
+    assert!(scene.is_open(&deletion) && scene.waiting() == 1);
     scene.operations.jobs.work_off(RETRY);
-    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intent), scene.waiting()), ("", false, 0));
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&deletion), scene.waiting()), ("", false, 0));
 }
 
 #[test]
 fn a_volume_that_another_controller_has_confirmed_since_stays() {
-    for operation in ["DeleteVolume", "ReleaseVolume"] {
+    for snapshots_may_outlive in [true, false] {
         let scene = Scene::new();
         let id = scene.create();
-        let intent = scene.interrupted(operation, &id);
+        let deletion = scene.interrupted(Deleting::Volume { id: id.clone(), snapshots_may_outlive });
         assert_eq!(scene.second().create(), id, "it is confirmed");
         scene.recover(&scene.lock(), RETRY);
         assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
-        assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+        assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
     }
 }
 
@@ -196,25 +205,25 @@ fn a_volume_that_another_controller_has_confirmed_since_stays() {
 fn a_volume_that_was_put_into_the_trash_by_hand_since_stays() {
     let scene = Scene::new();
     let id = scene.create();
-    let intent = scene.interrupted("DeleteVolume", &id);
+    let deletion = scene.interrupted(volume(&id));
     scene.cluster.move_to_trash(&call(), &scene.cluster.at(), &id.object).unwrap();
     let before = scene.cluster.dump();
     scene.recover(&scene.lock(), RETRY);
     assert_eq!(scene.cluster.dump(), before, "UNSAFE: an operator's image was purged");
-    assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+    assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
 }
 
 #[test]
 fn a_snapshot_that_another_controller_has_taken_since_stays() {
     let scene = Scene::new();
     let snapshot = scene.snapshot(&scene.create());
-    let intent = scene.interrupted("DeleteSnapshot", &snapshot);
+    let deletion = scene.interrupted(taken(&snapshot));
     let second = scene.second();
     second.operations.delete_snapshot(&call(), &scene.by_id(&snapshot)).unwrap();
     let later = second.snapshot(&scene.create());
     scene.recover(&scene.lock(), RETRY);
     assert!(scene.has_snapshot(&later), "UNSAFE: a confirmed snapshot was deleted");
-    assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+    assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
 }
 
 /// The cluster was away when the daemon came back, and the volume was used when it answered again.
@@ -234,7 +243,7 @@ fn a_volume_that_this_controller_has_used_since_stays() {
     for used in uses {
         let scene = Scene::new();
         let id = scene.create();
-        let intent = scene.interrupted("DeleteVolume", &id);
+        let deletion = scene.interrupted(volume(&id));
         scene.operations.recover_controller(&scene.lock()).unwrap();
         scene.cluster.crash_at(1, Fault::Before);
         scene.operations.jobs.work_off(Duration::ZERO);
@@ -243,7 +252,7 @@ fn a_volume_that_this_controller_has_used_since_stays() {
         used(&scene, &id);
         scene.operations.jobs.work_off(RETRY);
         assert!(scene.exists(&id), "UNSAFE: a volume that is used was deleted");
-        assert!(!scene.is_open(&intent) && scene.waiting() == 0);
+        assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
     }
 }
 
@@ -253,10 +262,10 @@ fn what_a_deleted_snapshot_left_goes() {
     let id = scene.create();
     let snapshot = scene.snapshot(&id);
     scene.delete(&id);
-    let intent = scene.interrupted("DeleteSnapshot", &snapshot);
+    let deletion = scene.interrupted(taken(&snapshot));
     scene.remove_snapshot(&snapshot);
     scene.recover(&scene.lock(), RETRY);
-    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intent)), ("", false));
+    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&deletion)), ("", false));
 }
 
 /// Another controller has claimed the name, and is about to take the snapshot.
@@ -265,9 +274,9 @@ fn the_name_of_a_snapshot_that_is_being_taken_is_not_given_back() {
     let scene = Scene::new();
     let id = scene.create();
     let snapshot = scene.snapshot(&id);
-    let intent = scene.interrupted("DeleteSnapshot", &snapshot);
+    let deletion = scene.interrupted(taken(&snapshot));
     scene.operations.delete_snapshot(&call(), &scene.by_id(&snapshot)).unwrap();
-    scene.interrupted("DeleteSnapshot", &snapshot);
+    scene.interrupted(taken(&snapshot));
     let claim = LockRequest {
         cookie: snapshot.source.clone(),
         description: format!("{TWO} {} s", id.object),
@@ -282,7 +291,7 @@ fn the_name_of_a_snapshot_that_is_being_taken_is_not_given_back() {
     scene.cluster.on_step(2, move |cluster| {
         cluster.create_snapshot(&call(), &cluster.at(), &source, &taken).unwrap();
     });
-    assert_eq!(scene.operations.finish(&call(), &intent).unwrap(), Requeue::Never);
+    assert_eq!(scene.operations.finish(&call(), &deletion).unwrap(), Requeue::Never);
     let later = SnapshotId { incarnation: None, ..snapshot };
     assert!(scene.has_snapshot(&later), "UNSAFE: a confirmed snapshot was deleted");
     assert!(scene.cluster.dump().contains(&format!("{TWO} {} s", id.object)), "{}", scene.cluster.dump());
@@ -293,10 +302,10 @@ fn what_is_about_a_cluster_that_is_not_set_up_stays_until_it_is() {
     let scene = Scene::new();
     let id = scene.create();
     let other = Scene::with(scene.cluster.clone(), ONE, &["another"]);
-    let intent = other.interrupted("DeleteVolume", &id);
+    let deletion = other.interrupted(volume(&id));
     scene.remove_half(&id);
     other.recover(&other.lock(), RETRY);
-    assert!(other.is_open(&intent) && other.waiting() == 1, "it is lost, and with it what is half removed");
+    assert!(other.is_open(&deletion) && other.waiting() == 1, "it is lost, and with it what is half removed");
 }
 
 #[test]
@@ -314,13 +323,13 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
         let record = NodeRecord {
             volume_id: staged.to_string(),
             boot_id: "boot".into(),
-            stay: String::new(),
             access: Access::Block,
             read_only: false,
             stagings: vec![staging],
             targets: Vec::new(),
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
+            begun: None,
         };
         operations.remember(&staged, &record)
     });
@@ -364,22 +373,23 @@ fn what_was_in_use_before_a_boot_is_remembered_until_it_is_given_back() {
 }
 
 #[test]
-fn what_the_first_version_left_is_finished() {
+fn an_entry_that_cannot_be_read_is_left_alone() {
+    let scene = Scene::new();
+    let entry = Change::put(Table::Deletions, "image rbd:main:vms::a:10", serde_json::json!({}));
+    scene.operations.journal.write(&[entry]).unwrap();
+    scene.recover(&scene.lock(), Duration::ZERO);
+    assert_eq!((scene.waiting(), scene.operations.journal.entries(Table::Deletions).len()), (0, 1));
+}
+
+#[test]
+fn a_right_to_format_a_remote_image_ends_with_the_boot() {
     let scene = Scene::new();
     let id = scene.create();
-    scene.remove_half(&id);
-    let subject = id.to_string();
-    // As 0.1.0 wrote it: operation 2, the subject, and when it was begun.
-    let mut value = vec![0x08, 2, 0x12, subject.len() as u8];
-    value.extend_from_slice(subject.as_bytes());
-    value.extend_from_slice(&[0x18, 0xc0, 0xb8, 0x84, 0xc9, 0x06]);
-    let left = Change::put(Table::Intents, format!("DeleteVolume {subject}"), value);
-    let later = Change::put(Table::Intents, "MoveVolume to the moon", Vec::new());
-    scene.operations.journal.write(&[left, later]).unwrap();
-    let intents = scene.operations.intents();
-    assert_eq!(intents.len(), 1, "{intents:?}");
-    scene.recover(&scene.lock(), Duration::ZERO);
-    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&intents[0])), ("", false));
-    let kept = scene.operations.journal.get(Table::Intents, "MoveVolume to the moon");
-    assert!(kept.is_some(), "what a newer version wrote is left to it");
+    let image = id.incarnation.clone().unwrap();
+    let begun = Some(BegunWork { work: FsWork::Formatting, image, publication: String::new() });
+    let record = NodeRecord { begun, boot_id: "earlier".into(), ..scene.operations.unrecorded(&id) };
+    scene.operations.remember(&id, &record).unwrap();
+    scene.operations.recover_node(&scene.lock()).unwrap();
+    let left = scene.operations.node_record(&id).unwrap().unwrap();
+    assert_eq!(left.begun, None, "UNSAFE: another node may have written to it");
 }

@@ -93,11 +93,7 @@ fn the_same_request_gives_the_same_snapshot() {
         name: "t".into(),
         secrets: it.none.clone(),
     };
-    refused(
-        it.local.snapshots().create(&it.call, &new, &|| Ok(())),
-        Kind::AlreadyExists,
-        &["\"s\"", "\"t\""],
-    );
+    refused(it.local.snapshots().create(&it.call, &new), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
 }
 
 #[test]

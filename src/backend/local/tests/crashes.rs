@@ -1,7 +1,7 @@
 //! What a start finds after a crash at any step, made by hand.
 
 use super::*;
-use crate::backend::{Deleted, Deletion, Interrupted};
+use crate::backend::Deleted;
 
 fn restarted(it: Fixture) -> Fixture {
     let root = it.root.clone();
@@ -87,19 +87,6 @@ fn a_half_written_publication_is_none() {
     assert!(it.names("pending").is_empty());
 }
 
-/// An intent may outlive its refusal, by a power cut.
-#[test]
-fn a_deletion_that_was_refused_is_not_carried_out_later() {
-    let it = fixture();
-    let volume = it.volume("a", MIB);
-    let deletion = Deletion { id: &volume.id, snapshots_may_outlive: true, secrets: &it.none };
-    let finish = |it: &Fixture| it.local.finish_deletion(&it.call, &deletion).unwrap();
-    assert_eq!(finish(&it), Interrupted::Whole);
-    assert!(it.find(&volume).is_some(), "UNSAFE: it is gone");
-    it.delete(&volume.id).unwrap();
-    assert_eq!(finish(&it), Interrupted::Gone);
-}
-
 #[test]
 fn what_a_copy_left_frozen_is_thawed_and_only_that() {
     let it = fixture();
@@ -130,7 +117,7 @@ fn a_second_controller_on_the_same_directory_is_refused() {
 #[test]
 fn another_directory_in_the_place_of_the_one_with_volumes_is_refused() {
     let it = fixture();
-    let made = it.local.create(&it.call, &it.new_volume("a", MIB), &|| Ok(())).unwrap();
+    let made = it.local.create(&it.call, &it.new_volume("a", MIB)).unwrap();
     let (root, away) = (it.root.clone(), it.root.with_extension("away"));
     let Fixture { local, _dir, .. } = it;
     drop(local);

@@ -209,7 +209,7 @@ impl Fixture {
     }
 
     pub fn create(&self, new: &NewVolume) -> Result<Volume> {
-        self.local.create(&self.call, new, &|| Ok(()))
+        self.local.create(&self.call, new)
     }
 
     pub fn volume(&self, name: &str, size: u64) -> Volume {
@@ -229,7 +229,7 @@ impl Fixture {
     pub fn snapshot(&self, name: &str, volume: &Volume) -> Result<Snapshot> {
         let (source, digits) = (volume.id.clone(), snapshot_digits("test", name));
         let new = NewSnapshot { source, digits, name: name.into(), secrets: Secrets::default() };
-        self.local.snapshots().create(&self.call, &new, &|| Ok(()))
+        self.local.snapshots().create(&self.call, &new)
     }
 
     pub fn path(&self, volume: &Volume, file: &str) -> PathBuf {

@@ -99,7 +99,7 @@ fn an_id_that_would_not_fit_makes_nothing() {
     )
     .unwrap();
     let it = fixture();
-    refused(local.create(&it.call, &it.new_volume("a", MIB), &|| Ok(())), Kind::InvalidArgument, &["128"]);
+    refused(local.create(&it.call, &it.new_volume("a", MIB)), Kind::InvalidArgument, &["128"]);
     assert_eq!(std::fs::read_dir(dir.path().join("volumes")).unwrap().count(), 0);
 }
 

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::backend::Origin;
 use crate::backend::parameters::other_file_system;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
@@ -38,7 +39,6 @@ use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RE
 use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
 use crate::backend::size::Bounds;
-use crate::backend::{Origin, WriteIntent};
 use crate::error::{Error, Kind, Result};
 
 /// How often a step is taken again that others disturb.
@@ -61,16 +61,11 @@ enum Cloned {
 }
 
 /// Makes the volume as a copy of `origin`, or finds the one that the same request made.
-pub(crate) fn create_copy(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    origin: &Origin,
-    write_intent: WriteIntent<'_>,
-) -> Result<ImageInfo> {
+pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
     if let Some(info) = find_if_known(pool, spec)? {
         return answer_from(pool, spec, info);
     }
-    let refused = match copy(pool, spec, origin, write_intent) {
+    let refused = match copy(pool, spec, origin) {
         Err(error)
             if matches!(
                 error.kind(),
@@ -89,21 +84,13 @@ pub(crate) fn create_copy(
     }
 }
 
-fn copy(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    origin: &Origin,
-    write_intent: WriteIntent<'_>,
-) -> Result<ImageInfo> {
+fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
     let mut missed: Option<String> = None;
     for attempt in 0..ATTEMPTS {
         let source = find_source(pool, spec, origin, attempt == 0)?;
         let is_certain = !source.is_transient && !source.is_cached_name;
         if is_certain && missed.as_ref() == Some(&source.image) {
             return Err(no_source(origin));
-        }
-        if attempt == 0 {
-            write_intent()?;
         }
         match try_copy(pool, spec, &source)? {
             Outcome::Made(info) => return Ok(*info),

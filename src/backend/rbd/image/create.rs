@@ -3,6 +3,7 @@
 //! Requests of the same name meet at one image, whichever controller they come through: the cluster lets only
 //! one of them make it, and the others answer from what they find.
 
+use crate::backend::Volume;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::{find_taken, with_record};
@@ -11,7 +12,6 @@ use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_if_known};
 use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
-use crate::backend::{Volume, WriteIntent};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -19,14 +19,10 @@ use crate::ids::VolumeId;
 const ATTEMPTS: usize = 4;
 
 /// Makes the volume at its place, or finds the one that the same request made there.
-pub(crate) fn create(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    write_intent: WriteIntent<'_>,
-) -> Result<Volume> {
+pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
     let info = match &spec.new.source {
-        None => create_blank(pool, spec, write_intent),
-        Some((_, origin)) => create_copy(pool, spec, origin, write_intent),
+        None => create_blank(pool, spec),
+        Some((_, origin)) => create_copy(pool, spec, origin),
     };
     made(pool, spec, info?)
 }
@@ -48,14 +44,13 @@ fn made(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<Volum
 }
 
 /// Makes an image with its record in one step, or finds the one that the same request made.
-fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>, write_intent: WriteIntent<'_>) -> Result<ImageInfo> {
+fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
     let name = &spec.new.object;
     if let Some(info) = find_if_known(pool, spec)? {
         return answer_from(pool, spec, info);
     }
     let bounds = bounds(&spec.settings, &spec.new.capabilities, spec.record.asked.fs_type.as_deref());
     let size = bounds.of_new(&spec.new.size, None)?;
-    write_intent()?;
     let metadata = spec.metadata()?;
     let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let layout = layout::of_new(pool, &spec.settings.layout)?;

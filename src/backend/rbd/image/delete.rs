@@ -31,7 +31,7 @@ use crate::backend::rbd::image::unregister::Registered;
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
-use crate::backend::{Deleted, Deletion, Interrupted, WriteIntent};
+use crate::backend::{Deleted, Deletion, Interrupted, RecordDeletion};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -86,7 +86,7 @@ pub(crate) fn delete(
     context: &Context,
     call: &Call,
     deletion: &Deletion<'_>,
-    write_intent: WriteIntent<'_>,
+    record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
     let id = deletion.id;
     if names::is_internal(&id.object) {
@@ -96,7 +96,7 @@ pub(crate) fn delete(
     let pool = context.pool(call, &at);
     let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
         true => give_back_name(&pool, deletion).map(|()| Deleted::Absent),
-        false => delete_registered(&pool, deletion, write_intent),
+        false => delete_registered(&pool, deletion, record_deletion),
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
@@ -109,13 +109,13 @@ pub(crate) fn delete(
 fn delete_registered(
     pool: &Pool<'_>,
     deletion: &Deletion<'_>,
-    write_intent: WriteIntent<'_>,
+    record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
     let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
     registered.iter().try_for_each(|it| it.await_creators(pool))?;
-    let Ended { deleted, had_its_name } = delete_in(pool, deletion, write_intent)?;
+    let Ended { deleted, had_its_name } = delete_in(pool, deletion, record_deletion)?;
     if let Some(registered) = registered {
-        registered.give_back(pool, deletion.id, had_its_name, write_intent)?;
+        registered.give_back(pool, deletion.id, had_its_name, record_deletion)?;
     }
     Ok(deleted)
 }
@@ -191,13 +191,13 @@ fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {
     if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse }
 }
 
-fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Ended> {
+fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDeletion<'_>) -> Result<Ended> {
     let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
     if pool.memory().resyncs.0.contains(&pool.key_of(id)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
     let Some(mut image) = image_id(pool, id)? else { return Ok(Ended::without_name(Deleted::Absent)) };
-    write_intent()?;
+    record_deletion()?;
     for _ in 0..ATTEMPTS {
         let _working = begin_removal(pool, &image)?;
         let lock = match deletion_lock::acquire(pool, &image)? {

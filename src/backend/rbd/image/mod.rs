@@ -15,7 +15,7 @@ pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod inspect;
 pub(crate) mod internal;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod parent;
 mod place;
@@ -33,7 +33,7 @@ pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;
 use crate::backend::{
-    Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, Volume, Volumes, WriteIntent,
+    Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, RecordDeletion, Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -52,12 +52,17 @@ impl Volumes for Context {
         false
     }
 
-    fn create(&self, call: &Call, new: &NewVolume, write_intent: WriteIntent<'_>) -> Result<Volume> {
-        place::create(self, call, new, write_intent)
+    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
+        place::create(self, call, new)
     }
 
-    fn delete(&self, call: &Call, deletion: &Deletion<'_>, write_intent: WriteIntent<'_>) -> Result<Deleted> {
-        delete::delete(self, call, deletion, write_intent)
+    fn delete(
+        &self,
+        call: &Call,
+        deletion: &Deletion<'_>,
+        record_deletion: RecordDeletion<'_>,
+    ) -> Result<Deleted> {
+        delete::delete(self, call, deletion, record_deletion)
     }
 
     fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {

@@ -20,7 +20,7 @@ use crate::backend::rbd::image::create;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::parameters::{Settings, refuse_long_ids};
-use crate::backend::{NewVolume, Origin, Volume, WriteIntent};
+use crate::backend::{NewVolume, Origin, Volume};
 use crate::csi::TopologyRequirement;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -31,19 +31,14 @@ use crate::topology::Domains;
 const ATTEMPTS: usize = 4;
 
 /// Makes the volume, or finds the one that the same request made.
-pub(crate) fn create(
-    context: &Context,
-    call: &Call,
-    new: &NewVolume,
-    write_intent: WriteIntent<'_>,
-) -> Result<Volume> {
+pub(crate) fn create(context: &Context, call: &Call, new: &NewVolume) -> Result<Volume> {
     let settings = Settings::parse(&new.parameters, &new.mutable_parameters);
     let checked = settings.and_then(|settings| layout::check(&settings.layout, &new.capabilities));
     let created = checked.and_then(|()| match &new.topology {
-        None => context.locate(&new.place, &new.secrets).and_then(|at| {
-            create::create(&context.pool(call, &at), &CreateSpec::new(new, None)?, write_intent)
-        }),
-        Some(requirement) => create_registered(context, call, (new, requirement), write_intent),
+        None => context
+            .locate(&new.place, &new.secrets)
+            .and_then(|at| create::create(&context.pool(call, &at), &CreateSpec::new(new, None)?)),
+        Some(requirement) => create_registered(context, call, (new, requirement)),
     });
     created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
 }
@@ -62,7 +57,6 @@ fn create_registered(
     context: &Context,
     call: &Call,
     (new, requirement): (&NewVolume, &TopologyRequirement),
-    write_intent: WriteIntent<'_>,
 ) -> Result<Volume> {
     let registry = context.locate(&new.place, &new.secrets)?;
     let (digits, _) = ids::registration(&new.object)
@@ -73,12 +67,11 @@ fn create_registered(
         return Ok(volume);
     }
     let choice = this.choose(this.source_pool());
-    write_intent()?;
     let claim = match this.claim(choice)? {
         Found::Made(volume) => return Ok(*volume),
         Found::Claimed(claim) => claim,
     };
-    let created = this.create_at(&claim, write_intent);
+    let created = this.create_at(&claim);
     let created = created.map_err(|error| this.give_up_after(&claim, error))?;
     this.ensure_claimed(&claim)?;
     Ok(created)
@@ -224,11 +217,11 @@ impl Registered<'_> {
         })
     }
 
-    fn create_at(&self, claim: &Claim, write_intent: WriteIntent<'_>) -> Result<Volume> {
+    fn create_at(&self, claim: &Claim) -> Result<Volume> {
         let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
         let at = self.context.locate(&new.place, &new.secrets)?;
         let spec = CreateSpec::new(&new, Some(&claim.placed))?;
-        let created = create::create(&self.context.pool(self.call, &at), &spec, write_intent);
+        let created = create::create(&self.context.pool(self.call, &at), &spec);
         // The pool may be gone that was chosen.
         created.inspect_err(|_| self.context.memory.domains.forget(&new.place.cluster))
     }

@@ -3,7 +3,7 @@
 //! The claim is looked at before the image is removed, so that none goes for what is made later under the
 //! same name.
 
-use crate::backend::WriteIntent;
+use crate::backend::RecordDeletion;
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::registry::{Name, Registration};
 use crate::backend::rbd::context::Pool;
@@ -60,7 +60,7 @@ impl<'a> Registered<'a> {
         pool: &Pool<'_>,
         id: &VolumeId,
         had_its_name: bool,
-        write_intent: WriteIntent<'_>,
+        record_deletion: RecordDeletion<'_>,
     ) -> Result<()> {
         if self.found.claim.as_ref().is_some_and(|claim| claim.pool != id.place.pool) {
             return Ok(());
@@ -72,7 +72,7 @@ impl<'a> Registered<'a> {
                 return Ok(());
             }
         }
-        write_intent()?;
+        record_deletion()?;
         name.give_back(&self.found)
     }
 }

@@ -8,19 +8,14 @@ use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
-use crate::backend::{NewSnapshot, Snapshot, WriteIntent};
+use crate::backend::{NewSnapshot, Snapshot};
 use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 
 /// Takes the snapshot, or finds the one taken by the same request.
-pub(crate) fn create(
-    context: &Context,
-    call: &Call,
-    new: &NewSnapshot,
-    write_intent: WriteIntent<'_>,
-) -> Result<Snapshot> {
+pub(crate) fn create(context: &Context, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
     let at = context.locate(&new.source.place, &new.secrets)?;
     let pool = context.pool(call, &at);
     let image = existing_volume(&pool, &new.source)?;
@@ -39,7 +34,6 @@ pub(crate) fn create(
             if limit::is_full(&image) && find_in(&pool, &id)?.is_none() {
                 return Err(limit::full(&pool, &image).context(format_args!("take snapshot {:?}", new.name)));
             }
-            write_intent()?;
             let taken = take_claimed(&pool, new, &image, &id);
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?
         }

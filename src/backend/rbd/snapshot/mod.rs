@@ -10,17 +10,15 @@ pub(crate) mod list;
 mod name_lock;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::{
-    Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots, WriteIntent,
-};
+use crate::backend::{Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::SnapshotId;
 use crate::secrets::Secrets;
 
 impl Snapshots for Context {
-    fn create(&self, call: &Call, new: &NewSnapshot, write_intent: WriteIntent<'_>) -> Result<Snapshot> {
-        create::create(self, call, new, write_intent)
+    fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
+        create::create(self, call, new)
     }
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {

@@ -3,7 +3,7 @@
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
-use crate::backend::{Deleted, Deletion, Origin, WriteIntent};
+use crate::backend::{Deleted, Deletion, Origin, RecordDeletion};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, volume_object};
 use crate::secrets::Secrets;
@@ -14,8 +14,8 @@ pub(super) fn delete(rbd: &Rbd, id: &VolumeId) -> Result<Deleted> {
     delete_after(rbd, id, &|| Ok(()))
 }
 
-fn delete_after(rbd: &Rbd, id: &VolumeId, write_intent: WriteIntent<'_>) -> Result<Deleted> {
-    delete_resolved(rbd, id, true, write_intent)
+fn delete_after(rbd: &Rbd, id: &VolumeId, record_deletion: RecordDeletion<'_>) -> Result<Deleted> {
+    delete_resolved(rbd, id, true, record_deletion)
 }
 
 /// As the operations do it.
@@ -23,13 +23,11 @@ fn delete_resolved(
     rbd: &Rbd,
     id: &VolumeId,
     snapshots_may_outlive: bool,
-    write_intent: WriteIntent<'_>,
+    record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
     let secrets = &Secrets::default();
-    {
-        let Some(id) = rbd.volumes().resolve(&call(), id, secrets)? else { return Ok(Deleted::Absent) };
-        rbd.volumes().delete(&call(), &Deletion { id: &id, snapshots_may_outlive, secrets }, write_intent)
-    }
+    let Some(id) = rbd.volumes().resolve(&call(), id, secrets)? else { return Ok(Deleted::Absent) };
+    rbd.volumes().delete(&call(), &Deletion { id: &id, snapshots_may_outlive, secrets }, record_deletion)
 }
 
 /// Deletes a volume that snapshots may not outlive.

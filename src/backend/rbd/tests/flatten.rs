@@ -178,7 +178,7 @@ fn it_is_finished_for_a_client_that_gives_up_meanwhile() {
     let told = Arc::clone(&gave_up);
     cluster.on_step(step_of_flatten() - 1, move |_| told.store(true, std::sync::atomic::Ordering::Relaxed));
     let call = Call::new("test", move || gave_up.load(std::sync::atomic::Ordering::Relaxed));
-    let made = rbd.volumes().create(&call, &new, &|| Ok(())).unwrap().id;
+    let made = rbd.volumes().create(&call, &new).unwrap().id;
     assert!(!call.expired(), "a command that has to wait for its turn would not be run");
     assert_whole(&cluster, &made);
     assert_eq!(create(&rbd, &new).unwrap().id, made);
@@ -192,7 +192,7 @@ fn who_has_a_copy_flattened_is_no_worker_meanwhile() {
     let (told, seen) = (Arc::clone(&workers), Arc::new(Mutex::new(None)));
     let sees = Arc::clone(&seen);
     cluster.on_step(step_of_flatten(), move |_| *sees.lock() = Some(told.load().1));
-    rbd.volumes().create(&call, &new, &|| Ok(())).unwrap();
+    rbd.volumes().create(&call, &new).unwrap();
     assert_eq!((seen.lock().take(), workers.load().1), (Some(0), 1));
 }
 

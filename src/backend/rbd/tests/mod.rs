@@ -175,7 +175,7 @@ pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
-    rbd.volumes().create(&call(), new, &|| Ok(()))
+    rbd.volumes().create(&call(), new)
 }
 
 pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
@@ -184,5 +184,5 @@ pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {
-    rbd.snapshots().create(&call(), &request(source, name), &|| Ok(()))
+    rbd.snapshots().create(&call(), &request(source, name))
 }

@@ -1,0 +1,188 @@
+//! Deletions under way, in the journal: what a crash leaves half deleted in a cluster is in no list of the
+//! cluster, so the next start finishes it from here. Where the storage itself is this node's, a deletion is
+//! one rename, and leaves nothing to finish.
+//!
+//! The journal keeps a deletion under `volume ID` or `snapshot ID`.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::backend::{Backend, RecordDeletion};
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::journal::{Change, Table};
+use crate::volume::Operations;
+
+/// What is being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Deleting {
+    /// A volume, by its ID with the incarnation.
+    Volume {
+        id: VolumeId,
+        /// Its snapshots may outlive it.
+        snapshots_may_outlive: bool,
+    },
+    /// A snapshot.
+    Snapshot(SnapshotId),
+}
+
+/// A deletion that was begun and is not known to have ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BegunDeletion {
+    pub(crate) of: Deleting,
+    began: SystemTime,
+}
+
+/// What the journal keeps beside the ID.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    /// Seconds since 1970.
+    #[serde(rename = "began")]
+    began: u64,
+    #[serde(rename = "snapshots_may_outlive", default)]
+    snapshots_may_outlive: bool,
+}
+
+impl BegunDeletion {
+    /// Reads an entry of the journal; None for one that was written by somebody else.
+    pub(crate) fn parse(key: &str, value: Value) -> Option<Self> {
+        let Record { began, snapshots_may_outlive } = serde_json::from_value(value).ok()?;
+        let of = match key.split_once(' ')? {
+            ("volume", id) => Deleting::Volume { id: VolumeId::parse(id)?, snapshots_may_outlive },
+            ("snapshot", id) => Deleting::Snapshot(SnapshotId::parse(id)?),
+            _ => return None,
+        };
+        Some(Self { of, began: UNIX_EPOCH + Duration::from_secs(began) })
+    }
+
+    /// A deletion that begins now.
+    pub(crate) fn now(of: Deleting) -> Self {
+        Self { of, began: SystemTime::now() }
+    }
+
+    /// The key of its entry.
+    pub(crate) fn key(&self) -> String {
+        self.of.to_string()
+    }
+
+    fn value(&self) -> Result<Value> {
+        let began = self.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let snapshots_may_outlive = matches!(self.of, Deleting::Volume { snapshots_may_outlive: true, .. });
+        serde_json::to_value(Record { began, snapshots_may_outlive })
+            .map_err(|error| Error::internal(format!("the deletion of {}: {error}", self.of)))
+    }
+
+    /// The entry of the journal.
+    pub(crate) fn to_change(&self) -> Result<Change> {
+        Ok(Change::put(Table::Deletions, self.key(), self.value()?))
+    }
+
+    /// When it was begun, for the log.
+    pub(crate) fn when(&self) -> String {
+        clock::rfc3339(self.began)
+    }
+}
+
+impl Deleting {
+    /// Where the object is.
+    pub(crate) fn place(&self) -> &Place {
+        match self {
+            Self::Volume { id, .. } => &id.place,
+            Self::Snapshot(id) => &id.place,
+        }
+    }
+
+    /// The object's ID.
+    pub(crate) fn id(&self) -> String {
+        match self {
+            Self::Volume { id, .. } => id.to_string(),
+            Self::Snapshot(id) => id.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Deleting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume { id, .. } => write!(f, "volume {id}"),
+            Self::Snapshot(id) => write!(f, "snapshot {id}"),
+        }
+    }
+}
+
+impl Operations {
+    /// Runs `work`, with the deletion in the journal from the moment `work` has it recorded until it ends.
+    pub(crate) fn with_deletion<T>(
+        &self,
+        backend: &dyn Backend,
+        of: Deleting,
+        work: impl FnOnce(RecordDeletion<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if !backend.traits().is_remote {
+            return work(&|| Ok(()));
+        }
+        let deletion = BegunDeletion::now(of);
+        let is_recorded = || self.journal.get(Table::Deletions, &deletion.key()).is_some();
+        let outcome = work(&|| match is_recorded() {
+            // From before a crash.
+            true => Ok(()),
+            false => self.journal.write_for_removal(&[deletion.to_change()?]),
+        });
+        if is_recorded() {
+            self.journal.note(&[Change::remove(Table::Deletions, deletion.key())]);
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(key: &str, json: &str) -> Option<BegunDeletion> {
+        BegunDeletion::parse(key, serde_json::from_str(json).expect("JSON"))
+    }
+
+    #[test]
+    fn entries_have_this_form() {
+        let began = UNIX_EPOCH + Duration::from_secs(1_763_777_600);
+        let volume = VolumeId::parse("rbd:main:vms::csi-vol-1:10").expect("an ID");
+        let snapshot = SnapshotId::parse("rbd:main:vms::10@0123456789abcdef").expect("an ID");
+        let entries = [
+            (
+                Deleting::Volume { id: volume.clone(), snapshots_may_outlive: true },
+                "volume rbd:main:vms::csi-vol-1:10",
+                r#"{"began":1763777600,"snapshots_may_outlive":true}"#,
+            ),
+            (
+                Deleting::Volume { id: volume, snapshots_may_outlive: false },
+                "volume rbd:main:vms::csi-vol-1:10",
+                r#"{"began":1763777600,"snapshots_may_outlive":false}"#,
+            ),
+            (
+                Deleting::Snapshot(snapshot),
+                "snapshot rbd:main:vms::10@0123456789abcdef",
+                r#"{"began":1763777600,"snapshots_may_outlive":false}"#,
+            ),
+        ];
+        for (of, key, json) in entries {
+            let deletion = BegunDeletion { of, began };
+            let value = deletion.value().expect("encodes");
+            assert_eq!((deletion.key().as_str(), value.to_string().as_str()), (key, json));
+            assert_eq!(parse(key, json), Some(deletion));
+        }
+    }
+
+    #[test]
+    fn other_entries_are_no_deletions() {
+        let json = r#"{"began":1763777600}"#;
+        for key in ["image rbd:main:vms::csi-vol-1:10", "volume", "volume x", "snapshot x", ""] {
+            assert_eq!(parse(key, json), None, "{key:?}");
+        }
+        assert_eq!(parse("volume rbd:main:vms::csi-vol-1:10", "{}"), None);
+    }
+}

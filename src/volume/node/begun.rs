@@ -1,0 +1,112 @@
+//! Work on a file system that was begun and must be finished before anything else if a crash interrupts it.
+//!
+//! A formatting that was begun is a right to overwrite the device's content. So it is bound to the image, as
+//! the volume's name may mean another image later, and to the publication, as another node may have written
+//! to the image between two publications. It ends with the record, and at the latest with the boot if other
+//! nodes can reach the image.
+
+use crate::error::Result;
+use crate::ids::VolumeId;
+use crate::volume::Operations;
+use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
+
+impl Operations {
+    /// Records that this work begins on the image that is attached; durable when Ok.
+    pub(super) fn begin_work(&self, id: &VolumeId, work: FsWork, image: &str) -> Result<()> {
+        let record = self.recorded(id)?;
+        let publication = record.attached.publication.clone();
+        let begun = BegunWork { work, image: image.to_string(), publication };
+        self.remember(id, &NodeRecord { begun: Some(begun), ..record })
+    }
+
+    /// Records that the work has ended; durable when Ok. The record itself stays, as the device is attached.
+    pub(super) fn end_work(&self, id: &VolumeId) -> Result<()> {
+        match self.node_record(id)? {
+            Some(record) if record.begun.is_some() => {
+                let change = NodeRecord { begun: None, ..record }.to_change(self.record_key(id))?;
+                self.journal.write_for_removal(&[change])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the right to format over existing content; durable when Ok. This comes before anything else can
+    /// write data to the device.
+    pub(crate) fn clear_format_mark(&self, id: &VolumeId) -> Result<()> {
+        match self.node_record(id)?.is_some_and(|record| record.formatting().is_some()) {
+            true => self.end_work(id),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::backend::{AttachedImage, NodeContext};
+    use crate::csi::{Access, Map, Mode};
+    use crate::dispatch::Call;
+    use crate::secrets::Secrets;
+    use crate::volume::request::Capability;
+    use crate::volume::tests::Scene;
+
+    fn formatting(image: &str, publication: &str) -> BegunWork {
+        BegunWork { work: FsWork::Formatting, image: image.into(), publication: publication.into() }
+    }
+
+    fn attached(image: &str, publication: &str) -> AttachedImage {
+        AttachedImage { image: image.into(), publication: publication.into() }
+    }
+
+    #[test]
+    fn a_right_to_format_is_for_one_image_and_one_publication() {
+        let mark = formatting("10ab", "0123");
+        assert!(mark.may_format("10ab", "0123"));
+        for (image, publication) in [("10ac", "0123"), ("10ab", "0124"), ("10ab", ""), ("", "0123")] {
+            assert!(
+                !mark.may_format(image, publication),
+                "UNSAFE: {image:?} of {publication:?} may hold data"
+            );
+        }
+        assert!(!formatting("", "").may_format("", ""), "UNSAFE: of an unknown image");
+        let growing = BegunWork { work: FsWork::Growing, ..mark };
+        assert!(!growing.may_format("10ab", "0123"), "UNSAFE: it is no formatting");
+    }
+
+    #[test]
+    fn a_file_system_grows_under_a_later_publication_too() {
+        let mark = BegunWork { work: FsWork::Growing, ..formatting("10ab", "0123") };
+        assert!(mark.is_for(&attached("10ab", "0124")));
+        assert!(!mark.is_for(&attached("10ac", "0123")), "another image");
+    }
+
+    /// Another node may have had it between the two.
+    #[test]
+    fn a_right_to_format_ends_with_the_publication() {
+        let scene = Scene::new();
+        let id = scene.create();
+        let told = scene.publish_to(&id, "n1");
+        let (image, operations) = (&told["imageId"], &scene.operations);
+        let backend = operations.backends.by_kind(&id.place).unwrap();
+        for (earlier, is_kept) in [(told["publication"].as_str(), true), ("0123456789abcdef", false)] {
+            let attached = AttachedImage { image: image.clone(), publication: earlier.into() };
+            let begun = Some(formatting(image, earlier));
+            let record = NodeRecord { attached, begun, ..operations.unrecorded(&id) };
+            operations.remember(&id, &record).unwrap();
+            let (volume, secrets) = (Map::new(), Secrets::default());
+            let capability = Capability { access: Access::Block, mode: Mode::SingleNodeWriter };
+            let context = NodeContext {
+                volume: &volume,
+                publish: &told,
+                secrets: &secrets,
+                capability: &capability,
+                read_only: false,
+            };
+            // It is written down, and then mapped, which this kernel cannot do.
+            operations.attach(&Call::internal("test"), backend.as_ref(), &id, &context).unwrap_err();
+            let begun = operations.node_record(&id).unwrap().unwrap().begun;
+            assert_eq!(begun.is_some(), is_kept, "UNSAFE: attached for {earlier:?}");
+        }
+    }
+}
