@@ -48,9 +48,9 @@ fn local() {
     binary();
     memory_and_creates();
     many_callers();
-    many_volumes();
-    show(&commands_by_rpc());
     probe_under_load();
+    show(&commands_by_rpc());
+    many_volumes();
 }
 
 /// Names to ask for.
