@@ -118,6 +118,8 @@ pub struct Volume {
     pub topology: Vec<Map>,
     /// Nodes it is published to.
     pub published: Vec<String>,
+    /// Why it can be used for reading only; None if it can be written to.
+    pub read_only: Option<String>,
     /// How it is doing; None where nobody looked.
     pub condition: Option<Condition>,
     /// That it is replicated, if it is, as far as was looked.

@@ -197,7 +197,15 @@ fn features_without_the_lock_that_writers_need_are_refused() {
     assert!(corner.images().is_empty());
     let readers = vec![block_as(AccessModeOf::MULTI_NODE_READER_ONLY)];
     let request = wire::CreateVolumeRequest { volume_capabilities: readers, ..request };
-    daemon.client().create(&request).expect("for readers");
+    let id = daemon.client().create(&request).expect("for readers").volume_id;
+    let validated = |capability| {
+        let reply = daemon.client().validate_volume_capabilities(&validate(&id, capability));
+        let reply = reply.expect("validate");
+        (reply.confirmed.is_some(), reply.message)
+    };
+    assert!(validated(block_as(AccessModeOf::MULTI_NODE_READER_ONLY)).0);
+    let (is_confirmed, why) = validated(block());
+    assert!(!is_confirmed && why.contains("rbd feature enable") && why.contains("exclusive-lock"), "{why}");
 }
 
 /// Takes so many snapshots of an image in one process.

@@ -141,6 +141,7 @@ impl Local {
             source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
+            read_only: None,
             condition: Some(found.trouble(space)),
             replication: None,
         }

@@ -36,6 +36,7 @@ impl Operations {
         let (_, backend) = self.volume(&id.to_string())?;
         let fits = |capability: &Capability| {
             backend.supports(capability).map_err(|error| error.message().to_string())?;
+            allows_writing(&volume, capability)?;
             has_file_system(&volume, capability)
         };
         let unlike =
@@ -69,6 +70,14 @@ pub(super) fn with_condition_here(volume: Volume, here: Result<Condition>) -> Vo
     match (&volume.condition, here) {
         (None | Some(None), Some(found)) => Volume { condition: Some(Some(found)), ..volume },
         _ => volume,
+    }
+}
+
+/// Whether the volume can be written to, where that is asked for; if not, why.
+fn allows_writing(volume: &Volume, capability: &Capability) -> Result<(), String> {
+    match volume.read_only.as_ref().filter(|_| !capability.mode.is_read_only()) {
+        Some(why) => Err(why.clone()),
+        None => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use crate::backend::Volume;
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::{self, RECORD_KEY};
@@ -127,6 +128,7 @@ impl ImageWithRecord {
             source: asked.and_then(|asked| asked.source.as_ref()).map(Source::from),
             topology: placed.map(|placed| placed.domains.accessible(plugin)).unwrap_or_default(),
             published: Vec::new(),
+            read_only: layout::why_read_only(id, &self.info.features),
             condition: None,
             replication: None,
         }

@@ -7,11 +7,13 @@
 //! | data pool | `rbd_default_data_pool` | the same |
 //! | object size, stripes | 4 MiB, none | its parent's, which no option changes |
 
+use std::collections::BTreeSet;
+
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, Layout, PoolOptions};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
-use crate::ids::Place;
+use crate::ids::{Place, VolumeId};
 
 /// Without `layering` there are no clones, without the other no writers.
 const NEEDED: [&str; 2] = ["layering", EXCLUSIVE_LOCK];
@@ -50,6 +52,20 @@ pub(crate) fn options(pool: &Pool<'_>) -> Result<PoolOptions> {
     let Some(read) = pool.pool_options()? else { return Ok(PoolOptions::default()) };
     known.remember(key, read.clone());
     Ok(read)
+}
+
+/// Why an image with these features is not given to a writer.
+pub(crate) fn why_read_only(id: &VolumeId, features: &BTreeSet<String>) -> Option<String> {
+    if features.contains(EXCLUSIVE_LOCK) {
+        return None;
+    }
+    let path = [&id.place.pool, &id.place.namespace, &id.object].map(String::as_str);
+    let path = path.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+    Some(format!(
+        "volume {id} cannot be written to: its image lacks the feature {EXCLUSIVE_LOCK}, without which the \
+         cluster cannot keep a second writer out: `rbd feature enable {path} {EXCLUSIVE_LOCK}` gives it, while \
+         nobody uses the image, or publish the volume for reading only"
+    ))
 }
 
 /// Refuses features with which the volume could not be used as it is to be.

@@ -15,7 +15,7 @@ pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod in_progress;
 pub(crate) mod inspect;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod parent;
 mod place;

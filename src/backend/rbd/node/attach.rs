@@ -7,15 +7,16 @@ use parking_lot::Mutex;
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Context;
+use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::names;
 use crate::backend::rbd::node::confirm::{Writer, forget_own};
 use crate::backend::rbd::node::lost::{self, Missing, Seen};
 use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper, Mounter};
 use crate::backend::rbd::publish::context::PublishContext;
-use crate::backend::rbd::publish::to_node::{publish_here, without_lock};
+use crate::backend::rbd::publish::to_node::publish_here;
 use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::snapshot::limit::refuse_unmappable;
-use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageRef};
+use crate::backend::rbd::tool::ImageRef;
 use crate::backend::{
     AttachedImage, Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served,
     WriteDown,
@@ -89,8 +90,11 @@ impl Node {
         if options.read_only {
             return self.mapper.map(call, &request).map(|mapping| mapping.device);
         }
-        if !is_mapped && !options.features.is_empty() && !options.features.contains(EXCLUSIVE_LOCK) {
-            return Err(without_lock(id, &image.to_string()));
+        if !is_mapped
+            && !options.features.is_empty()
+            && let Some(why) = why_read_only(id, &options.features)
+        {
+            return Err(Error::precondition(why));
         }
         if self.context.tool.usable().is_err() {
             return if is_mapped {

@@ -7,16 +7,16 @@
 
 use std::time::Duration;
 
-use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
+use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
-use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageInfo, ImageRef, LockTarget, Locked, Watcher};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::call::Call;
 use crate::clock;
@@ -227,14 +227,9 @@ impl Attempt<'_> {
     fn verified_for_use(&self, stage: Stage) -> Result<ImageInfo> {
         let info = self.verified(stage)?;
         self.refuse_writing_to_copy(&info).or_else(|refusal| self.release_and(stage, refusal))?;
-        match self.wanted.read_only || info.features.contains(EXCLUSIVE_LOCK) {
-            true => Ok(info),
-            false => {
-                let PoolRef { pool, namespace, .. } = self.pool.at;
-                let path = [pool, namespace, &info.name].map(String::as_str);
-                let path = path.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
-                self.release_and(stage, without_lock(self.id, &path))
-            }
+        match why_read_only(self.id, &info.features).filter(|_| !self.wanted.read_only) {
+            None => Ok(info),
+            Some(why) => self.release_and(stage, Error::precondition(why)),
         }
     }
 
@@ -282,15 +277,6 @@ fn nonce<'a>(mut locks: impl Iterator<Item = &'a PublicationLock>) -> Result<Str
         Some(lock) => Ok(lock.publication.nonce.clone()),
         None => random::hex(8).map_err(|error| Error::io("get random digits", &error)),
     }
-}
-
-/// Why an image without this feature is not given to a writer.
-pub(crate) fn without_lock(id: &VolumeId, image: &str) -> Error {
-    Error::precondition(format!(
-        "volume {id} cannot be written to: its image lacks the feature {EXCLUSIVE_LOCK}, without which the \
-         cluster cannot keep a second writer out: `rbd feature enable {image} {EXCLUSIVE_LOCK}` gives it, while \
-         nobody uses the image, or publish the volume for reading only"
-    ))
 }
 
 fn in_use(id: &VolumeId, watchers: &[Watcher]) -> Error {
