@@ -6,7 +6,6 @@ use crate::backend::Volume;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::csi::{Map, Source};
@@ -88,18 +87,6 @@ pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo)
     if found.record.is_none() && age <= timing.record_grace {
         let what = format!("another controller to write the record of image {}", found.info.name);
         pool.call.wait(what, timing.record_grace, timing.poll)?;
-    }
-    Ok(found)
-}
-
-/// The image of a name that was just taken. One that another controller is making or renaming has its name
-/// before it can be opened: removed as half made, it would be lost to whom it is promised.
-pub(crate) fn find_taken(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
-    let found = settle_and_find(pool, name)?;
-    if found.is_none() {
-        let timing = pool.timing();
-        let what = format!("image {name}, whose name is taken, to be there");
-        pool.call.wait(what, 2 * timing.orphan_name_grace, timing.poll)?;
     }
     Ok(found)
 }
