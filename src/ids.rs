@@ -6,6 +6,7 @@
 //! given: no such object.
 
 use std::fmt;
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -106,6 +107,12 @@ pub fn registration(object: &str) -> Option<(&str, String)> {
 /// The 16 digits that stand for a snapshot's name.
 pub fn snapshot_digits(instance: &str, name: &str) -> String {
     digest(instance, name)[..16].to_string()
+}
+
+/// Eight digits that tell a controller's temporary objects from those of others. They come from what it has
+/// again after a restart, whatever it has lost: the first name of its node and where it keeps its state.
+pub fn controller_tag(node: &str, state_dir: &Path) -> String {
+    digest(node, &state_dir.to_string_lossy())[..8].to_string()
 }
 
 /// SHA-256 over instance and name, in hexadecimal. The NUL keeps ("ab", "c") and ("a", "bc") apart.

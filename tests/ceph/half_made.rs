@@ -1,7 +1,5 @@
 //! What killed commands leave, made by hand, and what the next request makes of it.
 
-use std::fs;
-
 use cephlet::proto::csi_v1 as wire;
 use serde_json::Value;
 
@@ -109,8 +107,7 @@ struct Copy {
 /// What a copy is called while this daemon makes it.
 fn temporary_of(daemon: &Daemon, volume: &str) -> String {
     let digits = object_of(volume).strip_prefix("csi-vol-").expect("an image of ours");
-    let tag = fs::read_to_string(daemon.path("state/tag")).expect("the daemon's tag");
-    format!("csi-tmp-{digits}-{}", tag.trim_end())
+    format!("csi-tmp-{digits}-{}", cephlet::controller_tag("node-1", &daemon.path("state")))
 }
 
 fn with_copy(corner: &Corner, daemon: &Daemon) -> Copy {
