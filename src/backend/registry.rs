@@ -11,12 +11,6 @@ use crate::ids::Place;
 #[derive(Clone)]
 pub struct Backends(Vec<Arc<dyn Backend>>);
 
-impl std::fmt::Debug for Backends {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.iter().map(|backend| backend.name())).finish()
-    }
-}
-
 impl Backends {
     /// These backends.
     pub fn new(backends: Vec<Arc<dyn Backend>>) -> Self {

@@ -170,15 +170,3 @@ impl<A: Clone> Drop for Guard<A> {
         table.remove(self.ticket);
     }
 }
-
-impl<A> fmt::Debug for LockTable<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockTable").finish_non_exhaustive()
-    }
-}
-
-impl<A: Clone> fmt::Debug for Guard<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("ticket", &self.ticket).finish_non_exhaustive()
-    }
-}

@@ -154,13 +154,6 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.state.lock();
-        write!(f, "{} threads of the {}, {} jobs", state.threads, self.shared.name, state.jobs)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

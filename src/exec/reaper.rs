@@ -82,9 +82,3 @@ impl Reaper {
         );
     }
 }
-
-impl fmt::Debug for Reaper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} orphans", self.count())
-    }
-}

@@ -76,12 +76,6 @@ pub struct Caller<'a> {
     guard: RefCell<Option<Guard<Answer>>>,
 }
 
-impl std::fmt::Debug for Caller<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.call.fmt(f)
-    }
-}
-
 impl Caller<'_> {
     /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request, if
     /// that is under way.
@@ -125,12 +119,6 @@ pub struct Bridge {
     workers: Arc<Workers>,
     locks: Arc<LockTable<Answer>>,
     running: Arc<ActiveCalls>,
-}
-
-impl std::fmt::Debug for Bridge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Bridge")
-    }
 }
 
 impl Bridge {

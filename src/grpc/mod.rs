@@ -41,12 +41,6 @@ pub struct Server {
     _lock: FileLock,
 }
 
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "server at {}", self.socket.display())
-    }
-}
-
 impl Server {
     /// Binds `socket`, for its owner only from the first moment, and begins to serve.
     ///

@@ -78,12 +78,6 @@ pub fn try_each<T>(items: impl IntoIterator<Item = T>, work: impl FnMut(T) -> Re
     items.into_iter().map(work).fold(Ok(()), Result::and)
 }
 
-impl std::fmt::Debug for JobQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobQueue").finish_non_exhaustive()
-    }
-}
-
 impl JobQueue {
     /// From now on jobs are done; those added before have waited for this.
     pub fn start(&self) {

@@ -253,9 +253,3 @@ fn apply(entries: &mut Entries, changes: &[Change]) {
         }
     }
 }
-
-impl fmt::Debug for Journal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").finish_non_exhaustive()
-    }
-}

@@ -85,12 +85,6 @@ pub struct Kernel {
     helper: Arc<dyn Helper>,
 }
 
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kernel")
-    }
-}
-
 impl Kernel {
     /// Asks through `helper`.
     pub fn new(helper: Arc<dyn Helper>) -> Self {

@@ -6,11 +6,12 @@
 //! would keep them alive after the daemon.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 /// The last realtime signal of Linux (signal(7)).
 const LAST_SIGNAL: i32 = 64;
@@ -40,7 +41,7 @@ pub fn set_usual_umask() {
 /// unix `process`).
 #[allow(unsafe_code)]
 pub fn isolate(command: &mut Command, orphaned: Orphaned, keep: Vec<OwnedFd>) {
-    let (open_limit, daemon) = (getrlimit(Resource::Nofile).current, std::process::id());
+    let daemon = getpid();
     // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask,
     // signal, close_range, fcntl, prctl and getppid, all async-signal-safe or plain system calls
     // (signal-safety(7)), allocates nothing and takes no lock.
@@ -52,8 +53,8 @@ pub fn isolate(command: &mut Command, orphaned: Orphaned, keep: Vec<OwnedFd>) {
             }
             // The daemon narrows its umask for a moment while it binds its socket.
             libc::umask(0o022);
-            close_on_exec_above_stderr(open_limit);
-            keep.iter().try_for_each(keep_across_exec)
+            close_on_exec_above_stderr()?;
+            keep.iter().try_for_each(|fd| Ok(fcntl_setfd(fd, FdFlags::empty())?))
         });
     }
 }
@@ -84,46 +85,20 @@ pub fn ignore_broken_pipes(command: &mut Command) {
 
 /// Has the kernel kill this process when its parent dies, which is `parent` if it has not died yet: prctl(2),
 /// "PR_SET_PDEATHSIG".
-#[allow(unsafe_code)]
-fn die_with(parent: u32) -> io::Result<()> {
-    // SAFETY: prctl(2) with this option takes an integer.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: getppid(2) takes nothing and cannot fail.
-    let still_there = u32::try_from(unsafe { libc::getppid() }) == Ok(parent);
-    // An error with no allocation: nobody is left to be told more.
-    if still_there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+fn die_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // An error that allocates nothing.
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
 /// Marks every descriptor above 2 close-on-exec; the one by which std reports a failed exec must stay open
 /// until then.
 #[allow(unsafe_code)]
-fn close_on_exec_above_stderr(open_limit: Option<u64>) {
-    // SAFETY: close_range(2) takes three integers and with CLOSE_RANGE_CLOEXEC closes nothing.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } == 0;
-    if done {
-        return;
-    }
-    mark_one_by_one(open_limit);
-}
-
-/// Takes the mark away from one descriptor.
-#[allow(unsafe_code)]
-fn keep_across_exec(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: fcntl(2) with F_SETFD takes integers, and the descriptor is open.
-    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) };
-    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// For Linux before 5.11, which does not know the flag: one by one, as far as descriptors can reach.
-#[allow(unsafe_code)]
-fn mark_one_by_one(open_limit: Option<u64>) {
-    let end = open_limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(1 << 20).min(1 << 20);
-    for fd in 3..end {
-        // SAFETY: fcntl(2) with F_SETFD takes integers; a number that is not open answers EBADF.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+fn close_on_exec_above_stderr() -> io::Result<()> {
+    // SAFETY: close_range(2) takes three integers and with CLOSE_RANGE_CLOEXEC (Linux 5.11) closes nothing.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -151,8 +126,6 @@ pub fn keep_ended_children() -> io::Result<()> {
 #[allow(clippy::unwrap_used, unsafe_code)]
 mod tests {
     use super::*;
-    use rustix::fs::{Mode, OFlags, open};
-    use rustix::io::{FdFlags, fcntl_getfd};
     use std::os::unix::process::ExitStatusExt;
 
     /// A line of a child's own status that is a set of signals, without those that libc keeps for itself.
@@ -201,13 +174,5 @@ mod tests {
         assert_eq!(other.try_wait().unwrap(), None);
         other.kill().unwrap();
         other.wait().unwrap();
-    }
-
-    #[test]
-    fn without_close_range_descriptors_are_marked_too() {
-        let fd = open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
-        assert_eq!(fcntl_getfd(&fd).unwrap(), FdFlags::empty());
-        mark_one_by_one(getrlimit(Resource::Nofile).current);
-        assert_eq!(fcntl_getfd(&fd).unwrap(), FdFlags::CLOEXEC);
     }
 }

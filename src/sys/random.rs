@@ -1,10 +1,11 @@
 //! Numbers nobody else has: this boot's, and random ones.
 
-#![expect(unsafe_code, reason = "rustix has no safe call for it")]
-
 use std::fmt::Write;
 use std::fs;
 use std::io;
+
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The number of this boot of the machine, new at every boot: random(4). What does not outlive a boot is
 /// recorded with it.
@@ -46,25 +47,13 @@ pub fn hex(bytes: usize) -> io::Result<String> {
     let mut buffer = vec![0; bytes];
     let mut filled = 0;
     while filled < bytes {
-        filled += getrandom(&mut buffer[filled..])?;
+        filled += retry_on_intr(|| getrandom(&mut buffer[filled..], GetRandomFlags::empty()))?;
     }
     Ok(buffer.iter().fold(String::with_capacity(2 * bytes), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     }))
-}
-
-fn getrandom(buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the pointer is good for writes of the length that is passed.
-    let count = unsafe { libc::getrandom(buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-    match usize::try_from(count) {
-        Ok(count) => Ok(count),
-        Err(_) => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            error => Err(error),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -64,15 +64,6 @@ pub struct Operations {
     pub single_node_targets: SingleNodeTargets,
 }
 
-impl std::fmt::Debug for Operations {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operations")
-            .field("backends", &self.backends)
-            .field("node_id", &self.node_id)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Operations {
     /// The volume an ID means and its backend; no such volume if this configuration could not have given the
     /// ID.

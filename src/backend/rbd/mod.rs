@@ -70,12 +70,6 @@ pub struct Rbd {
     node: Node,
 }
 
-impl std::fmt::Debug for Rbd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rbd").field("clusters", &self.context.clusters).finish_non_exhaustive()
-    }
-}
-
 impl Rbd {
     /// The volumes of `clusters`, reached through `tool`, for the node of `identity`; what is done in the
     /// background is done by `jobs`.

@@ -45,12 +45,6 @@ pub struct Fences {
     tool: Box<dyn FenceTool>,
 }
 
-impl std::fmt::Debug for Fences {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fences").field("clusters", &self.clusters).finish_non_exhaustive()
-    }
-}
-
 impl Fences {
     /// Fences in these clusters, by commands that `runner` runs.
     pub fn new(clusters: Arc<Clusters>, runner: Arc<dyn Runner>) -> Self {

@@ -132,18 +132,6 @@ pub struct MapRequest<'a> {
     pub id_now: IdNow<'a>,
 }
 
-impl fmt::Debug for MapRequest<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {:?}", self.image, self.options)
-    }
-}
-
-impl fmt::Debug for Mapper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mapper")
-    }
-}
-
 impl Mapper {
     /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after
     /// a restart. Reads are near to where `topology` says, where they are to be near.
