@@ -1,8 +1,11 @@
 //! The terms in which volumes are asked for and described: how large, how reached, by whom, from what, where.
 //! Whoever speaks of volumes uses them: the operations, the backends behind them, and the protocols and
-//! commands before them.
+//! commands before them. What records hold of them has its words here, too.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// The key of a volume's context that says which file system it was made for.
 pub const CONTEXT_KEY: &str = "fsType";
@@ -59,15 +62,19 @@ impl SizeRange {
 }
 
 /// How a volume is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// As a block device.
+    #[serde(rename = "block")]
     Block,
     /// As a mounted file system.
+    #[serde(rename = "mount")]
     Mount {
         /// The file system asked for; empty for the default.
+        #[serde(rename = "fs_type")]
         fs_type: String,
         /// Mount options asked for.
+        #[serde(rename = "flags", default, skip_serializing_if = "Vec::is_empty")]
         flags: Vec<String>,
     },
 }
@@ -94,43 +101,43 @@ pub fn split_options(item: &str) -> Vec<String> {
 }
 
 /// Who may reach a volume at once, and how (CSI "AccessMode").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&str")]
 pub enum Mode {
-    SingleNodeWriter,
-    SingleNodeReaderOnly,
-    MultiNodeReaderOnly,
-    MultiNodeSingleWriter,
-    MultiNodeMultiWriter,
-    SingleNodeSingleWriter,
-    SingleNodeMultiWriter,
+    SingleNodeWriter = 1,
+    SingleNodeReaderOnly = 2,
+    MultiNodeReaderOnly = 3,
+    MultiNodeSingleWriter = 4,
+    MultiNodeMultiWriter = 5,
+    SingleNodeSingleWriter = 6,
+    SingleNodeMultiWriter = 7,
 }
 
 impl Mode {
+    /// Every mode, and its word on the command line and in records.
+    pub const WORDS: [(Self, &'static str); 7] = [
+        (Self::SingleNodeWriter, "single-node-writer"),
+        (Self::SingleNodeReaderOnly, "single-node-reader-only"),
+        (Self::MultiNodeReaderOnly, "multi-node-reader-only"),
+        (Self::MultiNodeSingleWriter, "multi-node-single-writer"),
+        (Self::MultiNodeMultiWriter, "multi-node-multi-writer"),
+        (Self::SingleNodeSingleWriter, "single-node-single-writer"),
+        (Self::SingleNodeMultiWriter, "single-node-multi-writer"),
+    ];
+
     /// The mode of the specification's number; None for UNKNOWN and for numbers of the future.
     pub fn from_number(number: i32) -> Option<Self> {
-        Some(match number {
-            1 => Self::SingleNodeWriter,
-            2 => Self::SingleNodeReaderOnly,
-            3 => Self::MultiNodeReaderOnly,
-            4 => Self::MultiNodeSingleWriter,
-            5 => Self::MultiNodeMultiWriter,
-            6 => Self::SingleNodeSingleWriter,
-            7 => Self::SingleNodeMultiWriter,
-            _ => return None,
-        })
+        Self::WORDS.into_iter().map(|(mode, _)| mode).find(|mode| mode.number() == number)
     }
 
     /// The specification's number.
     pub fn number(self) -> i32 {
-        match self {
-            Self::SingleNodeWriter => 1,
-            Self::SingleNodeReaderOnly => 2,
-            Self::MultiNodeReaderOnly => 3,
-            Self::MultiNodeSingleWriter => 4,
-            Self::MultiNodeMultiWriter => 5,
-            Self::SingleNodeSingleWriter => 6,
-            Self::SingleNodeMultiWriter => 7,
-        }
+        self as i32
+    }
+
+    /// The mode of a word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::WORDS.into_iter().find(|row| row.1 == word).map(|(mode, _)| mode)
     }
 
     /// Nobody may write.
@@ -144,16 +151,55 @@ impl Mode {
     }
 }
 
+impl From<Mode> for &str {
+    fn from(mode: Mode) -> Self {
+        Mode::WORDS.into_iter().find(|row| row.0 == mode).map_or("", |(_, word)| word)
+    }
+}
+
+impl TryFrom<String> for Mode {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        Self::from_word(&word).ok_or_else(|| format!("{word:?} is no access mode"))
+    }
+}
+
 /// One way a volume is to be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// Block device or file system.
+    #[serde(rename = "access")]
     pub access: Access,
     /// Who may reach it.
+    #[serde(rename = "mode")]
     pub mode: Mode,
 }
 
+impl fmt::Display for Capability {
+    /// Without the flags themselves, which the specification counts as sensitive.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.access {
+            Access::Block => write!(f, "a block device for {:?}", self.mode),
+            Access::Mount { fs_type, flags } => {
+                write!(f, "a file system (type {fs_type:?}, {} mount flags) for {:?}", flags.len(), self.mode)
+            }
+        }
+    }
+}
+
 impl Capability {
+    /// The same for a record that everybody can read who can read the volume's metadata: flags may be
+    /// sensitive (CSI, "MountVolume.mount_flags").
+    #[must_use]
+    pub fn without_flags(&self) -> Self {
+        let access = match &self.access {
+            Access::Block => Access::Block,
+            Access::Mount { fs_type, .. } => Access::Mount { fs_type: fs_type.clone(), flags: Vec::new() },
+        };
+        Self { access, mode: self.mode }
+    }
+
     /// The file system that it names, if it does.
     pub fn fs_type(&self) -> Option<&str> {
         match &self.access {
@@ -170,11 +216,13 @@ impl Capability {
 }
 
 /// What a new volume starts out as a copy of. The ID is kept as it came, for look-up and for the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// A snapshot's ID.
+    #[serde(rename = "snapshot")]
     Snapshot(String),
     /// A volume's ID.
+    #[serde(rename = "volume")]
     Volume(String),
 }
 

@@ -1,13 +1,11 @@
 //! How a request is written down beside the object it made, so that whoever is asked again gives the same
 //! answer. JSON.
 
-use std::fmt;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
-use crate::csi::{Access, CONTEXT_KEY, Capability, Map, Mode, SizeRange, Source};
+use crate::csi::{Access, CONTEXT_KEY, Capability, Map, SizeRange, Source};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::topology::Domains;
@@ -25,25 +23,15 @@ pub struct CreationRequest {
     /// At most so many bytes; zero is no limit.
     pub limit: u64,
     /// How it is to be used.
-    pub capabilities: Vec<Use>,
+    pub capabilities: Vec<Capability>,
     /// What it was asked with.
     pub parameters: Map,
     /// What it was asked with and may have been changed later.
     pub mutable_parameters: Map,
     /// What it is a copy of.
-    pub source: Option<RecordedSource>,
+    pub source: Option<Source>,
     /// The file system it is for.
     pub fs_type: Option<String>,
-}
-
-/// The source of a volume, as the request said it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecordedSource {
-    /// A snapshot's ID.
-    Snapshot(String),
-    /// A volume's ID.
-    Volume(String),
 }
 
 /// What topology chose for a volume, beside its pool.
@@ -57,85 +45,6 @@ pub struct Placed {
     pub data_pool: Option<String>,
 }
 
-/// A capability.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Use {
-    /// None for a block device.
-    mount: Option<Mount>,
-    #[serde(with = "RecordedMode")]
-    mode: Mode,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Mount {
-    fs_type: String,
-    flags: Vec<String>,
-}
-
-/// How [`Mode`] is written down.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Mode", rename_all = "snake_case")]
-pub(crate) enum RecordedMode {
-    SingleNodeWriter,
-    SingleNodeReaderOnly,
-    MultiNodeReaderOnly,
-    MultiNodeSingleWriter,
-    MultiNodeMultiWriter,
-    SingleNodeSingleWriter,
-    SingleNodeMultiWriter,
-}
-
-impl From<&Capability> for Use {
-    fn from(capability: &Capability) -> Self {
-        let mount = match &capability.access {
-            Access::Block => None,
-            Access::Mount { fs_type, flags } => {
-                Some(Mount { fs_type: fs_type.clone(), flags: flags.clone() })
-            }
-        };
-        Self { mount, mode: capability.mode }
-    }
-}
-
-impl Use {
-    /// For a record that everybody can read who can read the volume's metadata: flags may be sensitive (CSI,
-    /// "MountVolume.mount_flags").
-    fn without_flags(capability: &Capability) -> Self {
-        let kept = Self::from(capability);
-        Self { mount: kept.mount.map(|mount| Mount { flags: Vec::new(), ..mount }), ..kept }
-    }
-}
-
-impl fmt::Display for Use {
-    /// Without the flags themselves, which the specification counts as sensitive.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.mount {
-            None => write!(f, "a block device for {:?}", self.mode),
-            Some(Mount { fs_type, flags }) => {
-                write!(f, "a file system (type {fs_type:?}, {} mount flags) for {:?}", flags.len(), self.mode)
-            }
-        }
-    }
-}
-
-impl From<&Source> for RecordedSource {
-    fn from(source: &Source) -> Self {
-        match source {
-            Source::Snapshot(id) => Self::Snapshot(id.clone()),
-            Source::Volume(id) => Self::Volume(id.clone()),
-        }
-    }
-}
-
-impl From<&RecordedSource> for Source {
-    fn from(origin: &RecordedSource) -> Self {
-        match origin {
-            RecordedSource::Snapshot(id) => Self::Snapshot(id.clone()),
-            RecordedSource::Volume(id) => Self::Volume(id.clone()),
-        }
-    }
-}
-
 impl CreationRequest {
     /// What `new` asks, for this file system.
     pub fn new(new: &NewVolume, fs_type: Option<String>) -> Self {
@@ -144,10 +53,10 @@ impl CreationRequest {
             fs_type,
             required: new.size.required,
             limit: new.size.limit,
-            capabilities: new.capabilities.iter().map(Use::without_flags).collect(),
+            capabilities: new.capabilities.iter().map(Capability::without_flags).collect(),
             parameters: new.parameters.clone(),
             mutable_parameters: new.mutable_parameters.clone(),
-            source: new.source.as_ref().map(|(source, _)| RecordedSource::from(source)),
+            source: new.source.as_ref().map(|(source, _)| source.clone()),
         }
     }
 
@@ -158,7 +67,7 @@ impl CreationRequest {
 
     /// The file system that the volume is mounted as, if it is and that is known.
     pub fn mounted_as(&self) -> Option<&str> {
-        self.fs_type.as_deref().filter(|_| self.capabilities.iter().any(|it| it.mount.is_some()))
+        self.fs_type.as_deref().filter(|_| self.capabilities.iter().any(|it| it.access != Access::Block))
     }
 
     /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is
@@ -170,7 +79,7 @@ impl CreationRequest {
         size: u64,
         canonical: &dyn Fn(&Place) -> Place,
     ) -> Option<String> {
-        let source = new.source.as_ref().map(|(source, _)| RecordedSource::from(source));
+        let source = new.source.as_ref().map(|(source, _)| source.clone());
         let fs_type = self.fs_type.as_deref();
         let other = new.capabilities.iter().find_map(|it| it.other_file_system(fs_type));
         let same_range = SizeRange { required: self.required, limit: self.limit } == new.size;
@@ -206,18 +115,18 @@ impl CreationRequest {
 /// Whether a volume was asked for from the same source. An earlier version gave snapshots IDs that do not say
 /// which one of its name is meant.
 fn is_same_source(
-    was: Option<&RecordedSource>,
-    is: Option<&RecordedSource>,
+    was: Option<&Source>,
+    is: Option<&Source>,
     canonical: &dyn Fn(&Place) -> Place,
 ) -> bool {
     let snapshot = |text| SnapshotId::parse(text).map(|id| SnapshotId { place: canonical(&id.place), ..id });
     let volume = |text| VolumeId::parse(text).map(|id| VolumeId { place: canonical(&id.place), ..id });
     match (was, is) {
         _ if was == is => true,
-        (Some(RecordedSource::Snapshot(was)), Some(RecordedSource::Snapshot(is))) => {
+        (Some(Source::Snapshot(was)), Some(Source::Snapshot(is))) => {
             snapshot(was).zip(snapshot(is)).is_some_and(|(was, is)| was.agrees_with(&is))
         }
-        (Some(RecordedSource::Volume(was)), Some(RecordedSource::Volume(is))) => {
+        (Some(Source::Volume(was)), Some(Source::Volume(is))) => {
             volume(was).zip(volume(is)).is_some_and(|(was, is)| was == is)
         }
         _ => false,
@@ -257,6 +166,7 @@ pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 mod tests {
     use super::*;
     use crate::backend::rbd::tests::wanted;
+    use crate::csi::Mode;
 
     /// The rights to read an image's metadata are not those to be told of its volume.
     #[test]
@@ -268,7 +178,7 @@ mod tests {
         let text = to_bytes(&CreationRequest::new(&new, None)).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("xfs") && !text.contains("secret"), "UNSAFE: {text}");
-        let kept = to_bytes(&Use::from(&capability)).unwrap();
+        let kept = to_bytes(&capability).unwrap();
         assert!(String::from_utf8(kept).unwrap().contains("secret"), "a publication is compared with them");
     }
 }

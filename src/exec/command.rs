@@ -236,7 +236,7 @@ pub trait Runner: Send + Sync {
     /// Whether `tool` is on this machine; starts nothing.
     ///
     /// # Errors
-    /// [`CommandError::NotFound`] if it is not.
+    /// [`Why::NotFound`](super::Why::NotFound) if it is not.
     fn has(&self, tool: Tool) -> Result<(), CommandError>;
 }
 

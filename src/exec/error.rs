@@ -8,9 +8,18 @@ use std::time::Duration;
 use super::Tool;
 use crate::error::{Cause, Error, Kind};
 
-/// Why a command gave no result. `command` is the command line, or the step for which a helper was started.
+/// A command that gave no result.
 #[derive(Debug)]
-pub enum CommandError {
+pub struct CommandError {
+    /// The command line, or the step for which a helper was started.
+    pub command: String,
+    /// Why it gave none.
+    pub why: Why,
+}
+
+/// Why a command gave no result.
+#[derive(Debug)]
+pub enum Why {
     /// The tool is not on this machine.
     NotFound {
         /// The tool.
@@ -18,38 +27,18 @@ pub enum CommandError {
         /// Where it was looked for.
         searched: Vec<PathBuf>,
     },
-    /// The system could not start it.
-    NotStarted {
-        /// What was to be run.
-        command: String,
-        /// What fork, exec or a descriptor for it answered.
-        cause: io::Error,
-    },
-    /// It waited for others to end until the client's deadline passed, for longer than a command may take, or
-    /// until its call may begin nothing any more ([`Call::only_while`](crate::dispatch::Call::only_while));
-    /// it was not started.
-    Expired {
-        /// What was to be run.
-        command: String,
-        /// How long it waited.
-        waited: Duration,
-    },
-    /// Too many processes hang in the kernel to start another; it was not started.
-    TooBusy {
-        /// What was to be run.
-        command: String,
-        /// How many hang.
-        stuck: usize,
-    },
+    /// The system could not start it: what fork, exec or a descriptor for it answered.
+    NotStarted(io::Error),
+    /// It waited this long for others to end, until the client's deadline passed, for longer than a command
+    /// may take, or until its call may begin nothing any more
+    /// ([`Call::only_while`](crate::dispatch::Call::only_while)); it was not started.
+    Expired(Duration),
+    /// So many processes hang in the kernel that no other is started.
+    TooBusy(usize),
     /// The daemon is going down: it was not started, or was killed.
-    Stopping {
-        /// What was to be run.
-        command: String,
-    },
+    Stopping,
     /// It ended with a status other than 0.
     Failed {
-        /// What was run.
-        command: String,
         /// Its exit status.
         status: i32,
         /// Everything from stdout: some tools complain there.
@@ -59,8 +48,6 @@ pub enum CommandError {
     },
     /// A signal ended it, not one of ours.
     Signaled {
-        /// What was run.
-        command: String,
         /// The signal's number.
         signal: i32,
         /// The last 4 KiB from stderr.
@@ -68,8 +55,6 @@ pub enum CommandError {
     },
     /// Its deadline passed and it was killed.
     TimedOut {
-        /// What was run.
-        command: String,
         /// How long it was let run.
         after: Duration,
         /// Whether it is gone. If not, it hangs in the kernel, and its volume stays locked until it is gone.
@@ -77,76 +62,61 @@ pub enum CommandError {
         /// The last 4 KiB from stderr.
         stderr_tail: String,
     },
-    /// The client's deadline passed; the command must not be killed and goes on, and its volume stays locked
-    /// until it ends.
-    StillRunning {
-        /// What is running.
-        command: String,
-        /// For how long so far.
-        after: Duration,
-    },
-    /// It ended, but somebody else took its exit status.
-    StatusLost {
-        /// What was run.
-        command: String,
-        /// What wait answered.
-        cause: io::Error,
-    },
-    /// It wrote more than can be kept.
-    TooMuchOutput {
-        /// What was run.
-        command: String,
-        /// How many bytes are kept at most.
-        limit: usize,
-    },
+    /// The client's deadline passed; the command must not be killed and goes on, for so long by now, and its
+    /// volume stays locked until it ends.
+    StillRunning(Duration),
+    /// It ended, but somebody else took its exit status: what wait answered.
+    StatusLost(io::Error),
+    /// It wrote more bytes than are kept.
+    TooMuchOutput(usize),
+}
+
+impl Why {
+    /// Why this command gave no result.
+    pub fn of(self, command: impl Into<String>) -> CommandError {
+        CommandError { command: command.into(), why: self }
+    }
 }
 
 impl CommandError {
     /// The exit status, if the command ended by itself with one.
     pub fn status(&self) -> Option<i32> {
-        match self {
-            Self::Failed { status, .. } => Some(*status),
+        match self.why {
+            Why::Failed { status, .. } => Some(status),
             _ => None,
         }
     }
 
     /// Whether it was started and runs no more, so that what it left half done stays so.
     pub fn has_ended(&self) -> bool {
-        use CommandError::{Failed, Signaled, StatusLost, TimedOut, TooMuchOutput};
+        use Why::{Failed, Signaled, StatusLost, TimedOut, TooMuchOutput};
         matches!(
-            self,
-            Failed { .. }
-                | Signaled { .. }
-                | StatusLost { .. }
-                | TooMuchOutput { .. }
-                | TimedOut { reaped: true, .. }
+            self.why,
+            Failed { .. } | Signaled { .. } | StatusLost(_) | TooMuchOutput(_) | TimedOut { reaped: true, .. }
         )
     }
 
     fn kind(&self) -> Kind {
-        match self {
-            Self::NotFound { .. } => Kind::Precondition,
-            Self::NotStarted { cause, .. } => match cause.raw_os_error() {
+        match &self.why {
+            Why::NotFound { .. } => Kind::Precondition,
+            Why::NotStarted(cause) => match cause.raw_os_error() {
                 Some(
                     libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::EDQUOT,
                 ) => Kind::Unavailable,
                 _ => Kind::Internal,
             },
-            Self::TooBusy { .. } | Self::Stopping { .. } => Kind::Unavailable,
-            Self::Expired { .. } | Self::TimedOut { .. } | Self::StillRunning { .. } => Kind::Timeout,
-            Self::Failed { .. }
-            | Self::Signaled { .. }
-            | Self::StatusLost { .. }
-            | Self::TooMuchOutput { .. } => Kind::Internal,
+            Why::TooBusy(_) | Why::Stopping => Kind::Unavailable,
+            Why::Expired(_) | Why::TimedOut { .. } | Why::StillRunning(_) => Kind::Timeout,
+            Why::Failed { .. } | Why::Signaled { .. } | Why::StatusLost(_) | Why::TooMuchOutput(_) => {
+                Kind::Internal
+            }
         }
     }
 
     fn cause(&self) -> Option<Cause> {
-        match self {
-            Self::Failed { status, .. } => Some(Cause::Exit(*status)),
-            Self::NotStarted { cause, .. } | Self::StatusLost { cause, .. } => {
-                cause.raw_os_error().map(Cause::Errno)
-            }
+        match &self.why {
+            Why::Failed { status, .. } => Some(Cause::Exit(*status)),
+            Why::NotStarted(cause) | Why::StatusLost(cause) => cause.raw_os_error().map(Cause::Errno),
             _ => None,
         }
     }
@@ -154,58 +124,41 @@ impl CommandError {
 
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound { tool, searched } => write_not_found(f, *tool, searched),
-            Self::NotStarted { command, cause } => write!(f, "`{command}` could not be started: {cause}"),
-            Self::Expired { command, waited } => write!(
+        let Self { command, why } = self;
+        match why {
+            Why::NotFound { tool, searched } => write_not_found(f, *tool, searched),
+            Why::NotStarted(cause) => write!(f, "`{command}` could not be started: {cause}"),
+            Why::Expired(waited) => write!(
                 f,
                 "`{command}` was not started: its time was over after {} of waiting for others",
                 Seconds(*waited)
             ),
-            Self::TooBusy { command, stuck } => write!(
+            Why::TooBusy(stuck) => write!(
                 f,
                 "`{command}` was not started: {stuck} processes already hang in the kernel, so storage does \
                  not answer"
             ),
-            Self::Stopping { command } => {
-                write!(f, "`{command}` was not run to its end: cephlet is stopping")
-            }
-            ended => ended.write_end(f),
-        }
-    }
-}
-
-impl CommandError {
-    /// How a command that was started ended, or that it has not.
-    fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed { command, status, stdout, stderr_tail } => {
+            Why::Stopping => write!(f, "`{command}` was not run to its end: cephlet is stopping"),
+            Why::Failed { status, stdout, stderr_tail } => {
                 let stdout = String::from_utf8_lossy(stdout);
                 let line = last_line(stderr_tail).or_else(|| last_line(&stdout)).unwrap_or("no message");
                 write!(f, "{line} (exit status {status} of `{command}`)")
             }
-            Self::Signaled { command, signal, stderr_tail } => {
+            Why::Signaled { signal, stderr_tail } => {
                 let line = last_line(stderr_tail).unwrap_or("no message");
                 write!(f, "{line} (signal {signal} ended `{command}`)")
             }
-            Self::TimedOut { command, after, reaped, stderr_tail } => {
+            Why::TimedOut { after, reaped, stderr_tail } => {
                 write!(f, "`{command}` did not end within {} and was killed", Seconds(*after))?;
                 write_last_words(f, *reaped, stderr_tail)
             }
-            Self::StillRunning { command, after } => write!(
+            Why::StillRunning(after) => write!(
                 f,
                 "`{command}` goes on after {} and must not be broken off; the volume stays locked until it ends",
                 Seconds(*after)
             ),
-            Self::StatusLost { command, cause } => {
-                write!(f, "`{command}` ended, but how is unknown: {cause}")
-            }
-            Self::TooMuchOutput { command, limit } => write!(f, "`{command}` wrote more than {limit} bytes"),
-            Self::NotFound { .. }
-            | Self::NotStarted { .. }
-            | Self::Expired { .. }
-            | Self::TooBusy { .. }
-            | Self::Stopping { .. } => Ok(()),
+            Why::StatusLost(cause) => write!(f, "`{command}` ended, but how is unknown: {cause}"),
+            Why::TooMuchOutput(limit) => write!(f, "`{command}` wrote more than {limit} bytes"),
         }
     }
 }
@@ -256,8 +209,7 @@ mod tests {
     use super::*;
 
     fn failed(stdout: &str, stderr: &str) -> CommandError {
-        let command = String::from("e2fsck -p /dev/loop3");
-        CommandError::Failed { command, status: 4, stdout: stdout.into(), stderr_tail: stderr.into() }
+        Why::Failed { status: 4, stdout: stdout.into(), stderr_tail: stderr.into() }.of("e2fsck -p /dev/loop3")
     }
 
     #[test]
@@ -275,22 +227,15 @@ mod tests {
 
     #[test]
     fn an_unkillable_command_says_that_the_volume_stays_locked() {
-        let command = String::from("mkfs.xfs /dev/rbd0");
         let after = Duration::from_millis(120_000);
-        let error = CommandError::TimedOut { command, after, reaped: false, stderr_tail: String::new() };
-        let message = Error::from(error).message().to_owned();
+        let why = Why::TimedOut { after, reaped: false, stderr_tail: String::new() };
+        let message = Error::from(why.of("mkfs.xfs /dev/rbd0")).message().to_owned();
         assert!(message.contains("within 120.0 s") && message.contains("stays locked"), "{message}");
     }
 
     #[test]
     fn a_lack_of_resources_is_worth_a_retry() {
-        let start = |errno| {
-            let error = CommandError::NotStarted {
-                command: String::from("btrfs"),
-                cause: io::Error::from_raw_os_error(errno),
-            };
-            Error::from(error)
-        };
+        let start = |errno| Error::from(Why::NotStarted(io::Error::from_raw_os_error(errno)).of("btrfs"));
         assert_eq!(
             (start(libc::EAGAIN).kind(), start(libc::EAGAIN).errno()),
             (Kind::Unavailable, Some(libc::EAGAIN))

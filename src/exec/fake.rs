@@ -5,7 +5,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use super::{Class, Cmd, CommandError, Helper, Output, Runner, Tool};
+use super::{Class, Cmd, CommandError, Helper, Output, Runner, Tool, Why};
 use crate::dispatch::Call;
 
 /// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails
@@ -63,13 +63,13 @@ impl FakeRunner {
 
     /// Next comes exactly `argv`: it writes `stderr` and ends with `status`.
     pub fn expect_failure(&self, argv: &[&str], status: i32, stderr: &str) {
-        let (command, stderr_tail) = (argv.join(" "), stderr.to_owned());
-        self.expect_error(argv, CommandError::Failed { command, status, stdout: Vec::new(), stderr_tail });
+        let (stdout, stderr_tail) = (Vec::new(), stderr.to_owned());
+        self.expect_error(argv, Why::Failed { status, stdout, stderr_tail });
     }
 
     /// Next comes exactly `argv` and gets this error.
-    pub fn expect_error(&self, argv: &[&str], error: CommandError) {
-        self.script.expect(owned(argv), Err(error));
+    pub fn expect_error(&self, argv: &[&str], why: Why) {
+        self.script.expect(owned(argv), Err(why.of(argv.join(" "))));
     }
 
     /// From now on this tool is not there.
@@ -98,7 +98,7 @@ impl Runner for FakeRunner {
 
     fn has(&self, tool: Tool) -> Result<(), CommandError> {
         match self.missing.lock().contains(&tool) {
-            true => Err(CommandError::NotFound { tool, searched: Vec::new() }),
+            true => Err(Why::NotFound { tool, searched: Vec::new() }.of(tool.file_name())),
             false => Ok(()),
         }
     }

@@ -33,7 +33,7 @@ mod tools;
 pub mod fake;
 
 pub use command::{Class, Cmd, Output, Runner};
-pub use error::CommandError;
+pub use error::{CommandError, Why};
 pub use guard::{GUARD_ARGUMENT, NOT_BEGUN, become_tool};
 pub use helper::{HELPER_ARGUMENT, Helper, serve};
 pub use runner::{ProcessLimits, Processes};

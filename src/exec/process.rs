@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::CommandError;
+use super::Why;
 use super::command::{Input, KeptOpen, MemoryFile, Output};
 use super::starter::Starter;
 use super::stream::{Keep, Stream};
@@ -194,21 +194,14 @@ impl Process {
     }
 
     /// Takes the status of a process that has ended, and what it wrote.
-    pub(super) fn finish(mut self, command: String, stdout_limit: usize) -> Result<Output, CommandError> {
-        let status = match self.child.wait() {
-            Ok(status) => status,
-            Err(cause) => return Err(CommandError::StatusLost { command, cause }),
-        };
+    pub(super) fn finish(mut self, stdout_limit: usize) -> Result<Output, Why> {
+        let status = self.child.wait().map_err(Why::StatusLost)?;
         let (stdout, stderr_tail) = (self.stdout.take(), self.stderr.take_text());
         match (status.code(), status.signal()) {
-            (Some(0), _) if self.stdout.overflowed() => {
-                Err(CommandError::TooMuchOutput { command, limit: stdout_limit })
-            }
+            (Some(0), _) if self.stdout.overflowed() => Err(Why::TooMuchOutput(stdout_limit)),
             (Some(0), _) => Ok(Output { stdout, stderr_tail }),
-            (Some(status), _) => Err(CommandError::Failed { command, status, stdout, stderr_tail }),
-            (None, signal) => {
-                Err(CommandError::Signaled { command, signal: signal.unwrap_or(0), stderr_tail })
-            }
+            (Some(status), _) => Err(Why::Failed { status, stdout, stderr_tail }),
+            (None, signal) => Err(Why::Signaled { signal: signal.unwrap_or(0), stderr_tail }),
         }
     }
 }

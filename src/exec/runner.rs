@@ -20,7 +20,7 @@ use super::helper::{HELPER_ARGUMENT, Helper};
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
 use super::starter::Starter;
-use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, scope};
+use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, Why, scope};
 use crate::dispatch::{Bulkhead, Call, Limits, NoPermit, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
@@ -101,7 +101,7 @@ pub struct Processes {
 /// One process to be run, and for whom.
 struct Task<'a> {
     call: &'a Call,
-    command: String,
+    command: &'a str,
     class: Class,
     start: Start<'a>,
     permit: Permit,
@@ -143,7 +143,7 @@ impl Processes {
     /// latest.
     ///
     /// Only [`Class::Unbounded`] is left running. Calls that wait for a process get
-    /// [`CommandError::Stopping`].
+    /// [`Why::Stopping`].
     pub fn shutdown(&self, deadline: Instant) {
         self.stopping.store(true, Ordering::Release);
         self.tools_running.close();
@@ -178,30 +178,27 @@ impl Processes {
         call: &Call,
         (command, class): (&str, Class),
         bulkhead: Option<Bulkhead>,
-    ) -> Result<Permit, CommandError> {
+    ) -> Result<Permit, Why> {
         let step = format!("waiting for others to end before {command}");
         // Those that it waits for may take as long.
         let patience = if class.is_lasting() { Duration::MAX } else { self.limits.change };
         let is_lasting = class.is_lasting();
         let want = Want { bulkhead, is_lasting, is_back: false, step: Some(&step), patience };
         permits.acquire(call, want).map_err(|refused| match refused {
-            NoPermit::Expired(waited) => CommandError::Expired { command: command.into(), waited },
-            NoPermit::Closed => CommandError::Stopping { command: command.into() },
+            NoPermit::Expired(waited) => Why::Expired(waited),
+            NoPermit::Closed => Why::Stopping,
         })
     }
 
     /// Starts the process and watches it to its end.
-    fn perform(&self, task: Task<'_>, counter: &AtomicU64) -> Result<Output, CommandError> {
+    fn perform(&self, task: Task<'_>, counter: &AtomicU64) -> Result<Output, Why> {
         let stuck = self.reaper.count_in(task.permit.bulkhead());
         if stuck >= self.limits.stuck {
-            return Err(CommandError::TooBusy { command: task.command, stuck });
+            return Err(Why::TooBusy(stuck));
         }
-        task.call.enter_step(task.command.as_str());
+        task.call.enter_step(task.command);
         crash::point("start a process");
-        let job = match Process::start(&task.start, &self.starter) {
-            Ok(job) => job,
-            Err(cause) => return Err(CommandError::NotStarted { command: task.command, cause }),
-        };
+        let job = Process::start(&task.start, &self.starter).map_err(Why::NotStarted)?;
         crash::point("process started");
         counter.fetch_add(1, Ordering::Relaxed);
         let result = self.watch(job, task);
@@ -209,13 +206,12 @@ impl Processes {
         result
     }
 
-    fn watch(&self, mut job: Process, task: Task<'_>) -> Result<Output, CommandError> {
+    fn watch(&self, mut job: Process, task: Task<'_>) -> Result<Output, Why> {
         match self.wait(&mut job, task.class, task.call) {
             WaitEnd::Ended => {
                 let (call, took) = (task.call.id(), job.elapsed().as_millis());
                 debug!("call {call}: `{}` took {took} ms", task.command);
-                let ended = job.finish(task.command, self.limits.stdout);
-                ended.inspect_err(|error| debug!("call {call}: {error}"))
+                job.finish(self.limits.stdout)
             }
             _ if task.class == Class::Unbounded => Err(self.let_run(job, task)),
             _ => Err(self.kill(job, task)),
@@ -246,17 +242,17 @@ impl Processes {
     }
 
     /// Leaves a process that must not be killed to the reaper; the call ends.
-    fn let_run(&self, job: Process, task: Task<'_>) -> CommandError {
-        let (call, command, after) = (task.call.clone(), task.command, job.elapsed());
+    fn let_run(&self, job: Process, task: Task<'_>) -> Why {
+        let (call, command, after) = (task.call.clone(), task.command.to_owned(), job.elapsed());
         let bulkhead = task.permit.bulkhead().clone();
         warn!("call {}: `{command}` (process {}) goes on without its call", call.id(), job.pid());
         let _permit = Some(task.permit);
-        self.reaper.adopt(Orphan { job, command: command.clone(), call, bulkhead, _permit });
-        self.stopped_or(command, |command| CommandError::StillRunning { command, after })
+        self.reaper.adopt(Orphan { job, command, call, bulkhead, _permit });
+        self.stopped_or(Why::StillRunning(after))
     }
 
     /// TERM, a grace, KILL, a short wait; then the reaper has it.
-    fn kill(&self, mut job: Process, task: Task<'_>) -> CommandError {
+    fn kill(&self, mut job: Process, task: Task<'_>) -> Why {
         let after = job.elapsed();
         warn!(
             "call {}: `{}` (process {}) is killed after {} s",
@@ -285,13 +281,13 @@ impl Processes {
             );
             self.reaper.adopt(Orphan {
                 job,
-                command: command.clone(),
+                command: command.to_owned(),
                 call: task.call.clone(),
                 bulkhead: task.permit.bulkhead().clone(),
                 _permit: None,
             });
         }
-        self.stopped_or(command, |command| CommandError::TimedOut { command, after, reaped, stderr_tail })
+        self.stopped_or(Why::TimedOut { after, reaped, stderr_tail })
     }
 
     /// Whether the command wants a scope of its own and can have one.
@@ -299,12 +295,8 @@ impl Processes {
         cmd.outlives && self.booted.is_dir() && self.tools.path(Tool::SystemdRun).is_ok()
     }
 
-    fn stopped_or(&self, command: String, other: impl FnOnce(String) -> CommandError) -> CommandError {
-        if self.stopping.load(Ordering::Acquire) {
-            CommandError::Stopping { command }
-        } else {
-            other(command)
-        }
+    fn stopped_or(&self, why: Why) -> Why {
+        if self.stopping.load(Ordering::Acquire) { Why::Stopping } else { why }
     }
 }
 
@@ -313,13 +305,27 @@ impl Runner for Processes {
         let program = self.tools.path(cmd.tool)?;
         let scoped = self.has_scopes(cmd).then(|| scope::in_scope(cmd, program));
         let cmd = scoped.as_ref().unwrap_or(cmd);
-        let program = self.tools.path(cmd.tool)?;
+        let (program, command) = (self.tools.path(cmd.tool)?, cmd.to_string());
+        self.run_tool(call, cmd, program, &command).map_err(|why| {
+            let error = why.of(command);
+            debug!("call {}: {error}", call.id());
+            error
+        })
+    }
+
+    fn has(&self, tool: Tool) -> Result<(), CommandError> {
+        self.tools.path(tool).map(drop)
+    }
+}
+
+impl Processes {
+    fn run_tool(&self, call: &Call, cmd: &Cmd, program: &Path, command: &str) -> Result<Output, Why> {
         let _watched = Watched::new(self);
-        let (command, queued) = (cmd.to_string(), Instant::now());
+        let queued = Instant::now();
         let bulkhead = cmd.bulkhead.clone().or_else(|| call.bulkhead());
-        let permit = self.permit(&self.tools_running, call, (&command, cmd.class), bulkhead)?;
+        let permit = self.permit(&self.tools_running, call, (command, cmd.class), bulkhead)?;
         if !call.may_begin() {
-            return Err(CommandError::Expired { command, waited: queued.elapsed() });
+            return Err(Why::Expired(queued.elapsed()));
         }
         let guarded = cmd.guard.as_ref().map(|guard| guard::arguments(guard, program, &cmd.args));
         let (program, args) = match &guarded {
@@ -332,21 +338,20 @@ impl Runner for Processes {
         self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
     }
 
-    fn has(&self, tool: Tool) -> Result<(), CommandError> {
-        self.tools.path(tool).map(drop)
+    fn run_helper(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, Why> {
+        let _watched = Watched::new(self);
+        let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead())?;
+        let args = [OsString::from(HELPER_ARGUMENT)];
+        let request = Input::from(request);
+        let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
+        let task = Task { call, command: step, class, start, permit };
+        self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
 }
 
 impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
-        let _watched = Watched::new(self);
-        let bulkhead = call.bulkhead();
-        let permit = self.permit(&self.helpers_running, call, (step, class), bulkhead)?;
-        let args = [OsString::from(HELPER_ARGUMENT)];
-        let request = Input::from(request);
-        let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
-        let task = Task { call, command: step.to_owned(), class, start, permit };
-        self.perform(task, &self.helpers_started).map(|output| output.stdout)
+        self.run_helper(call, step, class, request).map_err(|why| why.of(step))
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::CommandError;
+use super::{CommandError, Why};
 
 /// Where tools are looked for unless the operator says otherwise.
 pub const DIRECTORIES: [&str; 6] =
@@ -113,10 +113,11 @@ impl Tools {
     /// Where `tool` is.
     ///
     /// # Errors
-    /// [`CommandError::NotFound`] if it was in none of the directories at start.
+    /// [`Why::NotFound`] if it was in none of the directories at start.
     pub fn path(&self, tool: Tool) -> Result<&Path, CommandError> {
         let found = self.paths[tool as usize].as_deref();
-        found.ok_or_else(|| CommandError::NotFound { tool, searched: self.directories.clone() })
+        let searched = || self.directories.clone();
+        found.ok_or_else(|| Why::NotFound { tool, searched: searched() }.of(tool.file_name()))
     }
 
     /// The directories as a `PATH`, for tools that start others.

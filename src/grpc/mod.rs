@@ -161,8 +161,6 @@ pub fn v1_services(
     if controller {
         let service = Arc::new(v1::controller::Controller { operations: Arc::clone(&operations) });
         services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
-        let groups = Arc::new(v1::group_controller::GroupController);
-        services.push(wire::register_group_controller(ServiceBuilder::new(), bridge, &groups).build());
     }
     if node {
         services.push(

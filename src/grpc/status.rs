@@ -20,9 +20,9 @@ const CODES: [(RpcStatusCode, &str, Kind); 12] = [
     (RpcStatusCode::INTERNAL, "INTERNAL", Kind::Internal),
 ];
 
-/// The most bytes of a message on the wire. gRPC has 8 KiB for all that ends a call: beyond that its clients
-/// are told neither code nor message.
-const LONGEST_MESSAGE: usize = 4096;
+/// The most bytes of a message. gRPC has 8 KiB for all that ends a call, beyond which its clients are told
+/// neither code nor message, and writes what is not plain ASCII as `%XX`.
+const LONGEST_MESSAGE: usize = 2048;
 
 /// The code of the CSI specification's error scheme for each kind. No wildcard: a new kind does not compile
 /// until somebody picks its code.
@@ -51,32 +51,13 @@ pub fn status(error: &Error) -> RpcStatus {
 /// The message; of one that is too long the middle is left out, as what happened stands at the beginning and
 /// what to do about it at the end.
 fn fitting(message: &str) -> String {
-    let half = LONGEST_MESSAGE / 2;
-    if message.chars().map(width).sum::<usize>() <= LONGEST_MESSAGE {
+    if message.len() <= LONGEST_MESSAGE {
         return message.to_string();
     }
-    let end = message.len() - bytes_within(half, message.chars().rev());
-    format!("{} […] {}", &message[..bytes_within(half, message.chars())], &message[end..])
-}
-
-/// How many bytes of text the first of these characters are that take `limit` bytes on the wire.
-fn bytes_within(limit: usize, characters: impl Iterator<Item = char>) -> usize {
-    let mut room = limit;
-    let fits = |character: &char| {
-        let left = room.checked_sub(width(*character));
-        room = left.unwrap_or_default();
-        left.is_some()
-    };
-    characters.take_while(fits).map(char::len_utf8).sum()
-}
-
-/// The bytes of a character on the wire: gRPC writes what is not plain ASCII as `%XX`.
-fn width(character: char) -> usize {
-    match character {
-        '%' => 3,
-        ' '..='~' => 1,
-        other => 3 * other.len_utf8(),
-    }
+    let half = LONGEST_MESSAGE / 2;
+    let begins_character = |at: &usize| message.is_char_boundary(*at);
+    let (begin, end) = ((0..=half).rfind(begins_character), (message.len() - half..).find(begins_character));
+    format!("{} […] {}", &message[..begin.unwrap_or(0)], &message[end.unwrap_or(message.len())..])
 }
 
 /// The code's name, for the log.
@@ -130,8 +111,7 @@ mod tests {
             let said = sent.message();
             assert!(said.starts_with("ä what happened") && said.ends_with("what to do ö"), "{said}");
             assert!(said.contains("[…]"), "{said}");
-            let bytes: usize = said.chars().map(width).sum();
-            assert!((LONGEST_MESSAGE - 50..LONGEST_MESSAGE + 50).contains(&bytes), "{bytes} of {filler:?}");
+            assert!((LONGEST_MESSAGE - 10..LONGEST_MESSAGE + 10).contains(&said.len()), "{}", said.len());
         }
         let longest = "x".repeat(LONGEST_MESSAGE);
         assert_eq!(status(&Error::internal(longest.clone())).message(), longest);

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::error::Kind;
-use crate::exec::CommandError;
+use crate::exec::{CommandError, Why};
 use crate::exec::fake::FakeHelper;
-use crate::sys::flock;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
 use crate::sys::superblock::{Content, FsType};
@@ -118,7 +117,7 @@ fn an_image_that_is_locked_or_missing_says_so() {
     assert_eq!(kernel.attach_loop(&call, &image, false).unwrap_err().kind(), Kind::NotFound);
     fs::write(&image, [0; 4096]).unwrap();
     let locked = File::open(&image).unwrap();
-    flock::lock(&locked).unwrap();
+    locked.lock().unwrap();
     let error = kernel.attach_loop(&call, &image, false).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
     assert!(error.message().contains("image"), "{error}");
@@ -311,8 +310,7 @@ impl Helper for KilledInTheFreeze {
         let request_read = serde_json::from_slice(request).unwrap();
         let HelperRequest::CloneFrozen { .. } = request_read else { return Ok(handle(request)) };
         std::mem::forget(freeze::Frozen::freeze(&self.0).unwrap());
-        let (command, stderr_tail) = (step.to_owned(), String::new());
-        Err(CommandError::Signaled { command, signal: libc::SIGKILL, stderr_tail })
+        Err(Why::Signaled { signal: libc::SIGKILL, stderr_tail: String::new() }.of(step))
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::sys::flock::{self, FileLock};
+use crate::sys::flock::FileLock;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
 
 fn is_locked(image: &Path) -> bool {
@@ -33,7 +33,7 @@ fn the_lock_stays_with_the_device_and_goes_with_it() {
     assert_eq!(detach(image.attached()).unwrap(), Detached::Gone);
     // Waits until it is free: children of other tests hold what was open when they were forked until their
     // exec.
-    flock::lock(&File::open(image.file()).unwrap()).unwrap();
+    File::open(image.file()).unwrap().lock().unwrap();
     assert_eq!(detach(image.attached()).unwrap(), Detached::Gone, "again");
 }
 

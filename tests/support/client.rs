@@ -57,7 +57,6 @@ pub struct Client {
     identity: wire::IdentityClient,
     controller: wire::ControllerClient,
     node: wire::NodeClient,
-    group: wire::GroupControllerClient,
 }
 
 /// The methods of a `Client` for the rpcs of its services, whichever messages `wire` is.
@@ -105,12 +104,6 @@ rpcs! {
         node_get_capabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse,
         node_get_info: NodeGetInfoRequest => NodeGetInfoResponse,
     }
-    group {
-        group_controller_get_capabilities: GroupControllerGetCapabilitiesRequest => GroupControllerGetCapabilitiesResponse,
-        create_volume_group_snapshot: CreateVolumeGroupSnapshotRequest => CreateVolumeGroupSnapshotResponse,
-        delete_volume_group_snapshot: DeleteVolumeGroupSnapshotRequest => DeleteVolumeGroupSnapshotResponse,
-        get_volume_group_snapshot: GetVolumeGroupSnapshotRequest => GetVolumeGroupSnapshotResponse,
-    }
 }
 
 impl Client {
@@ -132,7 +125,6 @@ impl Client {
             identity: wire::IdentityClient::new(channel.clone()),
             controller: wire::ControllerClient::new(channel.clone()),
             node: wire::NodeClient::new(channel.clone()),
-            group: wire::GroupControllerClient::new(channel.clone()),
             channel,
         }
     }

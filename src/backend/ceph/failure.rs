@@ -16,7 +16,7 @@ use std::fmt;
 
 use super::ClusterAccess;
 use crate::error::{Cause, Error, Kind};
-use crate::exec::CommandError;
+use crate::exec::{CommandError, Why};
 
 /// A command that did not end well, and for whom it ran.
 #[derive(Debug)]
@@ -93,8 +93,8 @@ impl Failure {
 
     /// What it wrote all the same, before it failed.
     pub fn stdout(&self) -> &[u8] {
-        match &self.0.error {
-            CommandError::Failed { stdout, .. } => stdout,
+        match &self.0.error.why {
+            Why::Failed { stdout, .. } => stdout,
             _ => &[],
         }
     }
@@ -118,9 +118,9 @@ impl Failure {
     /// Why the tool could not do its work at all, if that is it. What its status would mean otherwise (2 for
     /// "no such image", 22 for a wrong argument) means nothing then.
     pub fn reason(&self) -> Option<Reason> {
-        match self.0.error {
-            CommandError::TimedOut { .. } => Some(Reason::Hung),
-            CommandError::Failed { status, .. } => self.reason_of(status),
+        match self.0.error.why {
+            Why::TimedOut { .. } => Some(Reason::Hung),
+            Why::Failed { status, .. } => self.reason_of(status),
             _ => None,
         }
     }
@@ -139,10 +139,10 @@ impl Failure {
     }
 
     fn stderr(&self) -> &str {
-        match &self.0.error {
-            CommandError::Failed { stderr_tail, .. }
-            | CommandError::Signaled { stderr_tail, .. }
-            | CommandError::TimedOut { stderr_tail, .. } => stderr_tail,
+        match &self.0.error.why {
+            Why::Failed { stderr_tail, .. }
+            | Why::Signaled { stderr_tail, .. }
+            | Why::TimedOut { stderr_tail, .. } => stderr_tail,
             _ => "",
         }
     }
@@ -236,7 +236,7 @@ impl Inner {
     /// A failure that has to do with what was asked, or with this host.
     fn rest(self) -> Error {
         let whose = format!("cluster {:?} (monitors {})", self.access.cluster.name, self.monitors());
-        let waited = matches!(self.error, CommandError::Expired { .. } | CommandError::StillRunning { .. });
+        let waited = matches!(self.error.why, Why::Expired(_) | Why::StillRunning(_));
         let error = Error::from(self.without_log_lines().error);
         if waited { error.context(whose) } else { error }
     }
@@ -244,7 +244,7 @@ impl Inner {
     /// The libraries log to stderr too, in no order with what the tool itself says, which is for people.
     fn without_log_lines(mut self) -> Self {
         let is_log = |line: &str| line.starts_with("20") && line.as_bytes().get(10) == Some(&b'T');
-        if let CommandError::Failed { stderr_tail, .. } = &mut self.error {
+        if let Why::Failed { stderr_tail, .. } = &mut self.error.why {
             let own: Vec<&str> =
                 stderr_tail.lines().filter(|line| !line.trim().is_empty() && !is_log(line)).collect();
             if !own.is_empty() {

@@ -185,20 +185,14 @@ fn a_cluster_that_has_shut_us_out() {
 #[test]
 fn what_hangs_is_told_with_its_monitors() {
     let after = Duration::from_secs(30);
-    let hung = CommandError::TimedOut {
-        command: "rbd info".into(),
-        after,
-        reaped: true,
-        stderr_tail: String::new(),
-    };
-    let error = Failure::new(&access(), hung).into_error("volume v");
+    let hung = Why::TimedOut { after, reaped: true, stderr_tail: String::new() };
+    let error = Failure::new(&access(), hung.of("rbd info")).into_error("volume v");
     assert_eq!(error.kind(), Kind::Timeout);
     assert!(
         error.message().contains("\"main\" (monitors v1:10.0.0.1:6789) did not answer in time"),
         "{error}"
     );
-    let waiting = CommandError::Expired { command: "rbd info".into(), waited: after };
-    let error = Failure::new(&access(), waiting).into_error("volume v");
+    let error = Failure::new(&access(), Why::Expired(after).of("rbd info")).into_error("volume v");
     assert!(
         error.kind() == Kind::Timeout && error.message().contains("\"main\" (monitors v1:10.0.0.1:6789)"),
         "{error}"

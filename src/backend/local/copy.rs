@@ -18,10 +18,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self, FlockOperation, OFlags};
+use rustix::fs::{self, OFlags};
 
 use super::Local;
-use super::files::{Locked, failed};
+use super::files::{failed, not_locked};
 use super::image::{FreeSpace, allocated, length, look};
 use super::store::{Draft, Pending, Shelf};
 use crate::backend::parameters::other_file_system;
@@ -29,6 +29,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::sys::copy::copy_sparse;
 use crate::sys::crash;
+use crate::sys::flock::FileLock;
 use crate::sys::superblock::{Content, identify};
 
 /// The name of the file that records a freeze for a later start begins with this; random digits follow.
@@ -37,7 +38,7 @@ const FREEZE: &str = "freeze-";
 /// An image that is about to be copied. It cannot be deleted until this is dropped.
 #[derive(Debug)]
 pub(super) struct SourceImage {
-    file: Locked,
+    file: FileLock,
     path: PathBuf,
     /// Bytes.
     pub size: u64,
@@ -108,12 +109,10 @@ impl Local {
         };
         let file = shelf.open_image(object, OFlags::RDONLY)?.ok_or_else(gone)?;
         let exclusive = is_volume && !self.reflink;
-        let how = if exclusive {
-            FlockOperation::NonBlockingLockExclusive
-        } else {
-            FlockOperation::NonBlockingLockShared
+        let locked = if exclusive { FileLock::try_exclusive(file) } else { FileLock::try_shared(file) };
+        let Some(file) = locked.map_err(|error| not_locked(&path, &error))? else {
+            return Err(self.source_in_use(&path, &what)?);
         };
-        let Some(file) = Locked::by(file, how, &path)? else { return Err(self.source_in_use(&path, &what)?) };
         let stat = look(file.file(), &path)?;
         // Deleted between being opened and being locked.
         if stat.st_nlink == 0 {

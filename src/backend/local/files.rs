@@ -1,9 +1,7 @@
-//! Files as this backend handles them: names, what a failed system call means, and locks.
+//! Files as this backend handles them: names, and what a failed system call means.
 
-use std::fs::File;
 use std::path::Path;
 
-use rustix::fs::{self, FlockOperation};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
@@ -40,31 +38,7 @@ pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }
 
-/// A file locked by flock(2) until this is dropped.
-///
-/// The lock is given up by name, not by closing the file: a child process that is being started at that
-/// moment has the file open too, until its exec, and would keep the lock for as long.
-#[derive(Debug)]
-pub(super) struct Locked(File);
-
-impl Locked {
-    /// Locks without waiting; None if somebody else's lock is in the way.
-    pub fn by(file: File, how: FlockOperation, path: &Path) -> Result<Option<Self>> {
-        match fs::flock(&file, how) {
-            Ok(()) => Ok(Some(Self(file))),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(failed(format_args!("lock {}", path.display()), errno)),
-        }
-    }
-
-    pub fn file(&self) -> &File {
-        &self.0
-    }
-}
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // It cannot fail on a file that is open.
-        let _ = fs::flock(&self.0, FlockOperation::Unlock);
-    }
+/// A lock that failed for another reason than another's lock.
+pub(super) fn not_locked(path: &Path, error: &std::io::Error) -> Error {
+    Error::io(format_args!("lock {}", path.display()), error)
 }

@@ -138,7 +138,7 @@ impl Local {
             size: found.size(),
             context: context.unwrap_or_default(),
             fs_type: record.and_then(|record| record.asked.fs_type.clone()),
-            source: record.and_then(|record| record.asked.source.as_ref()).map(Into::into),
+            source: record.and_then(|record| record.asked.source.clone()),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),
             read_only: None,

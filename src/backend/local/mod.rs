@@ -40,9 +40,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::FlockOperation;
 
-use self::files::Locked;
+use self::files::not_locked;
 pub use self::identity::{is_known, name_of_node, write_name_of_node};
 pub use self::loops::Loops;
 use self::parameters::Settings;
@@ -57,6 +56,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 use crate::node_name::{LOCAL, NodeName};
 use crate::sys::file;
+use crate::sys::flock::FileLock;
 use crate::topology::{NODE_LABEL, segment_key};
 
 /// The first field of IDs.
@@ -77,7 +77,7 @@ pub struct Local {
     identity: Option<PathBuf>,
     /// Why no volume can be attached on this node, as it was at start.
     node_trouble: Option<Error>,
-    lock: Mutex<Option<Locked>>,
+    lock: Mutex<Option<FileLock>>,
 }
 
 impl Local {
@@ -209,11 +209,11 @@ fn lock_file(root: &Path) -> PathBuf {
 }
 
 /// Takes the lock of a directory; None while another process has it.
-fn try_lock(root: &Path) -> Result<Option<Locked>> {
+fn try_lock(root: &Path) -> Result<Option<FileLock>> {
     let path = lock_file(root);
     let file =
         file::open_lock(&path).map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
-    Locked::by(file, FlockOperation::NonBlockingLockExclusive, &path)
+    FileLock::try_exclusive(file).map_err(|error| not_locked(&path, &error))
 }
 
 impl Backend for Local {

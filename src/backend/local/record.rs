@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::creation_record::{CreationRequest, Use, VERSION};
+use crate::backend::creation_record::{CreationRequest, VERSION};
 use crate::backend::{NewVolume, Publication};
+use crate::csi::Capability;
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,7 +46,7 @@ pub(super) struct SnapshotRecord {
 pub(super) struct PublishRecord {
     pub version: u32,
     pub node: String,
-    pub capability: Use,
+    pub capability: Capability,
     pub read_only: bool,
 }
 
@@ -85,7 +86,7 @@ impl PublishRecord {
         Self {
             version: VERSION,
             node: node.clone(),
-            capability: Use::from(capability),
+            capability: capability.clone(),
             read_only: *read_only,
         }
     }

@@ -20,13 +20,14 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::directory::Directory;
-use super::files::{Locked, failed, failed_io, present};
+use super::files::{failed, failed_io, not_locked, present};
 use crate::error::{Error, Result};
 use crate::sys::crash;
+use crate::sys::flock::FileLock;
 
 /// The file with a volume's or snapshot's content.
 pub(super) const IMAGE: &str = "image";
@@ -205,9 +206,10 @@ pub(super) struct Shelf {
 impl Shelf {
     /// Keeps everybody else from an image that is about to be removed; hold the lock until it is. None if
     /// there is no image.
-    pub fn lock_for_deletion(&self, object: &str, what: &str) -> Result<Option<Locked>> {
+    pub fn lock_for_deletion(&self, object: &str, what: &str) -> Result<Option<FileLock>> {
         let Some(image) = self.open_image(object, OFlags::RDONLY)? else { return Ok(None) };
-        let locked = Locked::by(image, FlockOperation::NonBlockingLockExclusive, &self.image_path(object))?;
+        let not_locked = |error| not_locked(&self.image_path(object), &error);
+        let locked = FileLock::try_exclusive(image).map_err(not_locked)?;
         let in_use = || {
             Error::precondition(format!(
                 "{what} cannot be deleted: it is being copied or attached right now; try again when that is \

@@ -135,7 +135,7 @@ fn what_may_not_begin_any_more_when_its_turn_comes_is_not_begun() {
         fs::write(go, "\n").unwrap();
         before.join().unwrap().unwrap();
         let error = waits.join().unwrap().unwrap_err();
-        assert!(matches!(error, CommandError::Expired { .. }), "{error}");
+        assert!(matches!(error.why, Why::Expired(_)), "{error}");
     });
     assert!(!stubs.dir.path().join("begun").exists(), "UNSAFE: it was begun too late");
 }
@@ -143,7 +143,7 @@ fn what_may_not_begin_any_more_when_its_turn_comes_is_not_begun() {
 #[test]
 fn a_signal_is_no_exit_status() {
     let error = Stubs::new().run("echo so long >&2; kill -KILL $$").unwrap_err();
-    assert!(matches!(&error, CommandError::Signaled { signal: 9, .. }), "{error}");
+    assert!(matches!(error.why, Why::Signaled { signal: 9, .. }), "{error}");
     assert!(error.to_string().starts_with("so long (signal 9"), "{error}");
 }
 
@@ -151,7 +151,7 @@ fn a_signal_is_no_exit_status() {
 fn a_missing_tool_is_named() {
     let error =
         Stubs::new().processes.run(&Call::internal("test"), &Cmd::new(Tool::Resize2fs, Class::Change));
-    assert!(matches!(error, Err(CommandError::NotFound { tool: Tool::Resize2fs, .. })), "{error:?}");
+    assert!(matches!(error, Err(CommandError { why: Why::NotFound { tool: Tool::Resize2fs, .. }, .. })), "{error:?}");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_tool_removed_since_start_is_not_started() {
     fs::remove_file(stubs.dir.path().join("btrfs")).unwrap();
     let error = stubs.run("").unwrap_err();
     assert!(
-        matches!(&error, CommandError::NotStarted { cause, .. } if cause.kind() == io::ErrorKind::NotFound),
+        matches!(error.why, Why::NotStarted(cause) if cause.kind() == io::ErrorKind::NotFound),
         "{error}"
     );
     assert_eq!(stubs.processes.started(), Started::default());
@@ -214,7 +214,7 @@ fn floods_on_both_pipes_are_read_together() {
 fn too_much_output_is_an_error_and_breaks_nothing_off() {
     let stubs = Stubs::with(|limits| limits.stdout = 1000);
     let error = stubs.run("head -c 3000000 /dev/zero; echo through > $0/end").unwrap_err();
-    assert!(matches!(error, CommandError::TooMuchOutput { limit: 1000, .. }), "{error}");
+    assert!(matches!(error.why, Why::TooMuchOutput(1000)), "{error}");
     assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "through\n");
 }
 
@@ -233,7 +233,7 @@ fn a_deadline_terminates_the_whole_group() {
     let error = Stubs::hasty(SOON, SOON)
         .run("sleep 1000 & trap 'echo terminated; exit' TERM; echo $! >&2; wait")
         .unwrap_err();
-    let CommandError::TimedOut { reaped: true, stderr_tail, after, .. } = &error else { panic!("{error}") };
+    let Why::TimedOut { reaped: true, stderr_tail, after, .. } = &error.why else { panic!("{error}") };
     assert!(*after >= HASTE && begun.elapsed() < SOON, "it was not TERM that ended it");
     await_end(stderr_tail);
     assert_eq!(Error::from(error).kind(), Kind::Timeout);
@@ -245,7 +245,7 @@ fn what_ignores_term_is_killed() {
     let error = Stubs::hasty(Duration::from_millis(300), SOON)
         .run("trap '' TERM; sleep 1000 & echo $! >&2; wait")
         .unwrap_err();
-    let CommandError::TimedOut { reaped: true, stderr_tail, .. } = error else { panic!("{error}") };
+    let Why::TimedOut { reaped: true, stderr_tail, .. } = error.why else { panic!("{error:?}") };
     assert!(begun.elapsed() >= HASTE + Duration::from_millis(300), "the grace was not given");
     await_end(&stderr_tail);
 }
@@ -254,7 +254,7 @@ fn what_ignores_term_is_killed() {
 fn what_outlives_its_terminated_leader_is_killed() {
     let error =
         Stubs::hasty(SOON, SOON).run("(trap '' TERM; exec sleep 1000) & echo $! >&2; wait").unwrap_err();
-    let CommandError::TimedOut { reaped: true, stderr_tail, .. } = error else { panic!("{error}") };
+    let Why::TimedOut { reaped: true, stderr_tail, .. } = error.why else { panic!("{error:?}") };
     await_end(&stderr_tail);
 }
 
@@ -274,7 +274,7 @@ fn no_more_run_at_once_than_allowed() {
 #[test]
 fn nothing_is_started_beside_too_many_stuck_ones() {
     let error = Stubs::with(|limits| limits.stuck = 0).run("").unwrap_err();
-    assert!(matches!(error, CommandError::TooBusy { stuck: 0, .. }), "{error}");
+    assert!(matches!(error.why, Why::TooBusy(0)), "{error}");
     assert_eq!(Error::from(error).kind(), Kind::Unavailable);
 }
 
@@ -312,7 +312,7 @@ fn what_cannot_be_killed_keeps_the_lock_until_it_is_gone() {
     let frozen = Frozen::below(stubs.dir.path());
     let (call, released) = call_with_lock(false);
     let error = stubs.run_for(&call, Class::Change, "echo stuck > $0/mount/file").unwrap_err();
-    assert!(matches!(error, CommandError::TimedOut { reaped: false, .. }), "{error}");
+    assert!(matches!(error.why, Why::TimedOut { reaped: false, .. }), "{error}");
     drop(call);
     assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the process hangs");
     assert_eq!(stubs.processes.reaper.count(), 1);
@@ -377,7 +377,7 @@ fn a_question_ends_with_its_client_and_a_change_does_not() {
     let begun = Instant::now();
     let error = stubs.run_for(&call, Class::Question, "sleep 1000").unwrap_err();
     assert!(
-        matches!(error, CommandError::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON,
+        matches!(error.why, Why::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON,
         "{error}"
     );
     assert_eq!(stubs.run_for(&call, Class::Change, "sleep 1.5; echo done").unwrap().stdout, b"done\n");

@@ -3,6 +3,5 @@
 pub mod controller;
 pub(super) mod decode;
 pub mod encode;
-pub mod group_controller;
 pub mod identity;
 pub mod node;

@@ -9,7 +9,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::backend::creation_record::RecordedMode;
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -28,7 +27,7 @@ pub struct NodeRecord {
     #[serde(rename = "boot")]
     pub boot_id: String,
     /// Block device or file system; the mount flags are sorted and without `ro` and `rw`.
-    #[serde(with = "RecordedAccess", rename = "access")]
+    #[serde(rename = "access")]
     pub access: Access,
     /// The device or the one real mount is read-only.
     #[serde(rename = "read_only")]
@@ -57,7 +56,7 @@ pub struct Staging {
     #[serde(rename = "path")]
     pub path: String,
     /// How it is used there.
-    #[serde(with = "RecordedMode", rename = "mode")]
+    #[serde(rename = "mode")]
     pub mode: Mode,
     /// Nothing can be written there.
     #[serde(rename = "read_only")]
@@ -74,7 +73,7 @@ pub struct Target {
     #[serde(rename = "path")]
     pub path: String,
     /// How it is used there.
-    #[serde(with = "RecordedMode", rename = "mode")]
+    #[serde(rename = "mode")]
     pub mode: Mode,
     /// Nothing can be written there.
     #[serde(rename = "read_only")]
@@ -126,21 +125,6 @@ pub struct BegunWork {
     /// The publication, see [`AttachedImage::publication`].
     #[serde(rename = "publication")]
     pub publication: String,
-}
-
-/// How [`Access`] is written down.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Access")]
-enum RecordedAccess {
-    #[serde(rename = "block")]
-    Block,
-    #[serde(rename = "mount")]
-    Mount {
-        #[serde(rename = "fs_type")]
-        fs_type: String,
-        #[serde(rename = "flags")]
-        flags: Vec<String>,
-    },
 }
 
 /// How [`PublishedBy`] is written down.

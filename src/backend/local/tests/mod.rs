@@ -18,11 +18,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
 use super::Local;
-use super::files::Locked;
 use super::loops::Loops;
 use crate::backend::{
     Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
@@ -34,6 +32,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_digits, volume_object};
 use crate::node_name::NodeName;
 use crate::secrets::Secrets;
+use crate::sys::flock::FileLock;
 use crate::sys::holders::Holder;
 use crate::sys::loopdev::{Detached, LoopDevice};
 
@@ -57,7 +56,7 @@ struct Attached {
     image: PathBuf,
     device: LoopDevice,
     mounts: Vec<PathBuf>,
-    _lock: Locked,
+    _lock: FileLock,
 }
 
 impl FakeLoops {
@@ -102,7 +101,7 @@ impl Loops for FakeLoops {
             return Ok(device);
         }
         let lock = File::open(image).unwrap();
-        let lock = Locked::by(lock, FlockOperation::NonBlockingLockShared, image)?.ok_or_else(|| {
+        let lock = FileLock::try_shared(lock).unwrap().ok_or_else(|| {
             Error::unavailable(format!("{} is being copied or deleted, try again", image.display()))
         })?;
         let mut all = self.attached.lock();

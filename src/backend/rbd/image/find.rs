@@ -8,7 +8,7 @@ use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
-use crate::csi::{Map, Source};
+use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -115,7 +115,7 @@ impl ImageWithRecord {
             // the volume: a list, which sees no records, says the same of a volume as its creation.
             context: Map::new(),
             fs_type: asked.and_then(|asked| asked.fs_type.clone()),
-            source: asked.and_then(|asked| asked.source.as_ref()).map(Source::from),
+            source: asked.and_then(|asked| asked.source.clone()),
             topology: placed.map(|placed| placed.domains.accessible(plugin)).unwrap_or_default(),
             published: Vec::new(),
             read_only: layout::why_read_only(id, &self.info.features),

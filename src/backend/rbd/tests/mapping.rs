@@ -15,7 +15,7 @@ use crate::backend::NodeContext;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind;
-use crate::exec::{Class, CommandError, Helper, Tool};
+use crate::exec::{Class, CommandError, Helper, Tool, Why};
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
 
@@ -76,7 +76,7 @@ impl FakeKernel {
 impl Helper for FakeKernel {
     fn ask(&self, _: &Call, _: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
         if self.cluster.is_dead() {
-            return Err(CommandError::NotFound { tool: Tool::Rbd, searched: Vec::new() });
+            return Err(Why::NotFound { tool: Tool::Rbd, searched: Vec::new() }.of("rbd"));
         }
         let request: Value = serde_json::from_slice(request).unwrap();
         let reply = match &request["Rbd"] {

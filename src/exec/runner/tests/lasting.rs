@@ -10,7 +10,7 @@ fn unbounded_work_survives_its_call_and_keeps_the_lock() {
     // It writes after its call has ended: the reaper must go on reading.
     let script = "read line < $0/go; head -c 300000 /dev/zero; echo $line > $0/end";
     let error = stubs.run_for(&call, Class::Unbounded, script).unwrap_err();
-    assert!(matches!(error, CommandError::StillRunning { .. }), "{error}");
+    assert!(matches!(error.why, Why::StillRunning(_)), "{error}");
     drop(call);
     assert_eq!(released.try_recv(), Err(TryRecvError::Empty), "the lock is free while the work goes on");
     assert_eq!(format!("{:?}", stubs.processes.tools_running), "1 permits held, 0 waited for");
@@ -36,7 +36,7 @@ fn lasting_work_has_no_deadline_and_ends_with_the_daemon() {
         stubs.processes.shutdown(begun + SOON);
         assert!(begun.elapsed() < SOON, "it did not end with the daemon");
         let error = running.join().unwrap().unwrap_err();
-        assert!(matches!(error, CommandError::Stopping { .. }), "{error}");
+        assert!(matches!(error.why, Why::Stopping), "{error}");
     });
 }
 
@@ -84,10 +84,10 @@ fn shutdown_kills_what_may_be_killed() {
         await_end(&long_pid);
         for end in [hanging, lasting, long] {
             let error = end.join().unwrap().unwrap_err();
-            assert!(matches!(error, CommandError::Stopping { .. }), "{error}");
+            assert!(matches!(error.why, Why::Stopping), "{error}");
         }
     });
-    assert!(matches!(stubs.run("echo no").unwrap_err(), CommandError::Stopping { .. }));
+    assert!(matches!(stubs.run("echo no").unwrap_err().why, Why::Stopping));
     fs::write(go, "finished\n").unwrap();
     fs::read(&ready).unwrap();
     assert_eq!(fs::read_to_string(stubs.dir.path().join("end")).unwrap(), "finished\n");
@@ -130,7 +130,7 @@ fn what_hangs_in_one_bulkhead_keeps_no_other_from_starting() {
         call
     });
     let [stuck, other] = calls.map(|call| stubs.run_for(&call, Class::Question, "echo well"));
-    assert!(matches!(stuck, Err(CommandError::TooBusy { stuck: 1, .. })), "{stuck:?}");
+    assert!(matches!(stuck, Err(CommandError { why: Why::TooBusy(1), .. })), "{stuck:?}");
     assert_eq!(other.unwrap().stdout, b"well\n");
     fs::write(&go, "\n").unwrap();
 }

@@ -3,7 +3,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::*;
 use crate::backend::rbd::tool::*;
 use crate::backend::size::LARGEST;
-use crate::exec::CommandError;
+use crate::exec::Why;
 
 const IMPORT: &str =
     "rbd ~ import --no-progress --export-format=2 --path=/proc/self/fd/0 --dest-pool=vms --dest=web";
@@ -257,8 +257,7 @@ fn an_image_that_cannot_be_opened_hides_no_other() {
     let argv = argv("rbd ls --long --format=json --pool=vms");
     it.runner.expect_error(
         &argv.iter().map(String::as_str).collect::<Vec<_>>(),
-        CommandError::Failed {
-            command: argv.join(" "),
+        Why::Failed {
             status: 2,
             stdout: br#"[{"image":"k47","id":"2d4bfe3d2e23","size":4096,"format":2}]"#.to_vec(),
             stderr_tail:
