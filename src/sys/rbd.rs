@@ -175,18 +175,6 @@ impl Bus {
         Ok(sectors * 512)
     }
 
-    /// The features this kernel can do, as bits; None where it does not tell (before Linux 4.11).
-    ///
-    /// # Errors
-    /// Those of reading sysfs.
-    pub fn supported_features(&self) -> io::Result<Option<u64>> {
-        let text = match line(&self.bus("supported_features")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text?,
-        };
-        u64::from_str_radix(text.trim_start_matches("0x"), 16).map(Some).map_err(io::Error::other)
-    }
-
     /// What the kernel's client of an image has under way and watches (`osdc` of debugfs); None where debugfs
     /// does not show it.
     pub fn watches(&self, image: &MappedImage) -> Option<String> {

@@ -78,7 +78,6 @@ fn an_older_kernel_tells_less() {
     }
     let image = bus.read(0).unwrap().unwrap();
     assert_eq!((image.namespace.as_str(), image.fsid.as_str(), image.monitors().next()), ("", "", Some("")));
-    assert_eq!(bus.supported_features().unwrap(), None);
 }
 
 #[test]
@@ -86,13 +85,6 @@ fn a_driver_that_is_not_loaded_has_mapped_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let bus = Bus::at(dir.path());
     assert!(!bus.is_loaded() && bus.mapped().unwrap().is_empty() && !bus.is_locked(1).unwrap());
-}
-
-#[test]
-fn features_are_bits() {
-    let (dir, bus) = bus();
-    fs::write(dir.path().join("bus/rbd/supported_features"), "0x1bf\n").unwrap();
-    assert_eq!(bus.supported_features().unwrap(), Some(0x1bf));
 }
 
 #[test]

@@ -14,27 +14,6 @@ use crate::support::{Code, Daemon, MIB, TestVolume, refused};
 
 #[test]
 #[ignore = "long: tests/run --full"]
-fn the_tool_maps() {
-    let scene = Scene::new();
-    scene.tools.started();
-    let volume = scene.use_volume(
-        "one",
-        32,
-        mount("ext4"),
-        &[("mounter", "rbd-tool"), ("mapOptions", "krbd:queue_depth=64")],
-    );
-    // It looks at the publication, maps, looks at the watchers, writes its client down, and looks again, also
-    // at other clients; and once more at the watchers when the volume is given to its consumer.
-    let started = ["rados", "rbd", "rbd", "rados", "rados", "rados", "mkfs.ext4", "rbd"];
-    assert_eq!(scene.tools.started(), started);
-    assert!(driver_options(&volume).contains("queue_depth=64"));
-    fs::write(scene.path("target/file"), "content").expect("write");
-    scene.retire(&volume, &["target"], &["stage"]);
-    scene.assert_clean();
-}
-
-#[test]
-#[ignore = "long: tests/run --full"]
 fn a_process_maps_and_outlives_the_daemon() {
     let mut scene = Scene::alone();
     // A feature that the kernel does not have.

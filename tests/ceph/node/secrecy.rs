@@ -73,7 +73,7 @@ fn no_key_is_shown_anywhere() {
     let scene = Scene::new();
     let keys = ["cephlet", "cephlet-node"].map(|user| scene.cluster().key(user).trim().to_string()).to_vec();
     let watch = Watch::start(keys.clone());
-    for (name, mounter) in [("one", "rbd"), ("two", "rbd-tool"), ("three", "rbd-nbd")] {
+    for (name, mounter) in [("one", "rbd"), ("two", "rbd-nbd")] {
         let mut volume = scene.make(wire::CreateVolumeRequest {
             parameters: map(&[("mounter", mounter)]),
             secrets: map(&[("userID", "cephlet"), ("userKey", &keys[0])]),

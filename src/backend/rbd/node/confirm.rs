@@ -53,7 +53,7 @@ impl Writer<'_> {
     fn look_before(&self) -> Result<Vec<Watcher>> {
         match self.request.options.mounter {
             Mounter::Nbd => self.watchers(),
-            Mounter::Kernel | Mounter::Tool => self.publication().map(|_| Vec::new()),
+            Mounter::Kernel => self.publication().map(|_| Vec::new()),
         }
     }
 

@@ -1,14 +1,11 @@
-//! Mapping by the kernel, asked directly or by `rbd device map`.
+//! Mapping by the kernel.
 
-use super::{Image, MapOptions, MapRequest, Mapper, features};
+use super::{MapOptions, MapRequest, Mapper};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::ImageToMap;
-use crate::sys::byte_lock::ByteLock;
 
-const UNSUPPORTED: &str = "the image has features that this kernel cannot do (`dmesg` has their bits): `rbd \
-                           feature disable` them, or use mounter=rbd-nbd";
 /// In seconds: as long as Ceph's tools try to reach a cluster.
 const OWN_CLIENT: [&str; 2] = ["noshare", "mount_timeout=20"];
 /// Which replica is read, and where the node is; the driver has both since Linux 5.8.
@@ -23,7 +20,6 @@ impl Mapper {
     pub(super) fn map_by_kernel(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<()> {
         let MapRequest { access, image, options, .. } = *wanted;
         self.ensure_driver(call)?;
-        self.check_features(image, options)?;
         let credentials = &access.credentials;
         let key = credentials.key.clone().ok_or_else(|| no_key(&access.cluster.name, &credentials.user))?;
         let (monitors, only_v2) = access.cluster.kernel_monitors()?;
@@ -43,47 +39,7 @@ impl Mapper {
             fsid: image.fsid.map(Into::into),
             read_only: options.read_only,
         };
-        self.kernel.map_rbd(call, &to_map).map(drop).map_err(|error| advise(error, &to_map))
-    }
-
-    /// Without `noudev` the tool waits for a udevd, for ever where none runs.
-    pub(super) fn map_by_tool(&self, call: &Call, wanted: &MapRequest<'_>, lock: &ByteLock) -> Result<()> {
-        let MapRequest { access, image, options, .. } = *wanted;
-        self.check_features(image, options)?;
-        let mut words = vec!["noudev".to_owned()];
-        words.extend(self.driver_options(wanted));
-        let command =
-            access.command(Tool::Rbd, Class::Change).args(["device", "map", "--options", &words.join(",")]);
-        let command = if options.read_only { command.arg("--read-only") } else { command };
-        let command = command.arg(image.to_string()).keeping_open(lock.file());
-        let output = self.runner.run(call, &command).map_err(|error| explain(error.into(), image))?;
-        self.unmap_another(call, image, &output.stdout)
-    }
-
-    /// The tool knows only the name: what it mapped may be another image than was looked up. It prints the
-    /// device.
-    fn unmap_another(&self, call: &Call, image: &Image<'_>, printed: &[u8]) -> Result<()> {
-        let printed = String::from_utf8_lossy(printed);
-        let Some(number) = printed.trim().strip_prefix("/dev/rbd").and_then(|number| number.parse().ok())
-        else {
-            return Err(Error::internal(format!(
-                "map {image}: `rbd device map` printed {printed:?} in place of a device"
-            )));
-        };
-        let mapped = self
-            .bus
-            .read(number)
-            .map_err(|error| Error::io(format_args!("look at {}", printed.trim()), &error))?;
-        match mapped {
-            Some(other) if !image.is(&other) => {
-                self.kernel.unmap_rbd(call, &other)?;
-                Err(Error::not_found(format!(
-                    "map {image}: another image than {} has this name now",
-                    image.id()?
-                )))
-            }
-            _ => Ok(()),
-        }
+        self.kernel.map_rbd(call, &to_map).map(drop).map_err(|error| advise(error, &to_map, options))
     }
 
     /// The options asked for, with those that every mapping has, and those that say which OSDs are near.
@@ -99,16 +55,6 @@ impl Mapper {
             }
         }
         options
-    }
-
-    fn check_features(&self, image: &Image<'_>, options: &MapOptions) -> Result<()> {
-        let supported = self.bus.supported_features();
-        match supported
-            .map_err(|error| Error::io("ask the kernel which features of RBD it can do", &error))?
-        {
-            Some(supported) => features::check(&image.to_string(), options, supported),
-            None => Ok(()),
-        }
     }
 
     /// Why the driver is not there and cannot be loaded, if so.
@@ -163,32 +109,19 @@ fn no_key(cluster: &str, user: &str) -> Error {
     Error::unauthenticated(format!(
         "the key of client.{user} of cluster {cluster:?} is not known here, and the kernel needs it to map: \
          set CEPHLET_CEPH_KEYRING or \
-         the cluster's key file, give `userID` and `userKey` as secrets, or use the parameter \
-         mounter=rbd-tool"
+         the cluster's key file, or give `userID` and `userKey` as secrets"
     ))
 }
 
-/// What the statuses of `rbd device map` mean: they are what the kernel answered (rbd(8)).
-fn explain(error: Error, image: &Image<'_>) -> Error {
-    let kind = match error.exit_status() {
-        Some(libc::ENOENT) => Kind::NotFound,
-        Some(libc::EPERM | libc::EACCES | libc::ENOKEY | libc::EKEYREJECTED) => Kind::Unauthenticated,
-        Some(libc::ENXIO | libc::EROFS | libc::EBUSY) => Kind::Precondition,
-        Some(libc::EIO | libc::ETIMEDOUT | libc::ESHUTDOWN) => Kind::Unavailable,
-        _ => error.kind(),
-    };
-    error.with_kind(kind).context(format_args!("map {image}"))
-}
-
 /// Says what the kernel's answer to a mapping means, and what to do about it.
-fn advise(error: Error, image: &ImageToMap) -> Error {
-    match error.errno().and_then(|errno| advice(errno, image)) {
+fn advise(error: Error, image: &ImageToMap, options: &MapOptions) -> Error {
+    match error.errno().and_then(|errno| advice(errno, image, options)) {
         Some((kind, advice)) => error.with_kind(kind).hint(advice),
         None => error,
     }
 }
 
-fn advice(errno: i32, image: &ImageToMap) -> Option<(Kind, String)> {
+fn advice(errno: i32, image: &ImageToMap, wanted: &MapOptions) -> Option<(Kind, String)> {
     let ImageToMap { user, monitors, options, .. } = image;
     Some(match errno {
         libc::ENOENT => (Kind::NotFound, "there is no such image, pool or namespace".into()),
@@ -208,7 +141,7 @@ fn advice(errno: i32, image: &ImageToMap) -> Option<(Kind, String)> {
             let options = options.join(", ");
             (Kind::InvalidArgument, format!("the driver takes no such option ({options}): see `dmesg`{near}"))
         }
-        libc::ENXIO => (Kind::Precondition, UNSUPPORTED.into()),
+        libc::ENXIO => (Kind::Precondition, unsupported(image, wanted)),
         libc::EROFS => (Kind::Precondition, "it can only be mapped read-only".into()),
         libc::EBUSY | libc::EDEADLK => (Kind::Precondition, "another client has it exclusively".into()),
         libc::EIO | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ECONNREFUSED | libc::ENETUNREACH => {
@@ -219,11 +152,22 @@ fn advice(errno: i32, image: &ImageToMap) -> Option<(Kind, String)> {
     })
 }
 
+/// The kernel refuses the image without naming the features that it lacks.
+fn unsupported(image: &ImageToMap, wanted: &MapOptions) -> String {
+    let features = wanted.features.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    format!(
+        "the kernel cannot do one of the image's features ({features}; `dmesg` has the bits): create the volume \
+         with the parameter mounter=rbd-nbd or with fewer imageFeatures, or run `rbd feature disable {image} \
+         FEATURE`"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
 
     use super::*;
+    use crate::backend::rbd::node::Mounter;
     use crate::secrets::Secret;
 
     fn image() -> ImageToMap {
@@ -241,6 +185,11 @@ mod tests {
         }
     }
 
+    fn options() -> MapOptions {
+        let features = ["layering", "journaling"].map(String::from).into();
+        MapOptions { mounter: Mounter::Kernel, options: Vec::new(), read_only: false, features }
+    }
+
     #[test]
     fn what_the_kernel_answers_is_said_in_words() {
         let expected = [
@@ -250,19 +199,21 @@ mod tests {
             (libc::ENOKEY, Kind::Unauthenticated, "ceph auth get client.csi"),
             (libc::EKEYREJECTED, Kind::Unauthenticated, "ceph auth get client.csi"),
             (libc::EINVAL, Kind::InvalidArgument, "queue_depth=64): see `dmesg`"),
-            (libc::ENXIO, Kind::Precondition, "features"),
+            (libc::ENXIO, Kind::Precondition, "(journaling, layering; `dmesg`"),
+            (libc::ENXIO, Kind::Precondition, "`rbd feature disable vms/web FEATURE`"),
             (libc::ETIMEDOUT, Kind::Unavailable, "10.0.0.1:6789"),
             (libc::EIO, Kind::Unavailable, "10.0.0.1:6789"),
             (libc::ESHUTDOWN, Kind::Unavailable, "blocklist"),
             (libc::EMFILE, Kind::Internal, "map web"),
         ];
         for (errno, kind, words) in expected {
-            let error = advise(Error::io("map web", &io::Error::from_raw_os_error(errno)), &image());
+            let error = advise(Error::io("map web", &io::Error::from_raw_os_error(errno)), &image(), &options());
             assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
             assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
         }
         let near = ImageToMap { options: vec!["read_from_replica=localize".into()], ..image() };
-        let error = advise(Error::io("map web", &io::Error::from_raw_os_error(libc::EINVAL)), &near);
+        let refused = Error::io("map web", &io::Error::from_raw_os_error(libc::EINVAL));
+        let error = advise(refused, &near, &options());
         assert!(error.message().contains("takes Linux 5.8"), "{error}");
     }
 }

@@ -37,7 +37,6 @@ pub(crate) mod attach;
 mod condition;
 mod confirm;
 mod cookie;
-mod features;
 mod image;
 mod krbd;
 mod locks;
@@ -210,7 +209,6 @@ impl Mapper {
         if self.find_all(image)?.is_empty() {
             match wanted.options.mounter {
                 Mounter::Kernel => self.map_by_kernel(call, wanted)?,
-                Mounter::Tool => self.map_by_tool(call, wanted, &lock)?,
                 Mounter::Nbd => self.map_by_nbd(call, wanted, &lock)?,
             }
         }

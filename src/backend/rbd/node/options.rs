@@ -8,8 +8,6 @@ pub enum Mounter {
     /// The kernel, asked through its own files.
     #[default]
     Kernel,
-    /// The kernel, asked by `rbd device map`.
-    Tool,
     /// `rbd-nbd`: every feature of librbd, a process for each device.
     Nbd,
 }
@@ -53,7 +51,6 @@ impl Mounter {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "rbd",
-            Self::Tool => "rbd-tool",
             Self::Nbd => "rbd-nbd",
         }
     }
@@ -65,12 +62,9 @@ impl Mounter {
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "" | "rbd" | "krbd" => Ok(Self::Kernel),
-            "rbd-tool" => Ok(Self::Tool),
             "rbd-nbd" => Ok(Self::Nbd),
             _ => Err(Error::invalid(format!(
-                "the parameter \"mounter\" is {name:?}: allowed are rbd (the kernel), rbd-tool (the kernel, \
-                 through the rbd tool) and \
-                 rbd-nbd"
+                "the parameter \"mounter\" is {name:?}: allowed are rbd (the kernel) and rbd-nbd"
             ))),
         }
     }
@@ -78,14 +72,14 @@ impl Mounter {
     /// What stands before its options in a text that may have those of others, too.
     pub fn prefix(self) -> &'static str {
         match self {
-            Self::Kernel | Self::Tool => "krbd",
+            Self::Kernel => "krbd",
             Self::Nbd => "nbd",
         }
     }
 
     fn known(self) -> &'static [&'static str] {
         match self {
-            Self::Kernel | Self::Tool => &KERNEL,
+            Self::Kernel => &KERNEL,
             Self::Nbd => &NBD,
         }
     }
@@ -136,8 +130,8 @@ mod tests {
 
     #[test]
     fn mounters_have_names() {
-        let named = ["", "rbd", "rbd-tool", "rbd-nbd"].map(|name| Mounter::parse(name).unwrap());
-        assert_eq!(named, [Mounter::Kernel, Mounter::Kernel, Mounter::Tool, Mounter::Nbd]);
+        let named = ["", "rbd", "krbd", "rbd-nbd"].map(|name| Mounter::parse(name).unwrap());
+        assert_eq!(named, [Mounter::Kernel, Mounter::Kernel, Mounter::Kernel, Mounter::Nbd]);
         assert!(Mounter::parse("fuse").unwrap_err().message().contains("rbd-nbd"));
     }
 
@@ -148,7 +142,6 @@ mod tests {
             Mounter::Kernel.parse_options(text).unwrap(),
             ["queue_depth=64", "notrim", "lock_on_read"]
         );
-        assert_eq!(Mounter::Tool.parse_options(text).unwrap(), ["queue_depth=64", "notrim", "lock_on_read"]);
         assert_eq!(Mounter::Nbd.parse_options(text).unwrap(), ["io-timeout=60"]);
         assert_eq!(
             Mounter::Kernel.parse_options("crush_location=rack:r1|host:h2").unwrap(),

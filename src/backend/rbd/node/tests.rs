@@ -41,7 +41,6 @@ impl Node {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
-        fs::write(dir.path().join("sys/bus/rbd/supported_features"), "0x1bf\n").unwrap();
         let (helper, runner) = (Arc::new(FakeHelper::default()), Arc::new(FakeRunner::default()));
         let mapper = Mapper::below(dir.path(), Kernel::new(helper.clone()), runner.clone());
         Self {
@@ -164,7 +163,7 @@ fn what_is_mapped_is_found_without_asking_anybody() {
     assert_eq!(node.mapper.find(&node.image()).unwrap(), None);
     node.kernel_maps(4, "name before", "1081c73c7e97");
     node.kernel_maps(3, "web", "another");
-    for mounter in [Mounter::Kernel, Mounter::Tool, Mounter::Nbd] {
+    for mounter in [Mounter::Kernel, Mounter::Nbd] {
         let mapping = node.map(&options(mounter)).unwrap();
         assert_eq!(
             (mapping.device.path.as_path(), mapping.device.image.as_str()),
@@ -264,9 +263,6 @@ fn what_cannot_be_mapped_is_refused_before_anybody_is_asked() {
     let mut node = Node::new();
     let smuggled = MapOptions { options: vec!["secret=x".into()], ..options(Mounter::Kernel) };
     assert_eq!(node.map(&smuggled).unwrap_err().kind(), Kind::InvalidArgument);
-    let journaling = MapOptions { features: ["journaling".to_owned()].into(), ..options(Mounter::Kernel) };
-    let error = node.map(&journaling).unwrap_err();
-    assert!(error.message().contains("`rbd feature disable vms/n1/web journaling`"), "{error}");
     node.access.credentials.key = None;
     let error = node.map(&options(Mounter::Kernel)).unwrap_err();
     assert_eq!(error.kind(), Kind::Unauthenticated);
@@ -284,30 +280,6 @@ fn a_kernel_without_the_driver_says_so() {
         error.message().contains("Module rbd not found") && error.message().contains("mounter=rbd-nbd"),
         "{error}"
     );
-}
-
-#[test]
-fn the_tool_does_not_wait_for_udev() {
-    let node = Node::new();
-    let words =
-        ["device", "map", "--options", "noudev,notrim,noshare,mount_timeout=20", "--read-only", "vms/n1/web"];
-    expect_tool(&node, Tool::Rbd, &words, 2, "rbd: map failed: (2) No such file or directory");
-    let options = MapOptions { options: vec!["notrim".into()], read_only: true, ..options(Mounter::Tool) };
-    assert_eq!(node.map(&options).unwrap_err().kind(), Kind::NotFound);
-}
-
-#[test]
-fn a_tool_that_maps_another_image_is_corrected() {
-    let node = Node::new();
-    node.kernel_maps(5, "web", "newer");
-    let words = ["device", "map", "--options", "noudev,noshare,mount_timeout=20", "vms/n1/web"];
-    let mut argv = reaching(&node.access, Tool::Rbd);
-    argv.extend(words.iter().map(ToString::to_string));
-    node.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), "/dev/rbd5\n");
-    let other = serde_json::to_string(&node.mapper.bus.read(5).unwrap().unwrap()).unwrap();
-    let request = format!("{{\"Rbd\":{{\"Unmap\":{{\"image\":{other}}}}}}}");
-    node.helper.expect(request, br#"{"Rbd":{"Unmapped":"Done"}}"#.as_slice());
-    assert_eq!(node.map(&options(Mounter::Tool)).unwrap_err().kind(), Kind::NotFound);
 }
 
 #[test]
@@ -361,7 +333,7 @@ fn the_end_of_a_command_of_an_earlier_daemon_is_waited_for() {
 fn nobody_maps_beside_a_command_of_an_earlier_daemon() {
     let node = Node::new();
     let _command = node.mapper.lock(&node.call, &node.image()).unwrap();
-    for mounter in [Mounter::Kernel, Mounter::Tool, Mounter::Nbd] {
+    for mounter in [Mounter::Kernel, Mounter::Nbd] {
         assert_eq!(node.map(&options(mounter)).unwrap_err().kind(), Kind::Unavailable);
     }
     assert!(!node.mapper.is_absent(&node.image()).unwrap());
