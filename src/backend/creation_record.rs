@@ -114,11 +114,7 @@ impl CreationRequest {
 
 /// Whether a volume was asked for from the same source. An earlier version gave snapshots IDs that do not say
 /// which one of its name is meant.
-fn is_same_source(
-    was: Option<&Source>,
-    is: Option<&Source>,
-    canonical: &dyn Fn(&Place) -> Place,
-) -> bool {
+fn is_same_source(was: Option<&Source>, is: Option<&Source>, canonical: &dyn Fn(&Place) -> Place) -> bool {
     let snapshot = |text| SnapshotId::parse(text).map(|id| SnapshotId { place: canonical(&id.place), ..id });
     let volume = |text| VolumeId::parse(text).map(|id| VolumeId { place: canonical(&id.place), ..id });
     match (was, is) {

@@ -11,7 +11,6 @@
 //!
 //! A call waits on its thread, and holds no permit meanwhile. The mutex is held for moves in the table only.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,6 @@ pub struct LockTable<A> {
 }
 
 /// What a call got.
-#[derive(Debug)]
 pub enum Locked<A: Clone> {
     /// The objects are locked until the guard is dropped.
     Held(Guard<A>),

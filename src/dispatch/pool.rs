@@ -1,7 +1,6 @@
 //! The threads that calls run on, started when they are wanted and kept for a while. Their number has a limit
 //! that is fixed by the configuration, and so has the number of calls; a call more is refused at once.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -16,7 +16,6 @@ pub const MIN_WORKERS: usize = 4;
 const SPARE: usize = 2;
 
 /// The threads that calls run on, and how many of them may work at once.
-#[derive(Debug)]
 pub struct Workers {
     pool: Pool,
     quick: Pool,

@@ -92,7 +92,11 @@ impl CommandError {
         use Why::{Failed, Signaled, StatusLost, TimedOut, TooMuchOutput};
         matches!(
             self.why,
-            Failed { .. } | Signaled { .. } | StatusLost(_) | TooMuchOutput(_) | TimedOut { reaped: true, .. }
+            Failed { .. }
+                | Signaled { .. }
+                | StatusLost(_)
+                | TooMuchOutput(_)
+                | TimedOut { reaped: true, .. }
         )
     }
 
@@ -209,7 +213,8 @@ mod tests {
     use super::*;
 
     fn failed(stdout: &str, stderr: &str) -> CommandError {
-        Why::Failed { status: 4, stdout: stdout.into(), stderr_tail: stderr.into() }.of("e2fsck -p /dev/loop3")
+        Why::Failed { status: 4, stdout: stdout.into(), stderr_tail: stderr.into() }
+            .of("e2fsck -p /dev/loop3")
     }
 
     #[test]

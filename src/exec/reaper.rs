@@ -5,7 +5,6 @@
 //! gone.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::thread;
 

@@ -77,7 +77,6 @@ impl fmt::Display for Started {
 }
 
 /// Runs tools and helpers on this machine. One for the whole daemon.
-#[derive(Debug)]
 pub struct Processes {
     tools: Tools,
     search_path: OsString,

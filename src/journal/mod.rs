@@ -57,7 +57,6 @@ pub(crate) mod ram;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};

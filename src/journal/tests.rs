@@ -216,13 +216,13 @@ fn damage_before_the_last_line_refuses_the_start_and_names_the_place() {
     for at in 0..before {
         let mut damaged = all.clone();
         damaged[at] ^= 0x11;
-        let error = open(&disk_with(&damaged)).unwrap_err();
+        let error = open(&disk_with(&damaged)).map(drop).unwrap_err();
         assert!(error.message().contains("/ram/journal"), "byte {at}: {error}");
         assert_eq!(content(&disk_with(&damaged)), damaged, "byte {at}: the file was changed");
     }
     let mut damaged = all;
     damaged[before - 5] ^= 0x11;
-    let error = open(&disk_with(&damaged)).unwrap_err();
+    let error = open(&disk_with(&damaged)).map(drop).unwrap_err();
     assert!(error.message().contains("damaged at byte 14"), "{error}");
 }
 
@@ -231,7 +231,7 @@ fn a_journal_of_a_later_version_is_refused_and_left_alone() {
     let newer = [&b"{\"journal\":2}\nanything"[..], &[HEADER_1, &line_of("{\"moons\":{\"a\":1}}")].concat()];
     for content in newer {
         let disk = disk_with(content);
-        let error = open(&disk).unwrap_err();
+        let error = open(&disk).map(drop).unwrap_err();
         assert!(error.message().contains("later cephlet"), "{error}");
         assert_eq!(disk.files()[NAME], content);
     }

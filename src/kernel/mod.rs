@@ -6,7 +6,6 @@
 //! be repeated after a crash.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::error::Kind;
-use crate::exec::{CommandError, Why};
 use crate::exec::fake::FakeHelper;
+use crate::exec::{CommandError, Why};
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
 use crate::sys::superblock::{Content, FsType};

@@ -1,6 +1,5 @@
 //! What the local backend asks of the kernel: loop devices and the file systems on them.
 
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use crate::dispatch::Call;
@@ -14,7 +13,7 @@ use crate::sys::mountinfo::{Mount, Mounts};
 
 /// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage
 /// is done by a helper; looking is done here.
-pub trait Loops: Debug + Send + Sync {
+pub trait Loops: Send + Sync {
     /// Why no volume can be attached and mounted here at all, if so.
     fn usable(&self) -> Result<()>;
 

@@ -63,7 +63,6 @@ use crate::topology::{NODE_LABEL, segment_key};
 const NAME: &str = LOCAL;
 
 /// Volumes in files of this node.
-#[derive(Debug)]
 pub struct Local {
     root: PathBuf,
     node: NodeName,

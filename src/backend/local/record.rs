@@ -83,12 +83,7 @@ impl VolumeRecord {
 impl PublishRecord {
     pub fn new(publication: &Publication) -> Self {
         let Publication { node, capability, read_only } = publication;
-        Self {
-            version: VERSION,
-            node: node.clone(),
-            capability: capability.clone(),
-            read_only: *read_only,
-        }
+        Self { version: VERSION, node: node.clone(), capability: capability.clone(), read_only: *read_only }
     }
 
     /// What `wanted` asks otherwise than this publication; None if it is the same.

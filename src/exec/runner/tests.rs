@@ -151,7 +151,10 @@ fn a_signal_is_no_exit_status() {
 fn a_missing_tool_is_named() {
     let error =
         Stubs::new().processes.run(&Call::internal("test"), &Cmd::new(Tool::Resize2fs, Class::Change));
-    assert!(matches!(error, Err(CommandError { why: Why::NotFound { tool: Tool::Resize2fs, .. }, .. })), "{error:?}");
+    assert!(
+        matches!(error, Err(CommandError { why: Why::NotFound { tool: Tool::Resize2fs, .. }, .. })),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn a_tool_removed_since_start_is_not_started() {
     fs::remove_file(stubs.dir.path().join("btrfs")).unwrap();
     let error = stubs.run("").unwrap_err();
     assert!(
-        matches!(error.why, Why::NotStarted(cause) if cause.kind() == io::ErrorKind::NotFound),
+        matches!(&error.why, Why::NotStarted(cause) if cause.kind() == io::ErrorKind::NotFound),
         "{error}"
     );
     assert_eq!(stubs.processes.started(), Started::default());
@@ -376,9 +379,6 @@ fn a_question_ends_with_its_client_and_a_change_does_not() {
     assert!(expired.is_ok(), "a place was free: {expired:?}");
     let begun = Instant::now();
     let error = stubs.run_for(&call, Class::Question, "sleep 1000").unwrap_err();
-    assert!(
-        matches!(error.why, Why::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON,
-        "{error}"
-    );
+    assert!(matches!(error.why, Why::TimedOut { reaped: true, .. }) && begun.elapsed() < SOON, "{error}");
     assert_eq!(stubs.run_for(&call, Class::Change, "sleep 1.5; echo done").unwrap().stdout, b"done\n");
 }

@@ -15,7 +15,6 @@ use crate::volume::lock_keys::LockSet;
 use crate::volume::request::FenceRequest;
 
 /// Shuts hosts out of a cluster's storage, and lets them in again.
-#[derive(Debug)]
 pub struct FenceController {
     /// The operations.
     pub operations: Arc<Operations>,

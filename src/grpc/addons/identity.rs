@@ -12,7 +12,6 @@ use crate::grpc::proto::identity as wire;
 use crate::volume::Operations;
 
 /// Says who the plugin is, and what it offers beyond CSI.
-#[derive(Debug)]
 pub struct Identity {
     /// The plugin's name.
     pub name: String,

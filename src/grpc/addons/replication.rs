@@ -20,7 +20,6 @@ use crate::volume::request::{
 };
 
 /// Replicates volumes to other clusters.
-#[derive(Debug)]
 pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,

@@ -17,7 +17,6 @@ use crate::volume::request::{
 use crate::volume::{Listed, Operations, Verdict};
 
 /// Makes, gives, looks at and deletes volumes.
-#[derive(Debug)]
 pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,

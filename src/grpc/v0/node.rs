@@ -14,7 +14,6 @@ use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
 /// Gives volumes to consumers on this node.
-#[derive(Debug)]
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,

@@ -18,7 +18,6 @@ use crate::volume::request::{
 use crate::volume::{Listed, Operations, Verdict};
 
 /// Makes, gives, looks at and deletes volumes and snapshots.
-#[derive(Debug)]
 pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,

@@ -12,7 +12,6 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Operations;
 
 /// Says who the plugin is and whether it can work.
-#[derive(Debug)]
 pub struct Identity {
     /// The plugin's name.
     pub name: String,

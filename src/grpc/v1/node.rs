@@ -13,7 +13,6 @@ use crate::volume::Operations;
 use crate::volume::request::{NodeExpand, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Stats};
 
 /// Makes volumes ready on this node and gives them to consumers.
-#[derive(Debug)]
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,

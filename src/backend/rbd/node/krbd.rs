@@ -207,7 +207,8 @@ mod tests {
             (libc::EMFILE, Kind::Internal, "map web"),
         ];
         for (errno, kind, words) in expected {
-            let error = advise(Error::io("map web", &io::Error::from_raw_os_error(errno)), &image(), &options());
+            let error =
+                advise(Error::io("map web", &io::Error::from_raw_os_error(errno)), &image(), &options());
             assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
             assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
         }

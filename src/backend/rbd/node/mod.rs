@@ -9,7 +9,6 @@
 //! twice all the same (by hand) is brought down to the one in use.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
