@@ -1,9 +1,9 @@
 //! One call being served: who it is, which step it is in, and what it holds.
 //!
-//! A call outlives the client that made it. Whatever it holds (the lock of its volume) is freed when the last
+//! A call outlives the client that made it. What it holds (the lock of its volume) is freed when the last
 //! clone of it is dropped, so a command that could not be killed keeps the volume locked by keeping a clone.
 //!
-//! A call runs on a thread of its own, and works while it holds a worker's permit. Where it has to wait for
+//! A call has a thread to itself, and works while it holds a worker's permit. Where it has to wait for
 //! something that ends by itself (a client that died, another controller's claim) it gives the permit back.
 
 use std::any::Any;
@@ -33,13 +33,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of `method` whose client's deadline is told by `expired`.
+    /// A call of `method`; `expired` tells whether its client's deadline has passed.
     pub fn new(method: &'static str, expired: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let progress = Progress::new(method, expired);
         Self { progress, held: Arc::default(), worker: Arc::default(), condition: None }
     }
 
-    /// A piece of work nobody waits for: start-up, background jobs, tests.
+    /// A piece of work that no client waits for: start-up, background jobs, tests.
     pub fn internal(method: &'static str) -> Self {
         Self::new(method, || false)
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_goes_on_whatever_its_deadline_never_expires() {
+    fn a_call_that_ignores_its_deadline_never_expires() {
         let call = Call::new("Test", || true);
         assert!(call.expired());
         call.clone().ignore_deadline();

@@ -2,7 +2,7 @@
 //! never wait for each other.
 //!
 //! - A slot belongs to one key while a call holds it or waits for it. The slots are allocated once.
-//! - A slot's queue holds tickets. A ticket, in whatever number of queues, is one piece of work: it runs when
+//! - A slot's queue holds tickets. A ticket, in one queue or in several, is one piece of work: it runs when
 //!   it heads all of them. A ticket is appended to all its queues under one mutex, so any two queues agree on
 //!   their order, and no two calls wait for each other.
 //! - A request that equals the one of the last ticket shares that ticket: the first call of a ticket leads,

@@ -1,7 +1,7 @@
 //! System calls behind safe functions: the only place with `unsafe`. Errors keep their errno.
 //!
-//! Oldest kernel: Linux 5.11 (`close_range` with CLOSE_RANGE_CLOEXEC; since 5.8 LOOP_CONFIGURE, and a mountinfo
-//! that loses no entry while others unmount).
+//! Oldest kernel: Linux 5.11 (`close_range` with CLOSE_RANGE_CLOEXEC; since 5.8 LOOP_CONFIGURE, and a
+//! mountinfo that loses no entry while others unmount).
 
 pub mod address;
 pub mod blank;
