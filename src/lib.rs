@@ -3,6 +3,8 @@
 //! Layers, each knowing only what stands to its right:
 //! `grpc → volume → { backend, journal } → { kernel, exec, sys }`; `dispatch` is known to all of them.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start tools and sync what they make"))]
+
 mod backend;
 mod base64;
 mod cli;

@@ -176,6 +176,7 @@ impl fmt::Display for Mistake {
 
 impl Config {
     /// The configuration in this process's environment.
+    #[expect(clippy::disallowed_methods, reason = "the environment is read here")]
     pub fn load(role: Role) -> Result<Self, Vec<Mistake>> {
         Self::from_variables(role, std::env::vars_os())
     }

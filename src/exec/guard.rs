@@ -39,6 +39,7 @@ pub fn become_tool(arguments: &[OsString], admit: impl FnOnce(&[u8]) -> Result<O
     ExitCode::from(NOT_BEGUN)
 }
 
+#[expect(clippy::disallowed_methods, reason = "this process becomes the tool")]
 fn replace_process(program: &OsStr, args: &[OsString], held: &OwnedFd) -> io::Error {
     if let Err(errno) = fcntl_setfd(held, FdFlags::empty()) {
         return errno.into();

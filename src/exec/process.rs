@@ -38,6 +38,7 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
+    #[expect(clippy::disallowed_methods, reason = "processes are started here")]
     fn command(&self) -> io::Result<Command> {
         let mut command = Command::new(self.program);
         let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));

@@ -1,6 +1,8 @@
 //! The seam between the journal and a disk: everything that the journal does to files goes through [`Disk`],
 //! so that tests can stop it after any operation. [`RealDisk`] is the state directory.
 
+#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
+
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;

@@ -1,5 +1,6 @@
 //! Making a device blank, so that [`identify`](super::superblock::identify) finds it so.
 
+#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
 use std::fs::File;

@@ -1,5 +1,7 @@
 //! Exact work on files and names: open(2), unlink(2), rmdir(2), mkdir(2), fsync(2).
 
+#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
+
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};

@@ -5,6 +5,8 @@
 //! `node` and `bare` map images with the kernel's driver and run in the VM of `tests/vm/run`; elsewhere each
 //! of their tests fails.
 
+#![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -3,6 +3,8 @@
 //!
 //! Needs the feature `crash-points`: `packaging/cargo test --features crash-points --test crash`.
 
+#![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -3,6 +3,8 @@
 //!
 //!     packaging/cargo test --test host volumes::
 
+#![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,4 +1,4 @@
-//! The source of this checkout as text: its files, its lines of code, its functions.
+//! The source of this checkout as text: its files and its lines of code.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,27 +66,4 @@ pub fn has_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         !inside(code[..at].chars().next_back()) && !inside(code[at + word.len()..].chars().next())
     })
-}
-
-/// The functions of a file, as rustfmt lays them out: from the line that has `fn` to the brace that closes in
-/// the same column.
-pub fn functions(text: &str) -> Vec<(usize, usize)> {
-    let column = |line: &str| line.len() - line.trim_start().len();
-    let all: Vec<&str> = text.lines().collect();
-    let qualifiers = ["pub", "async", "const", "unsafe", "extern"];
-    let is_start = |line: &str| {
-        let mut words =
-            line.split_whitespace().skip_while(|word| qualifiers.iter().any(|it| word.starts_with(it)));
-        words.next() == Some("fn")
-    };
-    let starts = (0..all.len()).filter(|at| is_start(all[*at]));
-    let length = |start: usize| {
-        let closes = |line: &&str| column(line) == column(all[start]) && line.trim() == "}";
-        let body = all[start..].iter().position(|line| line.ends_with(['{', ';', '}']))?;
-        if !all[start + body].ends_with('{') {
-            return None;
-        }
-        all[start..].iter().position(closes).map(|end| (start + 1, end + 1))
-    };
-    starts.filter_map(length).collect()
 }

@@ -1,5 +1,7 @@
 //! A directory that is kept open, so that nothing it does depends on its path.
 
+#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
+
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 

@@ -1,5 +1,7 @@
 //! The file with a volume's content: its length, its blocks, and the room there is for them.
 
+#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
+
 use std::fs::File;
 use std::path::Path;
 

@@ -15,6 +15,8 @@
 //! The directories are kept open: a create looks up no long path, and a directory that is moved away is
 //! noticed by nobody else.
 
+#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
