@@ -32,6 +32,7 @@ const FILES: &[&str] = &[
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
+#[expect(clippy::disallowed_methods, reason = "cargo tells where to write by the environment")]
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=proto");
     // Checkouts share a cache of compiled code, and cargo takes equal names and older sources for the same

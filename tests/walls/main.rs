@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod circles;
 mod source;
 
-use source::{Line, files, has_word, lines, product};
+use source::{Line, files, has_word, lines, product, without_tests};
 
 /// The longest file, in lines.
 const LONGEST_FILE: usize = 400;
@@ -218,14 +218,27 @@ fn comments_fit_into_a_line() {
     );
 }
 
+/// What the program may weigh, in lines of code of `src` and `build.rs`: neither blank lines nor comments nor tests
+/// count. Whoever raises it says here why.
+///
+/// - 32 000: 0.2.0 is made smaller; the number is lowered with every step.
+const BUDGET: usize = 32_000;
+
+#[test]
+fn the_product_stays_within_its_budget() {
+    let build = files(".").remove("build.rs").map_or(0, |text| lines("build.rs", &text).len());
+    let weight = product().len() + build;
+    assert!(weight > 10_000, "only {weight} lines were found");
+    assert!(weight <= BUDGET, "{weight} lines of code, {BUDGET} are allowed: remove some, or raise it with a reason");
+}
+
 /// The rules can fail.
 #[test]
 fn a_breach_is_seen() {
     assert!(has_word("unsafe { x }", "unsafe") && has_word("std::env::var(\"X\")", "env::var"));
     assert!(!has_word("unsafely()", "unsafe") && !has_word("env::vars()", "env::var"));
-    let text =
-        "fn a() {\n    unsafe {}\n}\n// unsafe\nmod tests {\n    fn b() {\n        unsafe {}\n    }\n}\n";
-    let code: Vec<String> = lines("x.rs", text).into_iter().map(|line| line.code).collect();
+    let text = "fn a() {\n    unsafe {}\n}\n// unsafe\n#[cfg(test)]\nmod tests {\n    fn b() {\n        unsafe {}\n    }\n}\n";
+    let code: Vec<String> = without_tests(lines("x.rs", text)).into_iter().map(|line| line.code).collect();
     assert_eq!(
         code.iter().filter(|code| has_word(code, "unsafe")).count(),
         1,
