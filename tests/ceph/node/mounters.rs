@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::lost_nodes::write;
-use super::scene::{Scene, connected, device, devices, driver_options, fill, size_at};
+use super::scene::{Scene, connected, device, devices, fill, size_at};
 use crate::support::client::Answer;
 use crate::support::machine::{checksum, loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
