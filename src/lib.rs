@@ -33,6 +33,10 @@ mod sys;
 mod topology;
 mod volume;
 
+#[cfg(test)]
+#[path = "../tests/fuzz/mod.rs"]
+mod fuzz;
+
 // The program.
 pub use cli::run;
 pub use exec::{GUARD_ARGUMENT, HELPER_ARGUMENT, become_tool, serve};

@@ -26,6 +26,8 @@ pub use monitors::Monitor;
 #[cfg(test)]
 pub use monitors::parse as parse_monitors;
 pub use source::ClusterSource;
+#[cfg(test)]
+pub use source::HostCluster;
 
 use source::{Entries, Entry, Loaded};
 

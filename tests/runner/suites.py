@@ -40,12 +40,13 @@ SUITES = [
 ]
 # A process each for all of their tests, and csi-sanity.
 UNITS = Suite("local", "unit", 3, 30)
+FUZZ = Suite("fuzz", "unit-lib", 3, 70)
 SANITY = Suite("sanity", "sanity", 3, 30, 3000)
 SANITY_RBD = Suite("sanity", "sanity", 3, 30, 3000, cluster=True)
 SANITY_VM = Suite("sanity", "sanity", 0, 60, 3000, where="vm", cluster=True)
 # Of all that runs on this machine at once.
 PLACES = 12
-PARTS = list(dict.fromkeys(suite.part for suite in [*SUITES, SANITY]))
+PARTS = list(dict.fromkeys(suite.part for suite in [*SUITES, FUZZ, SANITY]))
 
 
 @dataclasses.dataclass
@@ -77,6 +78,10 @@ def tests():
     found = []
     for name in ["unit-lib", "unit-main"]:
         found.append(Test(UNITS, name, [str(PROGRAMS / name)]))
+    for name, ignored in listing("unit-lib"):
+        if name.startswith("fuzz::") and ignored:
+            command = [str(PROGRAMS / "unit-lib"), "--exact", name, "--include-ignored", "--nocapture"]
+            found.append(Test(FUZZ, f"unit-lib {name}", command, full_only=True))
     listed = {program: listing(program) for program in {suite.program for suite in SUITES}}
     for suite in SUITES:
         program = str(PROGRAMS / suite.program)
