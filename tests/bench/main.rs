@@ -4,7 +4,6 @@
 //! `packaging/cargo test --test bench`, or one part of it: `packaging/cargo test --test bench -- rbd`
 
 #![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
-
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on ends")]
 
 #[path = "../support/mod.rs"]

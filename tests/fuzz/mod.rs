@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use self::input::{for_a_minute, rounds};
 use crate::backend::ceph::{ClusterAccess, PoolRef};
 use crate::backend::rbd::tool::cli::CommandTool;
-use crate::backend::rbd::tool::{ImageRef, RbdTool};
+use crate::backend::rbd::tool::*;
 use crate::clusters::{Cluster, ClusterSource, Clusters, HostCluster};
 use crate::dispatch::Call;
 use crate::exec::{Cmd, CommandError, Output, Runner, Tool};
@@ -80,8 +80,13 @@ fn superblocks() -> Vec<Vec<u8>> {
         std::io::Read::read_exact(&mut std::fs::File::open(&path).unwrap(), &mut head).unwrap();
         head
     };
-    let tools: [&[&str]; 5] =
-        [&["mkfs.ext4", "-q", "-F"], &["mkfs.ext2", "-q", "-F"], &["mkfs.xfs", "-q"], &["mkfs.btrfs", "-q"], &["mkswap"]];
+    let tools: [&[&str]; 5] = [
+        &["mkfs.ext4", "-q", "-F"],
+        &["mkfs.ext2", "-q", "-F"],
+        &["mkfs.xfs", "-q"],
+        &["mkfs.btrfs", "-q"],
+        &["mkswap"],
+    ];
     tools.into_iter().enumerate().map(head).chain([vec![0; HEAD]]).collect()
 }
 
@@ -146,11 +151,12 @@ fn read_answer(said: &[u8]) {
     let tool = CommandTool::new(runner, Duration::from_secs(1), "/nonexistent/promotions".into());
     let cluster = Cluster { credentials: Some(input::credentials()), ..Cluster::named("ceph") };
     let access = ClusterAccess::new(Arc::new(cluster), &Secrets::default()).unwrap();
-    let (call, at) = (Call::internal("fuzz"), PoolRef { access, pool: "rbd".into(), namespace: String::new() });
+    let (call, at) =
+        (Call::internal("fuzz"), PoolRef { access, pool: "rbd".into(), namespace: String::new() });
     let _ = tool.info(&call, &at, ImageRef::Name("web"));
     let _ = tool.list(&call, &at);
     let _ = tool.snapshots(&call, &at, ImageRef::Name("web"));
-    let _ = tool.watchers(&call, &at, ImageRef::Name("web"));
+    let _ = tool.watchers(&call, &at, "web");
     let _ = tool.all_metadata(&call, &at, "web");
 }
 
@@ -177,7 +183,11 @@ fn journals() -> Vec<Vec<u8>> {
     let disk = RamDisk::default();
     let journal = open(&disk).unwrap();
     for number in 0..6 {
-        let change = crate::journal::Change::put(Table::Volumes, format!("v{number}"), serde_json::json!({ "n": number }));
+        let change = crate::journal::Change::put(
+            Table::Volumes,
+            format!("v{number}"),
+            serde_json::json!({ "n": number }),
+        );
         journal.write(&[change]).unwrap();
     }
     vec![disk.files()["journal"].clone(), Vec::new()]

@@ -229,7 +229,10 @@ fn the_product_stays_within_its_budget() {
     let build = files(".").remove("build.rs").map_or(0, |text| lines("build.rs", &text).len());
     let weight = product().len() + build;
     assert!(weight > 10_000, "only {weight} lines were found");
-    assert!(weight <= BUDGET, "{weight} lines of code, {BUDGET} are allowed: remove some, or raise it with a reason");
+    assert!(
+        weight <= BUDGET,
+        "{weight} lines of code, {BUDGET} are allowed: remove some, or raise it with a reason"
+    );
 }
 
 /// The rules can fail.

@@ -41,15 +41,25 @@ pub fn product() -> Vec<Line> {
     let sources: BTreeMap<String, Vec<Line>> =
         files("src").into_iter().map(|(file, text)| (file.clone(), lines(&file, &text))).collect();
     let tests: BTreeSet<String> = sources.values().flat_map(|lines| test_modules(lines)).collect();
-    let is_test = |file: &str| tests.iter().any(|module| file.starts_with(&format!("{module}/")) || file == format!("{module}.rs"));
-    sources.into_iter().filter(|(file, _)| !is_test(file)).flat_map(|(_, lines)| without_tests(lines)).collect()
+    let is_test = |file: &str| {
+        tests.iter().any(|module| file.starts_with(&format!("{module}/")) || file == format!("{module}.rs"))
+    };
+    sources
+        .into_iter()
+        .filter(|(file, _)| !is_test(file))
+        .flat_map(|(_, lines)| without_tests(lines))
+        .collect()
 }
 
 /// The lines of code of a file.
 pub fn lines(file: &str, text: &str) -> Vec<Line> {
     let line = |(at, text): (usize, &str)| {
         let code = if text.trim_start().starts_with("//") { "" } else { text };
-        Line { file: file.to_string(), number: at + 1, code: code.split(" //").next().unwrap_or_default().to_string() }
+        Line {
+            file: file.to_string(),
+            number: at + 1,
+            code: code.split(" //").next().unwrap_or_default().to_string(),
+        }
     };
     text.lines().enumerate().map(line).filter(|line| !line.code.trim().is_empty()).collect()
 }
@@ -67,9 +77,12 @@ fn test_modules(lines: &[Line]) -> Vec<String> {
         let name = item.code.trim().strip_suffix(';')?.split("mod ").nth(1)?;
         let file = Path::new(&item.file);
         let (folder, stem) = (file.parent()?, file.file_stem()?.to_str()?);
-        let path = lines[at + 1..at + 1 + attributes].iter().find_map(|line| line.code.strip_prefix("#[path = \""));
+        let path =
+            lines[at + 1..at + 1 + attributes].iter().find_map(|line| line.code.strip_prefix("#[path = \""));
         let module = match path {
-            Some(path) => folder.join(path.trim_end_matches("\"]").trim_end_matches(".rs").trim_end_matches("/mod")),
+            Some(path) => {
+                folder.join(path.trim_end_matches("\"]").trim_end_matches(".rs").trim_end_matches("/mod"))
+            }
             None if ["mod", "lib", "main"].contains(&stem) => folder.join(name),
             None => folder.join(stem).join(name),
         };
