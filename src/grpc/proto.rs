@@ -2,6 +2,7 @@
 //! and for each service a trait for servers, a registration and a client.
 
 /// The messages alone, named by their packages.
+#[allow(clippy::too_many_lines, reason = "it is generated")]
 mod messages {
     include!(concat!(env!("OUT_DIR"), "/wire/messages/mod.rs"));
 }

@@ -371,6 +371,7 @@ fn first_data(device: &File, range: Range<u64>) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
+#[expect(clippy::disallowed_methods, reason = "what is read next must be written")]
 fn first_data_outside_holes(device: &File, size: u64, sparse: &File) -> io::Result<Option<u64>> {
     // What earlier users of the device wrote must have reached the file before its holes mean anything.
     rustix::fs::fsync(device)?;
