@@ -96,7 +96,7 @@ impl Watch {
 #[test]
 fn what_0_1_0_left_in_the_trash_is_purged() {
     let corner = Corner::new();
-    let [parent, clone] = ["1", "2"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(32))));
+    let [parent, clone] = ["2", "3"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(13))));
     let snapshot = format!("{parent}@taken");
     let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
     rbd(&["create", "--size", "16M", &parent]);

@@ -7,7 +7,7 @@ use crate::support::corner::await_that;
 
 /// An image named like a volume, and its id.
 fn image(corner: &Corner, digit: &str) -> (String, String) {
-    let spec = corner.spec(&format!("csi-vol-{}", digit.repeat(32)));
+    let spec = corner.spec(&format!("csi-vol-{}", digit.repeat(13)));
     corner.cluster.rbd(&["create", "--size", "16M", &spec]);
     let id = corner.json(&["info", &spec])["id"].as_str().expect("an id").to_string();
     (spec, id)
@@ -25,7 +25,7 @@ fn mark(corner: &Corner, id: &str, seconds: u64) {
 fn a_start_purges_from_the_trash_what_a_controller_has_moved_there_and_nothing_else() {
     let corner = Corner::new();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
-    let [deleted, by_hand, used_since] = ["1", "2", "3"].map(|digit| image(&corner, digit));
+    let [deleted, by_hand, used_since] = ["2", "3", "4"].map(|digit| image(&corner, digit));
     mark(&corner, &deleted.1, now);
     // A deletion that went no further, a day ago.
     mark(&corner, &used_since.1, now - 24 * 60 * 60);

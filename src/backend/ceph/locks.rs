@@ -59,7 +59,7 @@ pub enum LockTarget<'a> {
     /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
     /// namespace.
     SnapshotName(&'a str),
-    /// The name of a volume whose place topology chooses, by its 32 digits: who has a share of it makes the
+    /// The name of a volume whose place topology chooses, by its key: who has a share of it makes the
     /// volume at the place that the share's tag says.
     VolumeName(&'a str),
 }

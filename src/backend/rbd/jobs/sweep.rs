@@ -172,7 +172,7 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
     let Some(_working) = internal::try_lock(pool, name)? else { return Ok(Swept::BeingMade) };
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
-        there.remove_snapshot(ImageRef::Id(image), &names::transient_of(name))?;
+        there.remove_snapshot(ImageRef::Id(image), &names::transient(name))?;
         // It may be retained by now, for this snapshot only.
         check_retained_later(&there, image);
     }

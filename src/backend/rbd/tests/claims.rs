@@ -369,7 +369,7 @@ fn a_claim_whose_pool_is_gone_says_how_to_free_the_name() {
     let new = wanted_in("a", &["1"], &[]);
     create(&rbd, &new).unwrap();
     cluster.remove_pool("one");
-    let digits = new.object.strip_prefix("csi-vol-").unwrap().split_once('.').unwrap().0;
+    let digits = crate::ids::volume_key(&new.object).unwrap();
     for rbd in [&rbd, &controller(&cluster, TWO)] {
         let error = create(rbd, &wanted_in("a", &["2"], &[])).unwrap_err();
         let command = format!("`rados --pool=rbd rm cephlet.name.{digits}` frees the name");

@@ -1,6 +1,7 @@
 //! Volumes that begin as copies.
 
 use super::*;
+use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -203,44 +204,18 @@ fn another_source_is_another_volume() {
 }
 
 #[test]
-fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
-    let scene = Scene::new();
-    let at = scene.cluster.at();
-    let new = wanted("copy", 0, scene.of_snapshot());
-    let blank = NewImage {
-        name: &names::temporary(&new.object, ONE),
-        size: GIB,
-        layout: &Layout::default(),
-        metadata: &[],
-    };
-    scene.cluster.create(&call(), &at, &blank).unwrap();
-    assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
-    assert!(!scene.cluster.dump().contains("csi-tmp-"));
-}
-
-#[test]
-fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
-    let scene = Scene::new();
-    let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_snapshot()));
-    let temporary = names::temporary(&new.object, ONE);
-    let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
-    scene.cluster.create(&call(), &at, &blank).unwrap();
-    scene.cluster.watch(&at, &temporary, "10.0.0.1:0/9");
-    // Locked, looked at by name and by id, refused, and then the dead client is given up.
-    scene.cluster.on_step(4, |cluster| cluster.unwatch("10.0.0.1:0/9"));
-    assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
-}
-
-#[test]
-fn an_old_passing_snapshot_is_not_copied_from() {
+fn what_a_killed_attempt_left_is_no_part_of_the_next_one() {
     let scene = Scene::new();
     let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_volume()));
-    scene
-        .cluster
-        .create_snapshot(&call(), &at, &scene.source.object, &names::transient(&new.object, ONE))
-        .unwrap();
+    let temporary = names::temporary(&new.object, ONE, "zyxw7654");
+    let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
+    scene.cluster.create(&call(), &at, &blank).unwrap();
+    let transient = names::transient(&temporary);
+    scene.cluster.create_snapshot(&call(), &at, &scene.source.object, &transient).unwrap();
     scene.cluster.write(&at, &scene.source.object, "newest");
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "newest");
+    sweep_pool(&scene.rbd.context.pool(&call(), &at)).unwrap();
+    assert!(!scene.cluster.dump().contains("zyxw7654"), "{}", scene.cluster.dump());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Deletion, Origin, RecordDeletion};
 use crate::error::{Error, Kind, Result};
-use crate::ids::{VolumeId, volume_object};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 use super::*;
@@ -235,7 +235,7 @@ fn a_volume_copied_from_a_volume_outlives_it() {
 #[test]
 fn what_a_killed_copy_left_on_its_source_keeps_it_not() {
     let (cluster, rbd, source) = with_volume(1);
-    let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
+    let left = format!("csi-copy-{TWO}-abcdefghij234-zyxw7654");
     cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(cluster.dump(), "");

@@ -9,7 +9,7 @@ use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Origin};
 use crate::error::Kind;
-use crate::ids::{VolumeId, volume_object};
+use crate::ids::VolumeId;
 
 use super::delete::{delete, delete_snapshot, release, with_volume, words};
 use super::*;
@@ -58,7 +58,7 @@ fn a_volume_that_was_deleted_with_its_snapshots_left_is_gone() {
 fn copies_keep_nothing() {
     let (cluster, rbd, source) = with_volume(1);
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
-    let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
+    let left = format!("csi-copy-{TWO}-abcdefghij234-zyxw7654");
     cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
     assert_eq!(release(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(release(&rbd, &copy).unwrap(), Deleted::Gone);

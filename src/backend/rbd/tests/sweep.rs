@@ -15,7 +15,8 @@ use super::delete::{delete, with_volume};
 use super::*;
 use crate::backend::rbd::image::internal;
 
-const DIGITS: &str = "0123456789abcdef0123456789abcdef";
+/// A key, and the digits that were drawn for an attempt.
+const DIGITS: &str = "abcdefghij234-aaaaaaaa";
 
 fn image(cluster: &FakeCluster, name: &str) {
     let image = NewImage { name, size: GIB, layout: &Layout::default(), metadata: &[] };
@@ -35,9 +36,9 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
     let cluster = FakeCluster::new();
     cluster.set_now(SystemTime::now());
     let (ours, theirs, making) = (
-        format!("csi-tmp-{DIGITS}-{ONE}"),
-        format!("csi-tmp-{DIGITS}-{TWO}"),
-        format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")),
+        format!("csi-tmp-{ONE}-{DIGITS}"),
+        format!("csi-tmp-{TWO}-{DIGITS}"),
+        format!("csi-tmp-{ONE}-{}", DIGITS.replace('a', "b")),
     );
     [&ours, &theirs, &making].into_iter().for_each(|name| image(&cluster, name));
     image(&cluster, "csi-tmp-of-an-operator");
@@ -56,7 +57,7 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
 fn copies_of_another_controller_go_after_a_day() {
     let cluster = FakeCluster::new();
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{TWO}"));
+    image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
     sweep(&cluster, &controller(&cluster, ONE)).unwrap();
     assert_eq!(cluster.dump(), "");
 }
@@ -64,7 +65,7 @@ fn copies_of_another_controller_go_after_a_day() {
 #[test]
 fn copies_whose_removal_was_killed_go() {
     let cluster = FakeCluster::new();
-    let name = format!("csi-tmp-{DIGITS}-{ONE}");
+    let name = format!("csi-tmp-{ONE}-{DIGITS}");
     image(&cluster, &name);
     cluster.fail_at(1, Fault::HalfMade);
     cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
@@ -77,7 +78,7 @@ fn copies_whose_removal_was_killed_go() {
 #[test]
 fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     let cluster = FakeCluster::new();
-    let (rbd, name) = (controller(&cluster, ONE), format!("csi-tmp-{DIGITS}-{ONE}"));
+    let (rbd, name) = (controller(&cluster, ONE), format!("csi-tmp-{ONE}-{DIGITS}"));
     for _ in 0..3 {
         image(&cluster, &name);
         cluster.fail_at(1, Fault::HalfMade);
@@ -103,7 +104,7 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
 fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
     let cluster = FakeCluster::new();
     let (open, other) =
-        (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
+        (format!("csi-tmp-{ONE}-{DIGITS}"), format!("csi-tmp-{ONE}-{}", DIGITS.replace('a', "b")));
     image(&cluster, &open);
     image(&cluster, &other);
     cluster.watch(&cluster.at(), &open, "10.0.0.7:0/1");
@@ -132,7 +133,7 @@ fn snapshots_that_killed_copies_were_made_from_go() {
 #[test]
 fn snapshots_that_another_controller_made_a_copy_from_go_after_a_day() {
     let (cluster, rbd, id) = with_volume(1);
-    let snapshots = [format!("csi-copy-{DIGITS}-{TWO}"), "csi-copy-by-hand".to_string()];
+    let snapshots = [format!("csi-copy-{TWO}-{DIGITS}"), "csi-copy-by-hand".to_string()];
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
     for snapshot in &snapshots {
         cluster.create_snapshot(&call(), &cluster.at(), &id.object, snapshot).unwrap();
@@ -150,7 +151,7 @@ fn what_was_left_since_the_start_goes_within_the_hour() {
     let rbd = controller(&cluster, ONE);
     rbd.recover().unwrap();
     do_jobs(&rbd);
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{ONE}"));
+    image(&cluster, &format!("csi-tmp-{ONE}-{DIGITS}"));
     let dies = controller(&cluster, TWO);
     let large = create(&dies, &wanted("large", 5 * GIB, None)).unwrap().id;
     cluster.set_manager(false);
@@ -182,7 +183,7 @@ fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
 #[test]
 fn a_removal_that_waits_keeps_none_that_does_more() {
     let (cluster, rbd, source) = with_volume(1);
-    let (temporary, snapshot) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-copy-{DIGITS}-{ONE}"));
+    let (temporary, snapshot) = (format!("csi-tmp-{ONE}-{DIGITS}"), format!("csi-copy-{ONE}-{DIGITS}"));
     cluster.create_snapshot(&call(), &cluster.at(), &source.object, &snapshot).unwrap();
     let copied = CopiedVolume { at: cluster.at(), image: source.incarnation.clone().unwrap() };
     for from in [None, Some(copied)] {
@@ -200,7 +201,7 @@ fn copies_of_a_controller_that_never_comes_back_are_found_by_the_others() {
     rbd.recover().unwrap();
     do_jobs(&rbd);
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{TWO}"));
+    image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
     do_jobs_due_within(&rbd, timing().parents_interval);
     assert_eq!(cluster.dump(), "");
 }
@@ -346,7 +347,7 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
     sweep_soon(&rbd, "away");
     hangs.recv().unwrap();
     // Both are one cluster here, where the same is left.
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{ONE}"));
+    image(&cluster, &format!("csi-tmp-{ONE}-{DIGITS}"));
     sweep_soon(&rbd, "ceph");
     await_that(|| cluster.dump().is_empty());
     go.send(()).unwrap();

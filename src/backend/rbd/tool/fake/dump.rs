@@ -1,7 +1,7 @@
 //! What exists, as text to compare: sorted lines, without ids where a name tells the same.
 //!
 //! ```text
-//! claim rbd/0123456789abcdef0123456789abcdef: tag "name" shared "place"
+//! claim rbd/abcdefghij234: tag "name" shared "place"
 //! client of rbd/b: 10.0.0.7:0/1 "description" shared "tag"
 //! half-made rbd/a
 //! image rbd/b 1024
