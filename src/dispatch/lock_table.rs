@@ -63,7 +63,10 @@ impl<A: Clone> LockTable<A> {
         let turn = own.turn.lock().take();
         match turn {
             Some(turn) => Ok(self.locked(turn)),
-            None => call.rest(move || self.wait_for_turn(call, &own, table)),
+            None => {
+                log::debug!("call {}: waits behind another for the same object", call.id());
+                call.rest(move || self.wait_for_turn(call, &own, table))
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a call goes through: a thread of the [`Pool`], the [`LockTable`], a permit of the [`Permits`].
+//! What a call goes through: a thread of the [`Workers`], the [`LockTable`], a permit of the [`Permits`].
 //!
 //! - A call has a thread from its start to its end. Their number is fixed by the configuration, and a call
 //!   more is refused at once. The calls that need no storage have a thread of their own, so that a health

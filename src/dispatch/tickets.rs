@@ -12,7 +12,7 @@ use crate::dispatch::progress::Progress;
 use crate::error::{Error, Kind, Result};
 
 pub(super) struct Table<A> {
-    pub(super) slots: Box<[Option<Slot>]>,
+    slots: Box<[Option<Slot>]>,
     pub(super) tickets: HashMap<u64, Ticket<A>>,
     next_ticket: u64,
     /// Why nothing is locked any more.
@@ -38,7 +38,7 @@ pub(super) struct Ticket<A> {
 
 /// A call that waits.
 pub(super) struct Waiting<A> {
-    pub(super) progress: Progress,
+    progress: Progress,
     pub(super) turn: Mutex<Option<Turn<A>>>,
     pub(super) changed: Condvar,
 }
