@@ -5,10 +5,35 @@
 //! to the image between two publications. It ends with the record, and at the latest with the boot if other
 //! nodes can reach the image.
 
+use crate::backend::AttachedImage;
 use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
+
+impl BegunWork {
+    /// Whether this image was blank when it was attached for this publication, and was formatted then.
+    pub fn may_format(&self, image: &str, publication: &str) -> bool {
+        let is_same =
+            !image.is_empty() && (self.image.as_str(), self.publication.as_str()) == (image, publication);
+        self.work == FsWork::Formatting && is_same
+    }
+
+    /// Whether the work still has to be done once this image is attached.
+    pub fn is_for(&self, attached: &AttachedImage) -> bool {
+        match self.work {
+            FsWork::Formatting => self.may_format(&attached.image, &attached.publication),
+            FsWork::Growing => self.image == attached.image,
+        }
+    }
+}
+
+impl NodeRecord {
+    /// The formatting that was begun, if it was.
+    pub fn formatting(&self) -> Option<&BegunWork> {
+        self.begun.as_ref().filter(|begun| begun.work == FsWork::Formatting)
+    }
+}
 
 impl Operations {
     /// Records that this work begins on the image that is attached; durable when Ok.
@@ -44,7 +69,7 @@ impl Operations {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::backend::{AttachedImage, NodeContext};
+    use crate::backend::NodeContext;
     use crate::csi::{Access, Map, Mode};
     use crate::dispatch::Call;
     use crate::secrets::Secrets;

@@ -128,23 +128,6 @@ pub struct BegunWork {
     pub publication: String,
 }
 
-impl BegunWork {
-    /// Whether this image was blank when it was attached for this publication, and was formatted then.
-    pub fn may_format(&self, image: &str, publication: &str) -> bool {
-        let is_same =
-            !image.is_empty() && (self.image.as_str(), self.publication.as_str()) == (image, publication);
-        self.work == FsWork::Formatting && is_same
-    }
-
-    /// Whether the work still has to be done once this image is attached.
-    pub fn is_for(&self, attached: &AttachedImage) -> bool {
-        match self.work {
-            FsWork::Formatting => self.may_format(&attached.image, &attached.publication),
-            FsWork::Growing => self.image == attached.image,
-        }
-    }
-}
-
 /// How [`Access`] is written down.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Access")]
@@ -203,11 +186,6 @@ impl NodeRecord {
     /// Whether nobody uses the volume any more.
     pub fn is_unused(&self) -> bool {
         self.stagings.is_empty() && self.targets.iter().all(|target| target.left_behind)
-    }
-
-    /// The formatting that was begun, if it was.
-    pub fn formatting(&self) -> Option<&BegunWork> {
-        self.begun.as_ref().filter(|begun| begun.work == FsWork::Formatting)
     }
 
     /// Whether nothing is lost with the record.
