@@ -1,5 +1,7 @@
 //! What killed commands leave, made by hand, and what the next request makes of it.
 
+use std::fs;
+
 use cephlet::proto::csi_v1 as wire;
 use serde_json::Value;
 
