@@ -6,6 +6,7 @@ use super::delete::delete;
 use super::publish::publish;
 use super::*;
 use crate::backend::ceph::FreeSpace;
+use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::dispatch::Workers;
@@ -107,7 +108,10 @@ fn whatever_is_killed_the_copy_is_whole_or_not_there() {
             }
             assert!(first.is_err());
             cluster.restart();
-            assert_whole(&cluster, &create(&controller(&cluster, ONE), &new).unwrap().id);
+            let rbd = controller(&cluster, ONE);
+            let id = create(&rbd, &new).unwrap().id;
+            sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
+            assert_whole(&cluster, &id);
         }
     }
 }
@@ -117,7 +121,9 @@ fn a_failed_flatten_is_not_repeated_over_what_it_has_done() {
     let (cluster, rbd, new) = scene();
     cluster.fail_at(step_of_flatten(), Fault::HalfMade);
     create(&rbd, &new).unwrap_err();
-    assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
+    let id = create(&rbd, &new).unwrap().id;
+    sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
+    assert_whole(&cluster, &id);
 }
 
 /// What a controller has flattened, or is about to, nobody else could have.

@@ -174,6 +174,18 @@ pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
     rbd.context.jobs.queue.work_off(time);
 }
 
+/// A dump with `R` for the digits that are drawn for each attempt to make a copy.
+pub(super) fn without_drawn(dump: &str) -> String {
+    let mut parts = dump.split("csi-copy-");
+    let first = parts.next().unwrap_or_default().to_string();
+    // TAG-KEY-R
+    let drawn = 8 + 1 + 13 + 1..8 + 1 + 13 + 1 + 8;
+    parts.fold(first, |text, part| {
+        let (before, after) = (&part[..drawn.start], &part[drawn.end..]);
+        format!("{text}csi-copy-{before}R{after}")
+    })
+}
+
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
     rbd.volumes().create(&call(), new)
 }

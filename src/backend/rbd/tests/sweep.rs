@@ -122,7 +122,7 @@ fn snapshots_that_killed_copies_were_made_from_go() {
     cluster.set_now(SystemTime::now());
     for tag in [ONE, TWO] {
         cluster
-            .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{DIGITS}-{tag}"))
+            .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{tag}-{DIGITS}"))
             .unwrap();
     }
     sweep(&cluster, &rbd).unwrap();
