@@ -23,14 +23,15 @@ use crate::backend::parameters::other_file_system;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
 use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
-use crate::backend::rbd::image::find::find_taken;
 use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::remove::remove_bare_name;
-use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy, settle_and_find};
-use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_if_known};
+use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy};
+use crate::backend::rbd::image::spec::{
+    CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole,
+};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
 use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RECORD_KEY, REPLICATION_KEY};
@@ -94,7 +95,7 @@ pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origi
     };
     // Since this request was first answered, the source may be deleted or grown, or have more snapshots; or
     // another source is asked for.
-    match settle_and_find(pool, &spec.new.object)? {
+    match find_whole(pool, spec)? {
         Some(info) => answer_from(pool, spec, info),
         None => Err(refused),
     }
@@ -271,7 +272,7 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
             Named::Absent => return Ok(Completed::NotNeeded(Outcome::Disturbed)),
             Named::Taken => {}
         }
-        match find_taken(pool, name)? {
+        match find_taken(pool, spec)? {
             Some(winner) => {
                 let info = Box::new(answer_from(pool, spec, winner)?);
                 return Ok(Completed::NotNeeded(Outcome::Made(info)));

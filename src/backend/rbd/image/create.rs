@@ -6,11 +6,12 @@
 use crate::backend::Volume;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
-use crate::backend::rbd::image::find::{find_taken, with_record};
+use crate::backend::rbd::image::find::with_record;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::remove::remove_bare_name;
-use crate::backend::rbd::image::rename::settle_and_find;
-use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_if_known};
+use crate::backend::rbd::image::spec::{
+    CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole,
+};
 use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -29,7 +30,7 @@ pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
 
 /// The volume that the same request made at its place, if it is there.
 pub(crate) fn find_made(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<Volume>> {
-    let found = settle_and_find(pool, &spec.new.object)?;
+    let found = find_whole(pool, spec)?;
     found.map(|info| made(pool, spec, answer_from(pool, spec, info)?)).transpose()
 }
 
@@ -58,7 +59,7 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
     let mut cleared = false;
     for _ in 0..ATTEMPTS {
         let made = pool.create(&image)?;
-        match (made, find_taken(pool, name)?) {
+        match (made, find_taken(pool, spec)?) {
             (Made::New, Some(info)) => {
                 pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
                 pool.memory().parent_counts.remember(info.id.clone(), 0);

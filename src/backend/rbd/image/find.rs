@@ -6,7 +6,6 @@ use crate::backend::Volume;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::settle_and_find;
 use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::csi::{Map, Source};
@@ -93,14 +92,6 @@ pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo)
         Ok(found.record.is_some().then_some(found))
     })?;
     Ok(found.unwrap_or(ImageWithRecord { info, record: None }))
-}
-
-/// The image of a name that was just taken. One that another controller is making or renaming has its name
-/// before it can be opened: removed as half made, it would be lost to whom it is promised.
-pub(crate) fn find_taken(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
-    let timing = pool.timing();
-    let what = format!("image {name}, whose name is taken, to be there");
-    pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || settle_and_find(pool, name))
 }
 
 /// What was known of a volume a while ago: the id of its image, and its record.

@@ -39,6 +39,15 @@ pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<Imag
     Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
 }
 
+/// The same for an image that was asked for as a copy: one that was flattened has no parent that says so.
+pub(crate) fn settle_and_find_copy(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
+    let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
+    if pool.memory().records.get(&pool.place().key(name), &info.id).is_some() {
+        return Ok(Some(info));
+    }
+    Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
+}
+
 /// Whether the image may be one that was renamed: one with snapshots, or a copy, unless it was seen whole
 /// before.
 fn may_be_renamed(pool: &Pool<'_>, info: &ImageInfo) -> bool {

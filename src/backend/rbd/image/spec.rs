@@ -6,7 +6,7 @@ use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::settle_and_find;
+use crate::backend::rbd::image::rename::{settle_and_find, settle_and_find_copy};
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::rbd::tool::ImageInfo;
@@ -58,7 +58,24 @@ pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Op
     if !pool.memory().records.contains(&spec.key()) {
         return Ok(None);
     }
-    settle_and_find(pool, &spec.new.object)
+    find_whole(pool, spec)
+}
+
+/// The image of the volume's name, if it has that name for good. A copy may have been renamed half way, also
+/// where it was flattened and has no parent that says so.
+pub(crate) fn find_whole(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
+    match spec.new.source {
+        None => settle_and_find(pool, &spec.new.object),
+        Some(_) => settle_and_find_copy(pool, &spec.new.object),
+    }
+}
+
+/// The image of a name that was just taken. One that another controller is making or renaming has its name
+/// before it can be opened: removed as half made, it would be lost to whom it is promised.
+pub(crate) fn find_taken(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
+    let timing = pool.timing();
+    let what = format!("image {}, whose name is taken, to be there", spec.new.object);
+    pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || find_whole(pool, spec))
 }
 
 /// Answers a request whose image is there already; finishes it where a killed creation did not.
