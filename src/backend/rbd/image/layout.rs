@@ -63,8 +63,8 @@ pub(crate) fn why_read_only(id: &VolumeId, features: &BTreeSet<String>) -> Optio
     let path = path.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
     Some(format!(
         "volume {id} cannot be written to: its image lacks the feature {EXCLUSIVE_LOCK}, without which the \
-         cluster cannot keep a second writer out: `rbd feature enable {path} {EXCLUSIVE_LOCK}` gives it, while \
-         nobody uses the image, or publish the volume for reading only"
+         cluster cannot keep a second writer out: run `rbd feature enable {path} {EXCLUSIVE_LOCK}` while the image \
+         is not in use, or publish the volume for reading only"
     ))
 }
 

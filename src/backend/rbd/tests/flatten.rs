@@ -48,11 +48,12 @@ fn methods(cluster: &FakeCluster) -> String {
     steps.iter().map(|step| step.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
-/// Which step of the creation flattens.
-fn step_of_flatten() -> u64 {
+/// Which step of the creation this command is.
+fn step_of(command: &str) -> u64 {
     let (cluster, rbd, new) = scene();
     create(&rbd, &new).unwrap();
-    cluster.steps().iter().position(|step| step.starts_with("flatten ")).unwrap() as u64 + 1
+    let is_meant = |step: &String| step.split(' ').next() == Some(command);
+    cluster.steps().iter().position(is_meant).unwrap() as u64 + 1
 }
 
 #[test]
@@ -116,10 +117,30 @@ fn whatever_is_killed_the_copy_is_whole_or_not_there() {
     }
 }
 
+/// The final name opens the image before the directory has it. Until then the sweep of the controller that was
+/// killed removes the image.
+#[test]
+fn a_copy_that_another_controller_was_killed_renaming_outlives_the_sweeps_once_it_is_answered() {
+    for fault in [Fault::HalfMade, Fault::HalfMoved] {
+        let (cluster, rbd, new) = scene();
+        cluster.crash_at(step_of("rename"), fault);
+        create(&rbd, &new).unwrap_err();
+        cluster.restart();
+        let id = create(&controller(&cluster, TWO), &new).unwrap().id;
+        for tag in [ONE, TWO] {
+            let started = controller(&cluster, tag);
+            started.recover().unwrap();
+            do_jobs(&started);
+        }
+        let content = cluster.content(&cluster.at(), &id.object);
+        assert_eq!(content, "data", "UNSAFE: {fault:?}: its data are gone");
+    }
+}
+
 #[test]
 fn a_failed_flatten_is_not_repeated_over_what_it_has_done() {
     let (cluster, rbd, new) = scene();
-    cluster.fail_at(step_of_flatten(), Fault::HalfMade);
+    cluster.fail_at(step_of("flatten"), Fault::HalfMade);
     create(&rbd, &new).unwrap_err();
     let id = create(&rbd, &new).unwrap().id;
     sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
@@ -156,7 +177,7 @@ fn a_second_controller_makes_the_same_copy_meanwhile() {
     let (cluster, rbd, new) = scene();
     let (theirs, request) = (Arc::new(Mutex::new(None)), new.clone());
     let told = Arc::clone(&theirs);
-    cluster.on_step(step_of_flatten(), move |cluster| {
+    cluster.on_step(step_of("flatten"), move |cluster| {
         *told.lock() = Some(create(&controller(cluster, TWO), &request).unwrap().id);
     });
     let ours = create(&rbd, &new).unwrap().id;
@@ -169,7 +190,7 @@ fn a_full_pool_is_said_and_what_was_begun_is_removed() {
     let (cluster, rbd, new) = scene();
     let before = cluster.dump();
     let full = FreeSpace { available: 0, full: true };
-    cluster.on_step(step_of_flatten() - 1, move |cluster| cluster.set_room("rbd", full));
+    cluster.on_step(step_of("flatten") - 1, move |cluster| cluster.set_room("rbd", full));
     let error = create(&rbd, &new).unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
     assert_eq!(cluster.dump(), before);
@@ -182,7 +203,7 @@ fn it_is_finished_for_a_client_that_gives_up_meanwhile() {
     let (cluster, rbd, new) = scene();
     let gave_up = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let told = Arc::clone(&gave_up);
-    cluster.on_step(step_of_flatten() - 1, move |_| told.store(true, std::sync::atomic::Ordering::Relaxed));
+    cluster.on_step(step_of("flatten") - 1, move |_| told.store(true, std::sync::atomic::Ordering::Relaxed));
     let call = Call::new("test", move || gave_up.load(std::sync::atomic::Ordering::Relaxed));
     let made = rbd.volumes().create(&call, &new).unwrap().id;
     assert!(!call.expired(), "a command that has to wait for its turn would not be run");
@@ -197,7 +218,7 @@ fn who_has_a_copy_flattened_is_no_worker_meanwhile() {
     workers.begin(&call, Some("ceph".into())).unwrap();
     let (told, seen) = (Arc::clone(&workers), Arc::new(Mutex::new(None)));
     let sees = Arc::clone(&seen);
-    cluster.on_step(step_of_flatten(), move |_| *sees.lock() = Some(told.load().1));
+    cluster.on_step(step_of("flatten"), move |_| *sees.lock() = Some(told.load().1));
     rbd.volumes().create(&call, &new).unwrap();
     assert_eq!((seen.lock().take(), workers.load().1), (Some(0), 1));
 }
@@ -206,7 +227,7 @@ fn who_has_a_copy_flattened_is_no_worker_meanwhile() {
 fn a_source_that_is_deleted_meanwhile_goes_with_its_last_clone() {
     let (cluster, rbd, new) = scene();
     let Some((_, Origin::Volume(source))) = new.source.clone() else { panic!("a copy of a volume") };
-    cluster.on_step(step_of_flatten() - 1, move |cluster| {
+    cluster.on_step(step_of("flatten") - 1, move |cluster| {
         delete(&controller(cluster, TWO), &source).unwrap();
         assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
     });
