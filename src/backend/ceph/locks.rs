@@ -46,9 +46,6 @@ pub struct LockState {
 pub enum LockTarget<'a> {
     /// The header of the image of this id: the attachment of a volume. Dies with the image.
     Header(&'a str),
-    /// The header of the image of this id once more: the mark of one that is moved to the trash. Dies with
-    /// the image.
-    TrashMark(&'a str),
     /// The same header: the clients of nodes that write to the image. Dies with the image.
     Clients(&'a str),
     /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.

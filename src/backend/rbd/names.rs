@@ -6,7 +6,7 @@
 //! | `csi-vol-[SLUG-]KEY` | the image of a volume (made in [`ids`]) |
 //! | `csi-vol-[SLUG-]KEY.POOL` | the same where topology chose its pool; its name is registered here |
 //! | `csi-tmp-TAG-KEY-R` | a copy that the controller with this tag is making, with R drawn for the attempt |
-//! | `csi-held-<image id>` | a deleted volume, retained for its snapshots or clones |
+//! | `csi-held-<image id>` | a deleted volume, as long as it is large or needed |
 //! | `csi-snap-<16 digits>` | a snapshot that was asked for |
 //! | `csi-copy-TAG-KEY-R` | a transient snapshot, from which a volume is cloned |
 
@@ -66,7 +66,7 @@ pub(crate) fn tag_of_temporary(name: &str) -> Option<&str> {
     tag_after(name, TEMPORARY)
 }
 
-/// The name of the deleted volume with the image id `image`, as long as it has snapshots.
+/// The name of the deleted volume with the image id `image`, until it is removed.
 pub(crate) fn retained(image: &str) -> String {
     format!("{RETAINED}{image}")
 }
@@ -74,12 +74,6 @@ pub(crate) fn retained(image: &str) -> String {
 /// The image id in the name of a deleted volume that is retained.
 pub(crate) fn id_of_retained(name: &str) -> Option<&str> {
     name.strip_prefix(RETAINED).filter(|id| is_hex(id))
-}
-
-/// Whether an image of this name was made by cephlet: only such images are removed without having been asked
-/// for by name.
-pub(crate) fn is_ours(name: &str) -> bool {
-    is_volume(name) || tag_of_temporary(name).is_some() || id_of_retained(name).is_some()
 }
 
 /// Whether an image of this name is for cephlet's own use, and no volume to anybody, though an ID can be
@@ -144,6 +138,9 @@ mod tests {
 
     #[test]
     fn only_names_that_cephlet_gives_are_ours() {
+        let is_ours = |name: &str| {
+            is_volume(name) || tag_of_temporary(name).is_some() || id_of_retained(name).is_some()
+        };
         let volume = format!("csi-vol-web-{KEY}");
         assert!(is_ours(&volume) && is_ours(&temporary(&volume, TAG, DRAWN)) && is_ours("csi-held-10ab"));
         for other in [

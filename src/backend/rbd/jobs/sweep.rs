@@ -1,20 +1,16 @@
-//! Sweeping up after a crash: copies that nobody finishes, volumes retained for snapshots that are gone,
-//! deleted volumes that wait in the trash. Only images with names that cephlet gives are touched.
+//! Sweeping up after a crash: copies that nobody finishes, deleted volumes that nothing needs any more. What is
+//! touched has a name that cephlet gives and never uses again. The name of a volume is used again, so an image
+//! of such a name stays, in the trash as well: what a killed deletion has left of one is in the journal.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::internal;
-use crate::backend::rbd::image::parent::{
-    check_parent_in_trash, check_retained_later, check_unknown_parent_later,
-};
-use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::parent::{check_retained_in, check_retained_later};
 use crate::backend::rbd::image::rename::remove_copy;
-use crate::backend::rbd::image::trash::schedule_purge;
-use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, Removed, TrashSource, Trashed};
+use crate::backend::rbd::tool::{ImageRef, Removed, Trashed};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, try_each};
@@ -33,7 +29,7 @@ pub(crate) fn sweep_later(context: &Context) {
     for cluster in own_clusters(context) {
         context.jobs.add_now(Job::Sweep { cluster });
     }
-    context.jobs.add(context.timing.parents_interval, Job::CheckClusters);
+    context.jobs.add(context.timing.sweep_interval, Job::CheckClusters);
 }
 
 /// The clusters with credentials of their own, by name: nothing is done in the background in others.
@@ -75,14 +71,13 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
 }
 
-/// What was killed while it was made or removed is among the names only, and only its name leads to the rest
-/// of it.
+/// What was killed while it was made or removed is among the names only, though no image may open by it.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     try_each(&names, |name| {
         if let Some(image) = names::id_of_retained(name) {
-            remove_retained_or_later(pool, image);
+            check_retained_in(pool, image, Duration::ZERO);
         } else if let Some(tag) = names::tag_of_temporary(name)
             && (tag == pool.tag() || is_abandoned(pool, name)?)
         {
@@ -92,9 +87,16 @@ fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     })
 }
 
+/// A pool may have all that is removed moved to its trash. What a removal has left there that was killed goes.
 fn sweep_trash(pool: &Pool<'_>) -> Result<()> {
-    let trash = pool.trash()?;
-    try_each(trash.iter().filter(|it| names::is_ours(&it.name)), |image| sweep_trashed(pool, image))
+    try_each(pool.trash()?, |Trashed { name, id }| {
+        if names::id_of_retained(&name) == Some(&id) {
+            check_retained_in(pool, &id, Duration::ZERO);
+        } else if names::tag_of_temporary(&name).is_some() {
+            pool.purge(&id)?;
+        }
+        Ok(())
+    })
 }
 
 /// The snapshots that killed copies were made from. Only a list of all images shows them, which opens each:
@@ -109,20 +111,6 @@ fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
         Some(tag) if tag == pool.tag() => remove_own_transient(pool, &image.id, snapshot),
         Some(_) => remove_abandoned_transient(pool, &image.id, snapshot),
     })
-}
-
-/// What no controller has moved there is somebody else's to remove, whatever it is called.
-fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
-    if image.source == TrashSource::Clones {
-        check_parent_in_trash(pool, &image.id);
-        return Ok(());
-    }
-    if !trash_mark::is_marked(pool, image)? {
-        return Ok(());
-    }
-    log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
-    let parent = pool.info(ImageRef::Id(&image.id))?.and_then(|info| info.parent);
-    schedule_purge(pool, &image.id, &image.name, parent.as_ref()).map(drop)
 }
 
 /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
@@ -140,13 +128,6 @@ fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> R
         pool.remove_snapshot(ImageRef::Id(image), snapshot)?;
     }
     Ok(())
-}
-
-fn remove_retained_or_later(pool: &Pool<'_>, image: &str) {
-    if let Err(error) = remove_retained(pool, image) {
-        log::warn!("{error}; it is tried again later");
-        check_retained_later(pool, image);
-    }
 }
 
 fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
@@ -179,11 +160,7 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
     loop {
         match remove_copy(pool, name)? {
             Removed::Gone => log::info!("{}: removed {name}, a copy that was never finished", pool.at),
-            Removed::Absent => {
-                // `rbd rm` may say so of what it has just removed, and has let go of the parent all the same.
-                check_unknown_parent_later(pool);
-                return Ok(Swept::Done);
-            }
+            Removed::Absent => return Ok(Swept::Done),
             Removed::Watched => {
                 return Err(Error::unavailable(format!("image {name:?} is still in use")));
             }
