@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{
-    ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool, TrashTool,
+    ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool,
 };
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
@@ -206,7 +206,7 @@ fn a_volume_that_was_put_into_the_trash_by_hand_since_stays() {
     let scene = Scene::new();
     let id = scene.create();
     let deletion = scene.interrupted(volume(&id));
-    scene.cluster.move_to_trash(&call(), &scene.cluster.at(), &id.object).unwrap();
+    scene.cluster.put_aside(&scene.cluster.at(), &id.object);
     let before = scene.cluster.dump();
     scene.recover(&scene.lock(), RETRY);
     assert_eq!(scene.cluster.dump(), before, "UNSAFE: an operator's image was purged");

@@ -114,6 +114,8 @@ pub(super) fn timing() -> Timing {
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
+        removal_repeats: 5 * short,
+        removal_pause: short,
         copy_goes_on: 5 * short,
         copy_stands_still: 5 * short,
         copy_look: short,

@@ -28,7 +28,9 @@ fn sweep_soon(rbd: &Rbd, cluster: &str) {
 }
 
 fn sweep(cluster: &FakeCluster, rbd: &Rbd) -> crate::error::Result<()> {
-    sweep_pool(&rbd.context.pool(&call(), &cluster.at()))
+    let swept = sweep_pool(&rbd.context.pool(&call(), &cluster.at()));
+    do_jobs(rbd);
+    swept
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     do_jobs_due_within(&rbd, soon);
     assert_eq!(cluster.dump(), "");
     let waiting = rbd.context.jobs.queue.waiting();
-    assert!(waiting.iter().all(|(name, _)| name.contains("left over")), "{waiting:?}");
+    assert!(waiting.is_empty(), "{waiting:?}");
 }
 
 #[test]
@@ -154,28 +156,29 @@ fn what_was_left_since_the_start_goes_within_the_hour() {
     image(&cluster, &format!("csi-tmp-{ONE}-{DIGITS}"));
     let dies = controller(&cluster, TWO);
     let large = create(&dies, &wanted("large", 5 * GIB, None)).unwrap().id;
-    cluster.set_manager(false);
     delete(&dies, &large).unwrap();
-    assert!(cluster.dump().contains("trash"), "{}", cluster.dump());
+    cluster.advance(Duration::from_secs(400));
+    assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
     cluster.forget_steps();
-    do_jobs_due_within(&rbd, timing().parents_interval);
+    do_jobs_due_within(&rbd, timing().sweep_interval);
     assert_eq!(cluster.dump(), "");
     assert!(!cluster.steps().contains(&"list".to_string()), "{:?}", cluster.steps());
 }
 
 #[test]
 fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
-    // The list, the names.
-    for step in [1, 2] {
+    // The list, the names, the trash.
+    for step in [1, 2, 3] {
         let (cluster, dies, id) = with_volume(5);
-        cluster.set_now(SystemTime::now());
-        cluster.set_manager(false);
         delete(&dies, &id).unwrap();
+        cluster.advance(Duration::from_secs(400));
+        image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
+        cluster.put_aside(&cluster.at(), &format!("csi-tmp-{TWO}-{DIGITS}"));
         cluster.fail_at(step, Fault::Before);
         let rbd = controller(&cluster, TWO);
         sweep(&cluster, &rbd).unwrap_err();
-        do_jobs(&rbd);
-        assert_eq!(cluster.dump(), "", "step {step}");
+        let left = cluster.dump();
+        assert_eq!((left.contains("csi-held-"), left.contains("trash")), (step == 2, step == 3), "{left}");
     }
 }
 
@@ -202,7 +205,7 @@ fn copies_of_a_controller_that_never_comes_back_are_found_by_the_others() {
     do_jobs(&rbd);
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
     image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
-    do_jobs_due_within(&rbd, timing().parents_interval);
+    do_jobs_due_within(&rbd, timing().sweep_interval);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -219,16 +222,6 @@ fn what_a_copy_was_made_from_goes_with_what_is_left_of_it() {
         assert!(!left.contains("csi-copy-") || left.contains("trash"), "step {step}: {left}");
         assert!(!left.contains("csi-tmp-"), "step {step}: {left}");
     }
-}
-
-#[test]
-fn what_an_operator_put_aside_stays() {
-    let (cluster, rbd, id) = with_volume(1);
-    cluster.put_aside(&cluster.at(), &id.object);
-    let is = cluster.dump();
-    sweep(&cluster, &rbd).unwrap();
-    do_jobs(&rbd);
-    assert_eq!(cluster.dump(), is);
 }
 
 /// A look that fails goes on an hour later, not each minute.
@@ -266,67 +259,80 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
 }
 
 #[test]
-fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
-    let (cluster, rbd, id) = with_volume(5);
-    cluster.set_now(SystemTime::now());
-    cluster.set_manager(false);
-    delete(&rbd, &id).unwrap();
-    image(&cluster, "web");
-    cluster.move_to_trash(&call(), &cluster.at(), "web").unwrap();
-    let rbd = controller(&cluster, ONE);
-    rbd.recover().unwrap();
-    do_jobs(&rbd);
-    assert_eq!(cluster.dump(), format!("trash rbd/web {GIB}"));
-}
-
-/// One that was marked when its deletion went no further, and then used again, as little as any other.
-#[test]
-fn a_volume_that_was_put_into_the_trash_by_hand_stays() {
-    let long_ago = SystemTime::now() - Duration::from_secs(60 * 60);
-    for marked in [None, Some(long_ago)] {
+fn a_removal_goes_on_after_a_restart_at_whatever_step_it_was_killed() {
+    for (fault, headless) in
+        [(Fault::Before, false), (Fault::HalfMade, false), (Fault::HalfMade, true), (Fault::HalfMoved, false)]
+    {
         let (cluster, rbd, id) = with_volume(5);
-        let image = id.incarnation.clone().unwrap();
-        if let Some(marked) = marked {
-            let seconds = marked.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-            let description = format!("1 {seconds} by controller {ONE}");
-            let mark = LockRequest { cookie: "deleted".into(), description, shared: None, seconds: None };
-            cluster.lock(&call(), &cluster.at(), LockTarget::TrashMark(&image), &mark).unwrap();
+        delete(&rbd, &id).unwrap();
+        cluster.forget_steps();
+        let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
+        cluster.fail_at(1, fault);
+        cluster.remove_large(&call(), &cluster.at(), &held).unwrap_err();
+        if headless {
+            cluster.remove_header(id.incarnation.as_ref().unwrap());
         }
-        cluster.set_now(SystemTime::now());
-        cluster.move_to_trash(&call(), &cluster.at(), &id.object).unwrap();
-        let is = cluster.dump();
+        // The name of the volume is free.
+        let new = create(&rbd, &wanted("a", GIB, None)).unwrap().id;
+        let rbd = controller(&cluster, ONE);
         rbd.recover().unwrap();
         do_jobs(&rbd);
-        cluster.run_manager();
-        assert_eq!(cluster.dump(), is, "UNSAFE: an operator's image was purged");
+        assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", new.object), "{fault:?}");
     }
 }
 
-/// A deletion that was tried twice is marked anew.
+/// What was moved there has a name that is never used again, or it is an operator's.
 #[test]
-fn what_was_marked_before_is_marked_again_when_it_is_moved() {
+fn what_an_operator_put_into_the_trash_stays() {
     let (cluster, rbd, id) = with_volume(5);
-    cluster.set_now(SystemTime::now());
-    cluster.set_manager(false);
-    let image = id.incarnation.clone().unwrap();
-    let mark = LockRequest {
-        cookie: "deleted".into(),
-        description: "1 1 by controller x".into(),
-        shared: None,
-        seconds: None,
-    };
-    cluster.lock(&call(), &cluster.at(), LockTarget::TrashMark(&image), &mark).unwrap();
-    delete(&rbd, &id).unwrap();
-    let rbd = controller(&cluster, TWO);
+    let at = cluster.at();
+    let held_by_name = "csi-held-10ab".to_string();
+    for name in ["web", &held_by_name] {
+        image(&cluster, name);
+    }
+    for name in ["web", &id.object, &held_by_name] {
+        cluster.put_aside(&at, name);
+    }
+    let is = cluster.dump();
+    rbd.recover().unwrap();
+    do_jobs(&rbd);
+    assert_eq!(cluster.dump(), is, "UNSAFE: an operator's image was purged");
+}
+
+/// A killed rename has left both names. The image was removed by the one that the directory has, and the other
+/// would be taken by nothing.
+#[test]
+fn a_retained_image_takes_the_name_with_it_that_the_volume_had() {
+    let (cluster, rbd, id) = with_volume(5);
+    // Locked, looked up, its clients, its name written down.
+    cluster.crash_at(5, Fault::HalfMoved);
+    delete(&rbd, &id).unwrap_err();
+    cluster.restart();
+    assert!(cluster.dump().contains(&format!("second name rbd/{}", id.object)), "{}", cluster.dump());
+    let rbd = controller(&cluster, ONE);
     rbd.recover().unwrap();
     do_jobs(&rbd);
     assert_eq!(cluster.dump(), "");
 }
 
+/// The same, and a node was given the volume by that name before.
+#[test]
+fn a_retained_image_that_was_given_to_a_node_stays() {
+    let (cluster, rbd, id) = with_volume(5);
+    cluster.crash_at(5, Fault::HalfMoved);
+    delete(&rbd, &id).unwrap_err();
+    cluster.restart();
+    cluster.advance(Duration::from_secs(400));
+    assert!(super::delete::publish(&cluster, &id));
+    let rbd = controller(&cluster, ONE);
+    rbd.recover().unwrap();
+    do_jobs(&rbd);
+    assert!(cluster.dump().contains("image rbd/csi-held-"), "UNSAFE: {}", cluster.dump());
+}
+
 #[test]
 fn the_thread_does_what_is_put_on_the_list() {
     let (cluster, rbd, id) = with_volume(5);
-    cluster.set_manager(false);
     let rbd = Arc::new(rbd);
     rbd.context.jobs.queue.start();
     delete(&rbd, &id).unwrap();
@@ -378,10 +384,9 @@ fn jobs_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
 #[test]
 fn a_job_that_fails_is_kept() {
     let (cluster, rbd, id) = with_volume(5);
-    cluster.set_manager(false);
     delete(&rbd, &id).unwrap();
     cluster.fail_at(1, Fault::Before);
     do_jobs(&rbd);
-    assert!(cluster.dump().contains("trash"));
+    assert!(cluster.dump().contains("csi-held-"));
     assert_eq!(rbd.context.jobs.queue.waiting().len(), 1);
 }
