@@ -206,7 +206,7 @@ fn delete_image(pool: &Pool<'_>, deletion: &Deletion<'_>, image: &str) -> Result
             return Ok(Outcome::Over(Ended::without_name(Deleted::Absent)));
         }
         Acquired::HeldElsewhere => {
-            refuse_whole(pool, image)?;
+            refuse_whole(pool, &deletion.id.object, image)?;
             return Ok(Outcome::Over(Ended::without_name(Deleted::Absent)));
         }
     };
@@ -312,14 +312,14 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
     }
 }
 
-/// Refuses an image whose deletion lock another controller has. The lock stays on one that is retained: that
-/// is no volume any more.
-fn refuse_whole(pool: &Pool<'_>, image: &str) -> Result<()> {
+/// Refuses an image whose deletion lock another controller has. The lock stays on one that is retained, which is
+/// no volume any more, if a killed rename has not left it the volume's name as well.
+fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if names::id_of_retained(&info.name).is_none() => {
             Err(deletion_lock::held_elsewhere(pool.context))
         }
-        _ => Ok(()),
+        _ => find_by_own_name(pool, name).map(drop),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
             check_retained_in(pool, id, Duration::ZERO);
             Ok(())
         }
-        Named::Absent => Err(undo(pool, info, &retained)),
+        Named::Absent => refuse_unless_gone(pool, info, &retained),
         Named::Taken => Err(Error::precondition(format!(
             "the name {retained:?} that it would have until it is removed is taken: look at that image and \
              remove it"
@@ -53,15 +53,17 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     }
 }
 
-/// A rename takes what has the old name by then. Gives an image its name back that was found in the place of
-/// the one to be retained.
-fn undo(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Error {
+/// The image to be retained does not have that name. Another controller may have removed it since. Or another
+/// image had the old name by then, and a rename takes whatever has it: that one gets its name back.
+fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
-    let other = pool.info(ImageRef::Name(retained)).map(|found| found.is_some_and(|found| found.id != *id));
-    match other.and_then(|other| if other { pool.rename(retained, name).map(drop) } else { Ok(()) }) {
-        Ok(()) => Error::unavailable(format!("image {name:?} is gone or replaced at this moment: try again")),
-        Err(error) => error,
+    let other = pool.info(ImageRef::Name(retained))?.filter(|found| found.id != *id);
+    if other.is_some() {
+        pool.rename(retained, name)?;
+    } else if pool.info(ImageRef::Id(id))?.is_none() {
+        return Ok(());
     }
+    Err(Error::unavailable(format!("image {name:?} was replaced at this moment: try again")))
 }
 
 /// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more, a
@@ -120,9 +122,10 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
         find_by_own_name(pool, &former)?;
     }
     match deletion_lock::acquire(pool, &info.id)? {
-        Acquired::Locked(_) => {}
-        // It was given to a node by that name; or another controller removes it.
-        Acquired::Published(_) | Acquired::HeldElsewhere => return Ok(Checked::Busy),
+        // Another controller's lock keeps nodes out as well, and two may remove the image at once.
+        Acquired::Locked(_) | Acquired::HeldElsewhere => {}
+        // It was given to a node by that name.
+        Acquired::Published(_) => return Ok(Checked::Busy),
     }
     let removed = remove_snapshots(pool, info).and_then(|()| remove_for_good(pool, info));
     // Also after a failure: the command may have been killed between the parent and the rest.
@@ -133,7 +136,7 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
             Ok(Checked::Settled)
         }
         Removed::Absent => {
-            // Another controller removed it first, and the lock has made an object where no image is.
+            // Another controller removed it first, and the lock may have made an object where no image is.
             pool.remove_lockable(LockTarget::Header(&info.id))?;
             Ok(Checked::Settled)
         }
