@@ -63,31 +63,25 @@ cluster.shutdown()
 /// between leaves it in the trash of the parent.
 #[test]
 fn a_snapshot_without_clones_keeps_no_parent() {
-    for in_trash in [false, true] {
-        let corner = Corner::new();
-        let [parent, clone] = ["2", "3"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(13))));
-        let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
-        let taken = format!("{parent}@taken");
-        rbd(&["create", "--size", "16M", &parent]);
-        rbd(&["snap", "create", &taken]);
-        rbd(&["clone", "--rbd-default-clone-format=2", &taken, &clone]);
-        let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
-        let snapshot = corner.json(&["snap", "ls", &parent])[0]["id"].as_u64().expect("an id");
-        list_clone(&corner, "child_attach", &id, snapshot, "killed");
-        rbd(&["snap", "rm", &taken]);
-        rbd(&["rm", "--no-progress", &clone]);
-        if in_trash {
-            rbd(&["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true", &parent]);
-        } else {
-            rbd(&["rename", &parent, &corner.spec(&format!("csi-held-{id}"))]);
-        }
-        list_clone(&corner, "child_detach", &id, snapshot, "killed");
-        let place = ["--pool", "rbd", "--namespace", &corner.namespace, "--image-id", &id];
-        let left = corner.json(&[&["snap", "ls", "--all"], &place[..]].concat());
-        assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
-        let _daemon = corner.start();
-        corner.await_empty();
-    }
+    let corner = Corner::new();
+    let [parent, clone] = ["2", "3"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(13))));
+    let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
+    let taken = format!("{parent}@taken");
+    rbd(&["create", "--size", "16M", &parent]);
+    rbd(&["snap", "create", &taken]);
+    rbd(&["clone", "--rbd-default-clone-format=2", &taken, &clone]);
+    let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
+    let snapshot = corner.json(&["snap", "ls", &parent])[0]["id"].as_u64().expect("an id");
+    list_clone(&corner, "child_attach", &id, snapshot, "killed");
+    rbd(&["snap", "rm", &taken]);
+    rbd(&["rm", "--no-progress", &clone]);
+    rbd(&["rename", &parent, &corner.spec(&format!("csi-held-{id}"))]);
+    list_clone(&corner, "child_detach", &id, snapshot, "killed");
+    let place = ["--pool", "rbd", "--namespace", &corner.namespace, "--image-id", &id];
+    let left = corner.json(&[&["snap", "ls", "--all"], &place[..]].concat());
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+    let _daemon = corner.start();
+    corner.await_empty();
 }
 
 /// What a killed `rbd rename` leaves beside the image's own name: another one by which it is found.
@@ -166,6 +160,30 @@ fn a_copy_that_only_seems_to_have_its_name_is_made_again() {
     let again = daemon.client().create(&copy.request).expect("again");
     assert_eq!(corner.checksum(&again.volume_id), copy.checksum);
     clear(&corner, &daemon.client(), &again.volume_id, &copy.origin);
+}
+
+/// A large image has no snapshots that would say that it may have been renamed.
+#[test]
+fn a_large_volume_whose_deletion_was_killed_is_not_answered_by_the_name_it_kept() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let request = corner.volume("large", 5 << 10);
+    let made = daemon.client().create(&request).expect("create").volume_id;
+    let image = corner.info(&made)["id"].as_str().expect("an id").to_string();
+    let (object, held) = (object_of(&made).to_string(), format!("csi-held-{image}"));
+    assert!(daemon.terminate().success());
+    corner.cluster.rbd(&["rename", &corner.spec(&object), &corner.spec(&held)]);
+    give_second_name(&corner, &held, &object);
+    daemon.restart();
+    let new = daemon.client().create(&request).expect("a new one").volume_id;
+    assert_ne!(new, made, "UNSAFE: what is deleted is answered");
+    await_that("the deleted one is gone", || {
+        let images = corner.images();
+        if images == [object.as_str()] { Ok(()) } else { Err(format!("{images:?}")) }
+    });
+    daemon.client().controller_get_volume(&get(&new)).expect("it is there");
+    daemon.client().delete_volume(&delete(&new)).expect("delete the new one");
+    corner.await_empty();
 }
 
 #[test]

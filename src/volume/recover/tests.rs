@@ -153,6 +153,26 @@ fn what_is_half_removed_is_removed_by_a_job_under_the_lock_of_its_volume() {
     assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&deletion), scene.waiting()), ("", false, 0));
 }
 
+/// `rbd rm` of the name would remove the new one. What is left may have lost its header.
+#[test]
+fn what_is_half_removed_goes_and_a_new_image_of_its_name_stays() {
+    for headless in [false, true] {
+        let scene = Scene::new();
+        let id = scene.create();
+        let deletion = scene.interrupted(volume(&id));
+        scene.remove_half(&id);
+        if headless {
+            scene.cluster.remove_header(id.incarnation.as_ref().unwrap());
+        }
+        let new = scene.second().create();
+        assert_ne!(new, id);
+        scene.recover(&scene.lock(), RETRY);
+        assert!(scene.exists(&new), "UNSAFE: a confirmed volume was removed");
+        assert_eq!(scene.cluster.dump().lines().count(), 1, "{}", scene.cluster.dump());
+        assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
+    }
+}
+
 #[test]
 fn a_deletion_that_was_finished_meanwhile_touches_nothing() {
     let scene = Scene::new();

@@ -16,8 +16,8 @@ use crate::error::Result;
 enum Settled {
     /// The image's own.
     OwnName,
-    /// A second one that a killed rename had left. It is removed; the image stays.
-    SecondNameRemoved,
+    /// A second one that a killed rename had left, which is removed while the image stays; or the image is gone.
+    NoName,
 }
 
 /// Whether an image was given a name.
@@ -57,7 +57,7 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     let Some(info) = pool.info(ImageRef::Name(temporary))? else {
         return remove_left_over(pool, temporary);
     };
-    if settle_name(pool, &info)? == Settled::SecondNameRemoved {
+    if settle_name(pool, &info)? == Settled::NoName {
         return Ok(Removed::Gone);
     }
     let removed = remove_for_good(pool, &info);
@@ -94,27 +94,22 @@ fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
     }
 }
 
-/// Whether the name by which the image was found is its own, or it is gone.
-fn has_own_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
-    Ok(pool.info(ImageRef::Id(&info.id))?.is_none_or(|now| now.name == info.name))
-}
-
 /// Settles whether the image has the name by which it was found. A second name is removed once it is certain
 /// that nobody is renaming.
 fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
     let timing = pool.timing();
     let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
     let settled = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {
-        if has_own_name(pool, info)? {
+        if pool.info(ImageRef::Id(&info.id))?.is_some_and(|now| now.name == info.name) {
             return Ok(Some(Settled::OwnName));
         }
-        // The rename may have come to its end.
+        // The rename, or a removal, may have come to its end.
         let now = pool.info(ImageRef::Name(&info.name))?;
-        Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::SecondNameRemoved))
+        Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::NoName))
     })?;
     match settled {
         Some(settled) => Ok(settled),
-        None => remove_second_name(pool, info).map(|()| Settled::SecondNameRemoved),
+        None => remove_second_name(pool, info).map(|()| Settled::NoName),
     }
 }
 

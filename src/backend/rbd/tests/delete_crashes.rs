@@ -206,3 +206,27 @@ fn a_volume_is_whole_or_retained_after_the_next_start_and_has_one_name() {
         }
     }
 }
+
+/// A name that a killed rename has left opens an image that is deleted. Nothing else of a large one says that it
+/// may have been renamed, and what a controller remembers of it is older than its deletion by another one.
+#[test]
+fn an_image_that_is_deleted_is_not_answered_by_the_name_that_it_kept() {
+    for removed_at in 0..=4 {
+        let cluster = FakeCluster::new();
+        let (one, large) = (controller(&cluster, ONE), wanted("a", 5 * GIB, None));
+        let volume = create(&one, &large).unwrap().id;
+        // Locked, looked up, its clients, its name written down.
+        cluster.crash_at(5, Fault::HalfMoved);
+        delete(&controller(&cluster, TWO), &volume).unwrap_err();
+        cluster.restart();
+        let held = format!("csi-held-{}", volume.incarnation.as_ref().unwrap());
+        if removed_at > 0 {
+            cluster.on_step(removed_at, move |cluster| {
+                cluster.remove(&call(), &cluster.at(), &held).unwrap();
+            });
+        }
+        let new = create(&one, &large).unwrap().id;
+        assert_ne!(new, volume, "UNSAFE: what is deleted is answered, removed at step {removed_at}");
+        assert_eq!(create(&controller(&cluster, TWO), &large).unwrap().id, new);
+    }
+}
