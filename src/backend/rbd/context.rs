@@ -14,8 +14,8 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
-    Locked, Made, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, PoolOptions,
-    Promoted, RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
+    Locked, Made, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, PoolOptions, Promoted,
+    RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};

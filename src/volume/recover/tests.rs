@@ -7,9 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{
-    ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool,
-};
+use crate::backend::rbd::tool::{ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool};
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::dispatch::Held;
@@ -130,7 +128,7 @@ impl Scene {
 }
 
 fn volume(id: &VolumeId) -> Deleting {
-    Deleting::Volume { id: id.clone(), snapshots_may_outlive: true }
+    Deleting::Volume(id.clone())
 }
 
 fn taken(id: &SnapshotId) -> Deleting {
@@ -210,15 +208,13 @@ fn a_lock_or_a_cluster_that_cannot_be_had_is_waited_for() {
 
 #[test]
 fn a_volume_that_another_controller_has_confirmed_since_stays() {
-    for snapshots_may_outlive in [true, false] {
-        let scene = Scene::new();
-        let id = scene.create();
-        let deletion = scene.interrupted(Deleting::Volume { id: id.clone(), snapshots_may_outlive });
-        assert_eq!(scene.second().create(), id, "it is confirmed");
-        scene.recover(&scene.lock(), RETRY);
-        assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
-        assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
-    }
+    let scene = Scene::new();
+    let id = scene.create();
+    let deletion = scene.interrupted(volume(&id));
+    assert_eq!(scene.second().create(), id, "it is confirmed");
+    scene.recover(&scene.lock(), RETRY);
+    assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
+    assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
 }
 
 #[test]

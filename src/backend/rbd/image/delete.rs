@@ -95,7 +95,7 @@ pub(crate) fn delete(
     let at = context.locate(&id.place, deletion.secrets)?;
     let pool = context.pool(call, &at);
     let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
-        true => give_back_name(&pool, deletion).map(|()| Deleted::Absent),
+        true => give_back_name(&pool, id, deletion.secrets).map(|()| Deleted::Absent),
         false => delete_registered(&pool, deletion, record_deletion),
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
@@ -121,33 +121,33 @@ fn delete_registered(
 }
 
 /// Gives back the name of a volume whose pool was removed, if that is registered in another one.
-fn give_back_name(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<()> {
-    let Some(registered) = Registered::find(pool, deletion.id, deletion.secrets)? else { return Ok(()) };
+fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<()> {
+    let Some(registered) = Registered::find(pool, id, secrets)? else { return Ok(()) };
     registered.await_creators(pool)?;
-    registered.give_back(pool, deletion.id, true, &|| Ok(()))
+    registered.give_back(pool, id, true, &|| Ok(()))
 }
 
 /// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
 pub(crate) fn finish_deletion(
     context: &Context,
     call: &Call,
-    deletion: &Deletion<'_>,
+    id: &VolumeId,
+    secrets: &Secrets,
 ) -> Result<Interrupted> {
-    let id = deletion.id;
-    let at = context.locate(&id.place, deletion.secrets)?;
+    let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
-        true => give_back_name(&pool, deletion).map(|()| Interrupted::Gone),
-        false => finish_registered(&pool, deletion),
+        true => give_back_name(&pool, id, secrets).map(|()| Interrupted::Gone),
+        false => finish_registered(&pool, id, secrets),
     };
     outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
 }
 
-fn finish_registered(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {
-    let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    let outcome = finish_deletion_in(pool, deletion.id)?;
+fn finish_registered(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
+    let registered = Registered::find(pool, id, secrets)?;
+    let outcome = finish_deletion_in(pool, id)?;
     if let (Some(registered), Interrupted::Gone) = (registered, outcome) {
-        registered.give_back(pool, deletion.id, false, &|| Ok(()))?;
+        registered.give_back(pool, id, false, &|| Ok(()))?;
     }
     Ok(outcome)
 }

@@ -62,8 +62,8 @@ impl Volumes for Context {
         delete::delete(self, call, deletion, record_deletion)
     }
 
-    fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {
-        delete::finish_deletion(self, call, deletion)
+    fn finish_deletion(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
+        delete::finish_deletion(self, call, id, secrets)
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {

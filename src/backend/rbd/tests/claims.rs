@@ -5,7 +5,7 @@ use super::topology::{three_zones, wanted_in};
 use super::*;
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::{Deleted, Deletion, Interrupted};
+use crate::backend::{Deleted, Interrupted};
 use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
@@ -291,8 +291,7 @@ fn an_interrupted_deletion_is_finished_at_the_next_start() {
     let cluster = three_zones();
     let rbd = controller(&cluster, ONE);
     let made = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap();
-    let deletion = Deletion { id: &made.id, snapshots_may_outlive: true, secrets: &Secrets::default() };
-    let finish = || rbd.volumes().finish_deletion(&call(), &deletion).unwrap();
+    let finish = || rbd.volumes().finish_deletion(&call(), &made.id, &Secrets::default()).unwrap();
     assert_eq!(finish(), Interrupted::Whole);
     assert_one_at_most(&cluster, &wanted_in("a", &[], &[]));
     // The look at the claim, the deletion lock, the look at the image, its removal.

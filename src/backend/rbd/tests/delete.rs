@@ -230,10 +230,7 @@ fn a_volume_copied_from_a_volume_outlives_it() {
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
     cluster.forget_steps();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
-    assert_eq!(
-        words(&cluster),
-        ["lock", "info", "snapshots", "watchers", "set_metadata", "rename", "info"]
-    );
+    assert_eq!(words(&cluster), ["lock", "info", "snapshots", "watchers", "set_metadata", "rename", "info"]);
     cluster.forget_steps();
     do_jobs(&rbd);
     assert_eq!(words(&cluster), ["info", "snapshots", "has_clones"]);
@@ -295,7 +292,10 @@ fn a_deletion_that_another_controller_has_done_is_done_and_one_that_it_has_begun
     delete(&one, &id).unwrap_err();
     cluster.restart();
     let refused = delete(&two, &id).unwrap_err();
-    assert!(refused.kind() == Kind::Unavailable && refused.message().contains("another controller"), "{refused}");
+    assert!(
+        refused.kind() == Kind::Unavailable && refused.message().contains("another controller"),
+        "{refused}"
+    );
     delete(&one, &id).unwrap();
     assert!(cluster.dump().contains("lock"), "{}", cluster.dump());
     assert_eq!(delete(&two, &id).unwrap(), Deleted::Absent);

@@ -3,7 +3,7 @@
 
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::{ImageRef, ImageTool as _};
-use crate::backend::{Deleted, Deletion, Interrupted, Origin};
+use crate::backend::{Deleted, Interrupted, Origin};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::jobs::RETRY;
@@ -187,9 +187,7 @@ fn a_volume_is_whole_or_retained_after_the_next_start_and_has_one_name() {
             }
             cluster.restart();
             let rbd = controller(&cluster, ONE);
-            let deletion =
-                Deletion { id: &volume, snapshots_may_outlive: true, secrets: &Secrets::default() };
-            let finish = || rbd.volumes().finish_deletion(&call(), &deletion).unwrap();
+            let finish = || rbd.volumes().finish_deletion(&call(), &volume, &Secrets::default()).unwrap();
             let outcome = finish();
             let at = cluster.at();
             let by_name = cluster.info(&call(), &at, ImageRef::Name(&volume.object)).unwrap();

@@ -12,9 +12,12 @@ use crate::exec::Class;
 impl TrashTool for CommandTool {
     /// `rbd trash ls --all`. Not `--long`, which opens every image and fails where one of them is going.
     fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
-        match self.run(call, &at.access, rbd(at, Class::Listing, &["trash", "ls", "--all", "--format=json"])) {
+        match self.run(call, &at.access, rbd(at, Class::Listing, &["trash", "ls", "--all", "--format=json"]))
+        {
             Ok(output) => read("rbd trash ls", &output.stdout),
-            Err(failure) => Err(self.error(call, failure, at, &format!("list the trash of {}", path(at, "")))),
+            Err(failure) => {
+                Err(self.error(call, failure, at, &format!("list the trash of {}", path(at, ""))))
+            }
         }
     }
 

@@ -119,7 +119,10 @@ fn a_removal_by_a_second_name_destroys_the_image_and_says_that_there_was_none() 
             create(&cluster, "a");
             cluster.fail_at(1, fault);
             cluster.rename(&call(), &at, "a", "b").unwrap_err();
-            assert_eq!((id(&cluster, "a"), cluster.names(&call(), &at).unwrap()), (id(&cluster, "b"), vec![own.into()]));
+            assert_eq!(
+                (id(&cluster, "a"), cluster.names(&call(), &at).unwrap()),
+                (id(&cluster, "b"), vec![own.into()])
+            );
             (cluster, at)
         };
         let (cluster, at) = killed();
