@@ -14,7 +14,7 @@
 //! | to which nodes a volume is published | locks on the image's header: cookie = node |
 //! | which clients of nodes write to it | another lock there: cookie = address |
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
-//! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
+//! | a deleted volume that is large or needed | image `csi-held-<id>`, until it is removed |
 //!
 //! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices,
 //! `jobs` what is done in the background, [`tool`] what is asked of a cluster. They share a `context`, with

@@ -30,7 +30,7 @@ use crate::backend::rbd::image::remove::{
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{refuse_needed, retain};
 use crate::backend::rbd::image::unregister::Registered;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_mapped, refuse_watched};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, SnapshotInfo};
@@ -267,7 +267,11 @@ fn snapshots_of(pool: &Pool<'_>, info: &ImageInfo) -> Result<Vec<SnapshotInfo>> 
 }
 
 fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<Removed> {
-    let removed = lock.under(pool, |pool| insist(pool, &info.name, || remove_for_good(pool, info)));
+    let remove = |pool: &Pool<'_>| match remove_for_good(pool, info)? {
+        Removed::Watched => refuse_mapped(pool, &info.name).map(|()| Removed::Watched),
+        removed => Ok(removed),
+    };
+    let removed = lock.under(pool, |pool| insist(pool, &info.name, || remove(pool)));
     // Also after a failure: the command may have been killed between the parent and the rest.
     check_parent_later(pool, info.parent.as_ref());
     match removed? {

@@ -14,10 +14,11 @@ use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{Named, ensure_renamed, find_by_own_name};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, SnapshotInfo};
 use crate::error::{Error, Result};
-use crate::jobs::RETRY;
+use crate::jobs::{RETRY, Requeue};
 
 /// What came of a look at a retained image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,16 @@ pub(crate) enum Checked {
     Settled,
     /// Nothing needs it, but it cannot be removed yet.
     Busy,
+}
+
+impl Checked {
+    /// When a job looks again.
+    pub fn next(self) -> Requeue {
+        match self {
+            Self::Settled => Requeue::Never,
+            Self::Busy => Requeue::After(RETRY),
+        }
+    }
 }
 
 /// Gives an image the name of a retained one. The caller holds its deletion lock, which is not given back: it
@@ -66,27 +77,35 @@ fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Resu
     Err(Error::unavailable(format!("image {name:?} was replaced at this moment: try again")))
 }
 
-/// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more, a
-/// large one in the background.
+/// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more.
 pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
-    if !is_unneeded(pool, &info)? {
-        return Ok(());
-    }
-    if is_large(&info) {
-        check_retained_in(pool, image, Duration::ZERO);
-    } else if remove_unneeded(pool, &info)? == Checked::Busy {
+    if check_retained(pool, image)? == Checked::Busy {
         check_retained_in(pool, image, RETRY);
     }
     Ok(())
 }
 
-/// Removes an image, or what a killed removal has left of one, if it is retained and nothing needs it.
+/// Removes an image, or what a killed removal has left of one, if it is retained and nothing needs it. A large
+/// one has a job of its own, behind which no other image waits.
 pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
-    let Some(info) = pool.info(ImageRef::Id(image))? else {
-        return remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled);
-    };
-    if is_unneeded(pool, &info)? { remove_unneeded(pool, &info) } else { Ok(Checked::Settled) }
+    match pool.info(ImageRef::Id(image))? {
+        None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
+        Some(info) if !is_unneeded(pool, &info)? => Ok(Checked::Settled),
+        Some(info) if is_large(&info) => {
+            let (at, image) = (pool.at.clone(), image.to_string());
+            pool.context.jobs.add_now(Job::RemoveLarge { at, image });
+            Ok(Checked::Settled)
+        }
+        Some(info) => remove_unneeded(pool, &info),
+    }
+}
+
+/// Removes such an image however large it is.
+pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+    match pool.info(ImageRef::Id(image))? {
+        Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
+        _ => Ok(Checked::Settled),
+    }
 }
 
 /// A removal that was killed at its end has left an entry in the trash and no header. An image that has the

@@ -26,6 +26,8 @@ pub(crate) enum Job {
     Sweep { cluster: String },
     /// Remove the image of this id, if it is retained and nothing needs it any more.
     Retained { at: PoolRef, image: String },
+    /// The same of a large one.
+    RemoveLarge { at: PoolRef, image: String },
     /// Look for what is left in all of a cluster by its names and its trash.
     CheckLeftovers { cluster: String },
     /// Have that done in every cluster, from time to time.
@@ -80,13 +82,15 @@ impl Job {
     pub fn at(&mut self) -> Option<&mut PoolRef> {
         match self {
             Self::Sweep { .. } | Self::CheckLeftovers { .. } | Self::CheckClusters => None,
-            Self::Retained { at, .. } | Self::RemoveTemporary { at, .. } => Some(at),
+            Self::Retained { at, .. } | Self::RemoveLarge { at, .. } | Self::RemoveTemporary { at, .. } => {
+                Some(at)
+            }
         }
     }
 
     fn lane(&self) -> String {
         match self {
-            Self::Retained { .. } => format!("long work in {}", self.cluster()),
+            Self::RemoveLarge { .. } => format!("long work in {}", self.cluster()),
             _ => self.cluster().to_string(),
         }
     }
@@ -95,7 +99,9 @@ impl Job {
         match self {
             Self::Sweep { cluster } | Self::CheckLeftovers { cluster } => cluster,
             Self::CheckClusters => "all clusters",
-            Self::Retained { at, .. } | Self::RemoveTemporary { at, .. } => &at.access.cluster.name,
+            Self::Retained { at, .. } | Self::RemoveLarge { at, .. } | Self::RemoveTemporary { at, .. } => {
+                &at.access.cluster.name
+            }
         }
     }
 }
@@ -114,6 +120,7 @@ impl std::fmt::Display for Job {
             Self::Retained { at, image } => {
                 write!(f, "remove image {image} of {at}, if it is deleted and nothing needs it")
             }
+            Self::RemoveLarge { at, image } => write!(f, "remove the large deleted image {image} of {at}"),
             Self::CheckLeftovers { cluster } => {
                 write!(f, "look for what is left over in cluster {cluster:?}")
             }

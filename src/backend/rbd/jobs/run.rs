@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::rbd::image::retain::{Checked, check_retained};
+use crate::backend::rbd::image::retain::{Checked, check_retained, remove_large};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::sweep::{
     Swept, in_every_pool, own_clusters, remove_leftovers, remove_unfinished, sweep_cluster,
@@ -40,10 +40,8 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
                 Swept::BeingMade => Requeue::After(RETRY),
             })
         }
-        Job::Retained { at, image } => Ok(match check_retained(&context.pool(call, at), image)? {
-            Checked::Settled => Requeue::Never,
-            Checked::Busy => Requeue::After(RETRY),
-        }),
+        Job::Retained { at, image } => check_retained(&context.pool(call, at), image).map(Checked::next),
+        Job::RemoveLarge { at, image } => remove_large(&context.pool(call, at), image).map(Checked::next),
         Job::CheckLeftovers { cluster } => {
             check_leftovers(context, call, cluster);
             Ok(Requeue::Never)

@@ -138,9 +138,13 @@ fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
     }
 }
 
-/// Whether a copy of another controller is too old to be in the making.
+/// Whether a copy of another controller is too old to be in the making. A name that goes on opening no image is
+/// what a killed command has left.
 fn is_abandoned(pool: &Pool<'_>, name: &str) -> Result<bool> {
-    Ok(pool.info(ImageRef::Name(name))?.is_some_and(|info| is_too_old_for_a_copy(pool, info.created)))
+    let (timing, what) = (pool.timing(), format!("another controller to make image {name}"));
+    let look = || pool.info(ImageRef::Name(name));
+    let found = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, look)?;
+    Ok(found.is_none_or(|info| is_too_old_for_a_copy(pool, info.created)))
 }
 
 fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {

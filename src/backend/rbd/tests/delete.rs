@@ -1,12 +1,11 @@
 //! Deleting volumes: alone, with snapshots and clones in both orders, in use, large.
 
 use crate::backend::ceph::FreeSpace;
-use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
+use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Deletion, Origin, RecordDeletion};
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
-use crate::jobs::RETRY;
 use crate::secrets::Secrets;
 
 use super::*;
@@ -140,6 +139,16 @@ fn a_volume_in_use_is_refused_and_can_be_published_again() {
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
 }
 
+/// A client in a kernel is no command that was killed.
+#[test]
+fn a_volume_that_is_mapped_is_refused_at_once() {
+    let (cluster, rbd, id) = with_volume(1);
+    cluster.watch_by_kernel(&cluster.at(), &id.object, "10.0.0.7:0/1");
+    let refused = delete(&rbd, &id).unwrap_err();
+    assert!(refused.kind() == Kind::Precondition && refused.message().contains("10.0.0.7:0/1"), "{refused}");
+    assert_eq!(words(&cluster), ["lock", "info", "remove", "watchers", "holders", "unlock"]);
+}
+
 #[test]
 fn a_published_volume_is_refused_with_its_nodes() {
     let (cluster, rbd, id) = with_volume(1);
@@ -189,20 +198,6 @@ fn the_snapshots_of_a_deleted_volume_live_on_until_the_last_is_deleted() {
     delete(&rbd, &new).unwrap();
     do_jobs_due_within(&rbd, timing().parent_check);
     assert_eq!(cluster.dump(), "");
-}
-
-#[test]
-fn the_last_snapshot_takes_a_small_image_with_it_at_once_and_a_large_one_in_the_background() {
-    for size in [1, 5] {
-        let (cluster, rbd, id) = with_volume(size);
-        let taken = snapshot(&rbd, &id, "s").unwrap().id;
-        delete(&rbd, &id).unwrap();
-        do_jobs(&rbd);
-        delete_snapshot(&rbd, &taken).unwrap();
-        assert_eq!(cluster.dump().is_empty(), size == 1, "{}", cluster.dump());
-        do_jobs(&rbd);
-        assert_eq!(cluster.dump(), "");
-    }
 }
 
 #[test]
@@ -267,77 +262,16 @@ fn a_volume_with_snapshots_in_use_is_refused() {
     assert_eq!(cluster.dump(), before);
 }
 
-#[test]
-fn a_large_volume_is_removed_in_the_background() {
-    let (cluster, rbd, id) = with_volume(5);
-    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-    assert_eq!(words(&cluster), ["lock", "info", "watchers", "set_metadata", "rename", "info"]);
-    let held = cluster.dump();
-    for rbd in [&controller(&cluster, ONE), &controller(&cluster, TWO)] {
-        assert_eq!(delete(rbd, &id).unwrap(), Deleted::Absent, "the call does not wait for it: {held}");
-    }
-    // Its name is free.
-    create(&rbd, &wanted("a", GIB, None)).unwrap();
-    do_jobs(&rbd);
-    assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", id.object));
-}
-
-/// The lock stays on an image that is retained.
-#[test]
-fn a_deletion_that_another_controller_has_done_is_done_and_one_that_it_has_begun_is_not() {
-    let (cluster, one, id) = with_volume(5);
-    let two = controller(&cluster, TWO);
-    // Locked, looked up.
-    cluster.crash_at(3, Fault::Before);
-    delete(&one, &id).unwrap_err();
-    cluster.restart();
-    let refused = delete(&two, &id).unwrap_err();
-    assert!(
-        refused.kind() == Kind::Unavailable && refused.message().contains("another controller"),
-        "{refused}"
-    );
-    delete(&one, &id).unwrap();
-    assert!(cluster.dump().contains("lock"), "{}", cluster.dump());
-    assert_eq!(delete(&two, &id).unwrap(), Deleted::Absent);
-}
-
-#[test]
-fn a_large_volume_in_use_stays() {
-    let (cluster, rbd, id) = with_volume(5);
-    let before = cluster.dump();
-    cluster.watch(&cluster.at(), &id.object, "10.0.0.7:0/1");
-    assert!(delete(&rbd, &id).unwrap_err().message().contains("10.0.0.7:0/1"));
-    assert_eq!(cluster.dump(), before);
-}
-
-/// Nobody is to open it, but an operator may.
-#[test]
-fn a_retained_image_that_is_open_goes_later() {
-    for size in [1, 5] {
-        let (cluster, rbd, id) = with_volume(size);
-        let taken = snapshot(&rbd, &id, "s").unwrap().id;
-        delete(&rbd, &id).unwrap();
-        do_jobs(&rbd);
-        cluster.watch_id(id.incarnation.as_ref().unwrap(), "10.0.0.7:0/1");
-        delete_snapshot(&rbd, &taken).unwrap();
-        do_jobs(&rbd);
-        assert!(cluster.dump().contains("image rbd/csi-held-"), "{}", cluster.dump());
-        cluster.unwatch("10.0.0.7:0/1");
-        do_jobs_due_within(&rbd, RETRY);
-        assert_eq!(cluster.dump(), "");
-    }
-}
-
 /// The cluster forgets a client that was killed half a minute later at the latest, and `rbd rm` cannot tell it
 /// from another before.
 #[test]
 fn an_image_that_a_dead_client_seems_to_have_open_is_removed_once_that_is_forgotten() {
     let (cluster, rbd, id) = with_volume(1);
     cluster.watch(&cluster.at(), &id.object, "10.0.0.1:0/1");
-    // Locked, looked up, refused twice.
-    cluster.on_step(4, |cluster| cluster.unwatch("10.0.0.1:0/1"));
+    // Locked, looked up, refused twice, each time with a look at the clients.
+    cluster.on_step(6, |cluster| cluster.unwatch("10.0.0.1:0/1"));
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-    assert_eq!(words(&cluster), ["lock", "info", "remove", "remove", "remove"]);
+    assert_eq!(words(&cluster), ["lock", "info", "remove", "watchers", "remove", "watchers", "remove"]);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -352,53 +286,6 @@ fn an_image_is_not_taken_for_gone_because_rm_says_so() {
     cluster.set_room("rbd", FreeSpace { available: 1 << 40, full: false });
     assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", id.object));
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-}
-
-#[test]
-fn another_image_that_was_renamed_in_its_place_is_taken_back() {
-    // An operator, who takes no locks, gives the name to another image.
-    for (size, snapshots, after) in [(5, 0, 3), (5, 0, 4), (1, 1, 5)] {
-        let (cluster, rbd, id) = with_volume(size);
-        (0..snapshots).for_each(|_| drop(snapshot(&rbd, &id, "s").unwrap()));
-        cluster.forget_steps();
-        let object = id.object.clone();
-        cluster.on_step(after, move |other| {
-            let at = other.at();
-            other.rename(&call(), &at, &object, "aside").unwrap();
-            let image = NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] };
-            other.create(&call(), &at, &image).unwrap();
-            other.write(&at, &object, "precious");
-        });
-        assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
-        assert_eq!(cluster.content(&cluster.at(), &id.object), "precious");
-        assert!(!cluster.dump().contains("held"), "{}", cluster.dump());
-        assert_eq!(
-            delete(&rbd, &id).unwrap(),
-            Deleted::Absent,
-            "the volume is no more, the operator's images are"
-        );
-        assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
-    }
-}
-
-/// As above, and the daemon dies before it takes it back.
-#[test]
-fn an_image_that_has_the_name_of_a_retained_one_by_mistake_stays() {
-    for aside_goes in [false, true] {
-        let (cluster, rbd, id) = with_volume(5);
-        let at = cluster.at();
-        let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
-        cluster.rename(&call(), &at, &id.object, "aside").unwrap();
-        let image = NewImage { name: &held, size: GIB, layout: &Layout::default(), metadata: &[] };
-        cluster.create(&call(), &at, &image).unwrap();
-        if aside_goes {
-            cluster.remove(&call(), &at, "aside").unwrap();
-        }
-        let before = cluster.dump();
-        rbd.recover().unwrap();
-        do_jobs(&rbd);
-        assert_eq!(cluster.dump(), before, "UNSAFE: an operator's image was removed");
-    }
 }
 
 #[test]

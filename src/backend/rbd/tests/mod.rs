@@ -30,6 +30,7 @@ mod publish;
 mod publish_races;
 mod qos;
 mod release;
+mod retained;
 mod snapshots;
 mod sweep;
 mod topology;

@@ -66,15 +66,17 @@ fn copies_of_another_controller_go_after_a_day() {
 
 #[test]
 fn copies_whose_removal_was_killed_go() {
-    let cluster = FakeCluster::new();
-    let name = format!("csi-tmp-{ONE}-{DIGITS}");
-    image(&cluster, &name);
-    cluster.fail_at(1, Fault::HalfMade);
-    cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
-    assert!(cluster.list(&call(), &cluster.at()).unwrap().is_empty());
-    assert!(!cluster.dump().is_empty());
-    sweep(&cluster, &controller(&cluster, ONE)).unwrap();
-    assert_eq!(cluster.dump(), "");
+    for tag in [ONE, TWO] {
+        let cluster = FakeCluster::new();
+        let name = format!("csi-tmp-{tag}-{DIGITS}");
+        image(&cluster, &name);
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
+        assert!(cluster.list(&call(), &cluster.at()).unwrap().is_empty());
+        assert!(!cluster.dump().is_empty());
+        sweep(&cluster, &controller(&cluster, ONE)).unwrap();
+        assert_eq!(cluster.dump(), "", "{tag}");
+    }
 }
 
 #[test]
@@ -258,29 +260,6 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
 }
 
-#[test]
-fn a_removal_goes_on_after_a_restart_at_whatever_step_it_was_killed() {
-    for (fault, headless) in
-        [(Fault::Before, false), (Fault::HalfMade, false), (Fault::HalfMade, true), (Fault::HalfMoved, false)]
-    {
-        let (cluster, rbd, id) = with_volume(5);
-        delete(&rbd, &id).unwrap();
-        cluster.forget_steps();
-        let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
-        cluster.fail_at(1, fault);
-        cluster.remove_large(&call(), &cluster.at(), &held).unwrap_err();
-        if headless {
-            cluster.remove_header(id.incarnation.as_ref().unwrap());
-        }
-        // The name of the volume is free.
-        let new = create(&rbd, &wanted("a", GIB, None)).unwrap().id;
-        let rbd = controller(&cluster, ONE);
-        rbd.recover().unwrap();
-        do_jobs(&rbd);
-        assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", new.object), "{fault:?}");
-    }
-}
-
 /// What was moved there has a name that is never used again, or it is an operator's.
 #[test]
 fn what_an_operator_put_into_the_trash_stays() {
@@ -297,37 +276,6 @@ fn what_an_operator_put_into_the_trash_stays() {
     rbd.recover().unwrap();
     do_jobs(&rbd);
     assert_eq!(cluster.dump(), is, "UNSAFE: an operator's image was purged");
-}
-
-/// A killed rename has left both names. The image was removed by the one that the directory has, and the other
-/// would be taken by nothing.
-#[test]
-fn a_retained_image_takes_the_name_with_it_that_the_volume_had() {
-    let (cluster, rbd, id) = with_volume(5);
-    // Locked, looked up, its clients, its name written down.
-    cluster.crash_at(5, Fault::HalfMoved);
-    delete(&rbd, &id).unwrap_err();
-    cluster.restart();
-    assert!(cluster.dump().contains(&format!("second name rbd/{}", id.object)), "{}", cluster.dump());
-    let rbd = controller(&cluster, ONE);
-    rbd.recover().unwrap();
-    do_jobs(&rbd);
-    assert_eq!(cluster.dump(), "");
-}
-
-/// The same, and a node was given the volume by that name before.
-#[test]
-fn a_retained_image_that_was_given_to_a_node_stays() {
-    let (cluster, rbd, id) = with_volume(5);
-    cluster.crash_at(5, Fault::HalfMoved);
-    delete(&rbd, &id).unwrap_err();
-    cluster.restart();
-    cluster.advance(Duration::from_secs(400));
-    assert!(super::delete::publish(&cluster, &id));
-    let rbd = controller(&cluster, ONE);
-    rbd.recover().unwrap();
-    do_jobs(&rbd);
-    assert!(cluster.dump().contains("image rbd/csi-held-"), "UNSAFE: {}", cluster.dump());
 }
 
 #[test]

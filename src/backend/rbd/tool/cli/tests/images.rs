@@ -276,6 +276,10 @@ fn a_removal_ends_as_rbd_says() {
     let it = Fixture::new();
     it.prints(RM, "");
     assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Gone);
+    assert!(!it.was(Class::Lasting));
+    it.prints(RM, "");
+    assert_eq!(it.remove_large(&it.call, &it.at, "web").unwrap(), Removed::Gone);
+    assert!(it.was(Class::Lasting), "it has all the time it needs");
     it.fails(RM, 16, "rbd: error: image still has watchers\n");
     assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Watched);
     it.fails(RM, 39, "rbd: image has snapshots - these must be deleted …\n");
@@ -291,17 +295,6 @@ fn a_removal_of_what_another_removes_finds_it_absent() {
         it.fails(RM, status, said);
         assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Absent);
     }
-}
-
-#[test]
-fn a_large_image_has_all_the_time_it_needs_to_go() {
-    let it = Fixture::new();
-    it.prints(RM, "");
-    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Gone);
-    assert!(!it.was(Class::Lasting));
-    it.prints(RM, "");
-    assert_eq!(it.remove_large(&it.call, &it.at, "web").unwrap(), Removed::Gone);
-    assert!(it.was(Class::Lasting));
 }
 
 #[test]
