@@ -23,10 +23,9 @@
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_parent_later;
-use crate::backend::rbd::image::remove::{
-    insist, interrupted, is_large, remove_bare_name, remove_for_good, trashes_removed,
-};
+use crate::backend::rbd::image::remove::{insist, interrupted, is_large, remove_bare_name, remove_for_good};
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{refuse_needed, retain};
 use crate::backend::rbd::image::unregister::Registered;
@@ -37,7 +36,7 @@ use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Rem
 use crate::backend::{Deleted, Deletion, Interrupted, RecordDeletion};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
+use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
 /// What came of an attempt.
@@ -96,7 +95,10 @@ pub(crate) fn delete(
     let pool = context.pool(call, &at);
     let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
         true => give_back_name(&pool, id, deletion.secrets).map(|()| Deleted::Absent),
-        false => delete_registered(&pool, deletion, record_deletion),
+        false if ids::registration(&id.object).is_some() => {
+            delete_registered(&pool, deletion, record_deletion)
+        }
+        false => delete_in(&pool, deletion, record_deletion).map(|ended| ended.deleted),
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
@@ -105,7 +107,7 @@ pub(crate) fn delete(
     Ok(outcome)
 }
 
-/// Deletes the volume, and then gives its name back if that is registered.
+/// Deletes a volume whose name is registered, and then gives the name back.
 fn delete_registered(
     pool: &Pool<'_>,
     deletion: &Deletion<'_>,
@@ -176,7 +178,13 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDe
     if pool.memory().resyncs.0.contains(&pool.key_of(id)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
-    let Some(image) = image_id(pool, id)? else { return Ok(Ended::without_name(Deleted::Absent)) };
+    // Nothing is written, to the cluster or the journal, for a volume that is most likely gone.
+    let known = id.incarnation.clone().filter(|_| !pool.memory().deleted.contains(&id.to_string()));
+    let image = match known {
+        Some(image) => Some(image),
+        None => find_volume(pool, id)?.map(|info| info.id),
+    };
+    let Some(image) = image else { return Ok(Ended::without_name(Deleted::Absent)) };
     record_deletion()?;
     let outcome = match delete_image(pool, deletion, &image)? {
         Outcome::Other(meant) => delete_image(pool, deletion, &meant)?,
@@ -185,15 +193,6 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDe
     match outcome {
         Outcome::Over(ended) => Ok(ended),
         Outcome::Other(_) => Err(Error::unavailable("its image was replaced at this moment: try again")),
-    }
-}
-
-/// The id of the volume's image, as far as it is known without a look; None where there is none. Nothing is
-/// written, to the cluster or the journal, for a volume that is most likely gone.
-fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
-    match &id.incarnation {
-        Some(image) if !pool.memory().deleted.contains(&id.to_string()) => Ok(Some(image.clone())),
-        _ => Ok(find_volume(pool, id)?.map(|info| info.id)),
     }
 }
 
@@ -224,7 +223,9 @@ fn delete_locked(
     let id = deletion.id;
     match find_volume(pool, id)? {
         Some(info) if info.id == image => {
-            refuse_to_delete_copy(pool, id, &info)?;
+            if info.mirroring.is_some() {
+                refuse_to_delete_copy(pool, id, &info)?;
+            }
             remove_or_retain(pool, &info, lock, deletion.snapshots_may_outlive)?;
             Ok(Outcome::Over(Ended { deleted: Deleted::Gone, had_its_name: true }))
         }
@@ -249,7 +250,7 @@ fn remove_or_retain(
 ) -> Result<()> {
     // Those by which an image is mirrored are not among them, and go with it.
     let mut snapshots = if info.snapshots == 0 { Vec::new() } else { snapshots_of(pool, info)? };
-    if snapshots.is_empty() && !is_large(info) && !trashes_removed(pool)? {
+    if snapshots.is_empty() && !is_large(info) && !layout::options(pool)?.trashes_removed {
         if remove_at_once(pool, info, lock)? != Removed::HasSnapshots {
             return Ok(());
         }
@@ -273,7 +274,7 @@ fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Resu
     };
     let removed = lock.under(pool, |pool| insist(pool, &info.name, || remove(pool)));
     // Also after a failure: the command may have been killed between the parent and the rest.
-    check_parent_later(pool, info.parent.as_ref());
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match removed? {
         Removed::Watched => {
             refuse_watched(pool, &info.name, MayBeMirrored::Yes)?;
@@ -291,7 +292,8 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
         Some(info) if info.name != name => Removed::Absent,
         _ => remove_rest(pool, name, image, found.is_some())?,
     };
-    check_parent_later(pool, found.as_ref().and_then(|info| info.parent.as_ref()));
+    let parent = found.as_ref().and_then(|info| info.parent.as_ref());
+    parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match (removed, found) {
         (Removed::Gone, _) => return Ok(Deleted::Gone),
         (Removed::Watched, _) => return Err(interrupted()),

@@ -10,8 +10,8 @@ use crate::backend::rbd::tool::Parent;
 
 /// Has the parent of a clone looked at that was just removed or flattened. If the snapshot is not one that was
 /// asked for, nothing but its clones needed it, and the parent may have been deleted since the clone told it.
-pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: Option<&Parent>) {
-    let Some(Parent { pool: name, namespace, image, id: Some(id), snapshot, .. }) = parent else { return };
+pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
+    let Parent { pool: name, namespace, image, id: Some(id), snapshot, .. } = parent else { return };
     if names::id_of_retained(image).is_some() || names::snapshot_digits(snapshot).is_none() {
         let at = PoolRef { access: pool.at.access.clone(), pool: name.clone(), namespace: namespace.clone() };
         check_retained_later(&pool.other(&at), id);

@@ -24,15 +24,10 @@ pub(crate) fn is_large(info: &ImageInfo) -> bool {
     info.size > LARGE
 }
 
-/// Whether `rbd rm` moves images of this pool to the trash.
-pub(crate) fn trashes_removed(pool: &Pool<'_>) -> Result<bool> {
-    Ok(layout::options(pool)?.trashes_removed)
-}
-
 /// Removes an image without snapshots, by its own name.
 pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Removed> {
     let ImageInfo { name, id, .. } = info;
-    let is_trashed = trashes_removed(pool)?;
+    let is_trashed = layout::options(pool)?.trashes_removed;
     // An image in use is moved to the trash, too.
     if is_trashed && !users(pool, name, MayBeMirrored::as_said_by(info))?.is_empty() {
         return Ok(Removed::Watched);
@@ -61,7 +56,7 @@ fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
 /// that name takes away. The caller knows that no image is given the name meanwhile.
 pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     let removed = pool.remove(name)?;
-    if removed == Removed::Gone && trashes_removed(pool)? {
+    if removed == Removed::Gone && layout::options(pool)?.trashes_removed {
         // The name goes to the trash, too.
         for entry in pool.trash()?.iter().filter(|entry| entry.name == name) {
             if pool.info(ImageRef::Id(&entry.id))?.is_none() {

@@ -62,7 +62,7 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     }
     let removed = remove_for_good(pool, &info);
     // Also after a failure: the command may have been killed between the parent and the rest.
-    check_parent_later(pool, info.parent.as_ref());
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     removed
 }
 

@@ -148,7 +148,7 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
     }
     let removed = remove_snapshots(pool, info).and_then(|()| remove_for_good(pool, info));
     // Also after a failure: the command may have been killed between the parent and the rest.
-    check_parent_later(pool, info.parent.as_ref());
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match removed? {
         Removed::Gone => {
             log::info!("{}: removed {}, a deleted volume that nothing needs any more", pool.at, info.name);
