@@ -198,8 +198,8 @@ impl Operations {
         self.journal.entries(Table::Deletions).into_iter().filter_map(read).collect()
     }
 
-    /// Finishes a deletion, unless a call has finished it meanwhile. One whose place is not set up stays: that
-    /// may be set up again.
+    /// Finishes a deletion, unless a call has finished it meanwhile. One whose place is not set up stays:
+    /// that may be set up again.
     fn finish(&self, call: &Call, deletion: &BegunDeletion) -> Result<Requeue> {
         let of = &deletion.of;
         if self.journal.get(Table::Deletions, &deletion.key()).is_none() {

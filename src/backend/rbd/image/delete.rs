@@ -1,13 +1,13 @@
 //! Deleting a volume.
 //!
 //! Three commands where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
-//! is looked up, the image is removed. An image that is large, or has snapshots, is [retained](super::retain):
-//! it gets another name, and goes in the background.
+//! is looked up, the image is removed. An image that is large, or has snapshots, is
+//! [retained](super::retain): it gets another name, and goes in the background.
 //!
 //! Before the lock is taken, the journal has the image's id. A killed `rbd rm` frees the name while the image
-//! is still there, and another controller may make a new image of the name. So what it left is finished by the
-//! id, when the deletion is repeated, and when the daemon is started again, which then touches no volume that
-//! is there by its name.
+//! is still there, and another controller may make a new image of the name. So the rest is removed by the id:
+//! when the deletion is repeated, and when the daemon is started again. The start touches no volume that is
+//! there by its name.
 //!
 //! A volume whose name is registered gives it back when it is gone, last of all; its ID says where it is
 //! registered, so that a repeated deletion gives it back if a crash came in between.
@@ -16,7 +16,7 @@
 //! |---|---|---|---|
 //! | all of it | there | there | starting over |
 //! | `rename`: both names open the image | there | one of the names | removal of the other |
-//! | `rm`: on its way to the trash; the name cannot be given to another | absent | there | `rbd rm` of the name |
+//! | `rm`: on its way to the trash; no other image gets the name | absent | there | `rbd rm` of the name |
 //! | `rm`: in the trash, where no list shows it; the name is free | absent | there | `rbd trash rm` |
 //! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
@@ -154,19 +154,19 @@ fn finish_registered(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Resul
     Ok(outcome)
 }
 
-/// Nothing here needs the deletion lock: what is removed is found by its id, and no volume any more.
+/// Needs no deletion lock: an image is removed by its id, and only if the volume has lost it.
 fn finish_deletion_in(pool: &Pool<'_>, id: &VolumeId) -> Result<Interrupted> {
     let Some(image) = id.incarnation.as_ref().filter(|_| !names::is_internal(&id.object)) else {
         return Ok(Interrupted::Whole);
     };
-    // One of them may be left of a killed rename.
+    // A killed rename may have left one of them beside the other.
     find_by_own_name(pool, &id.object)?;
     find_by_own_name(pool, &names::retained(image))?;
     if find_volume(pool, id)?.is_some() {
         return Ok(Interrupted::Whole);
     }
     let found = pool.info(ImageRef::Id(image))?;
-    // The trash lists what was moved there by hand, and not what a killed `rbd rm` has left.
+    // The trash lists images that were moved there by hand, and not those whose `rbd rm` was killed.
     if found.is_some() && pool.trash()?.iter().any(|it| it.id == *image) {
         return Ok(Interrupted::Whole);
     }
@@ -284,8 +284,8 @@ fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Resu
     }
 }
 
-/// The name does not mean the image of this id, which was found like this: finishes what a killed deletion has
-/// begun, or finds it finished.
+/// Finishes a killed deletion, or finds it finished. The name does not mean the image, which was found by its
+/// id like this.
 fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) -> Result<Deleted> {
     let removed = match &found {
         // Deleted, and retained; or renamed by an operator, and so no volume any more.
@@ -304,7 +304,7 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
     Ok(Deleted::Absent)
 }
 
-/// Removes what a killed `rbd rm` has left of an image.
+/// Removes the rest of an image whose `rbd rm` was killed.
 fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Result<Removed> {
     let removed = insist(pool, image, || pool.purge(image))?;
     if removed != Removed::Absent || !is_there {
@@ -318,8 +318,8 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
     }
 }
 
-/// Refuses an image whose deletion lock another controller has. The lock stays on one that is retained, which is
-/// no volume any more, if a killed rename has not left it the volume's name as well.
+/// Refuses an image whose deletion lock another controller has, unless the image is retained: the lock stays
+/// on it, and the volume is gone. A killed rename may have left the volume's name, which goes now.
 fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if names::id_of_retained(&info.name).is_none() => {

@@ -1,8 +1,8 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
 //!
 //! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of it rests on
-//! (`rename`, `remove`, `find`, `watchers`, `deletion_lock`, `record`).
+//! `capacity`); how that is done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of it rests
+//! on (`rename`, `remove`, `find`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
 pub(crate) mod chain;

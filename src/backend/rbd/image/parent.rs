@@ -8,8 +8,9 @@ use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::Parent;
 
-/// Has the parent of a clone looked at that was just removed or flattened. If the snapshot is not one that was
-/// asked for, nothing but its clones needed it, and the parent may have been deleted since the clone told it.
+/// Has the parent of a clone looked at that was just removed or flattened. If the snapshot is not one that
+/// was asked for, nothing but its clones needed it, and the parent may have been deleted since the clone told
+/// it.
 pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
     let Parent { pool: name, namespace, image, id: Some(id), snapshot, .. } = parent else { return };
     if names::id_of_retained(image).is_some() || names::snapshot_digits(snapshot).is_none() {

@@ -1,13 +1,13 @@
-//! `rbd rm`, and what it leaves: what removes an image by its name begins here.
+//! `rbd rm`, which every removal by name goes through.
 //!
-//! - Its status proves little. 2 is no proof that the image is gone: the image is looked for by its id.
-//! - A killed one frees the name, and leaves an entry in the trash that no list of the trash shows. `rbd ls`
-//!   has its name; `rbd rm` of that name, or `rbd trash rm` of the id, finishes it.
-//! - With the pool's own option `rbd_move_to_trash_on_remove`, which no command line overrides, it moves the
-//!   image to the trash and leaves it there. `rbd trash rm` of the id follows; the sweep purges what a kill in
-//!   between has left, by its name. So in such a pool no image is removed under the name of a volume, which an
-//!   image that an operator has moved there could have.
-//! - Of a name that the directory does not have it destroys the image: see [`rename`](super::rename).
+//! - Status 2 does not prove that the image is gone. The image is looked up by its id.
+//! - A killed command frees the name, and leaves an entry in the trash that no list of the trash shows.
+//!   `rbd ls` shows the name. `rbd rm` of that name, or `rbd trash rm` of the id, finishes the removal.
+//! - In a pool that has the option `rbd_move_to_trash_on_remove` itself, which no command line overrides, the
+//!   image goes to the trash and stays there. `rbd trash rm` of the id follows. After a kill in between the
+//!   sweep tells our images from an operator's by their names. So in such a pool no image is removed while it
+//!   has the name of a volume.
+//! - A name that the directory does not have destroys the image: see [`rename`](super::rename).
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired};
@@ -40,7 +40,7 @@ pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Remov
     }
 }
 
-/// Removes what is in the trash of an image whose name is gone.
+/// Removes an image from the trash whose name is gone.
 fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
     match pool.purge(image)? {
         // A pool at its quota, for example.
@@ -52,8 +52,8 @@ fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
     }
 }
 
-/// Removes a name that opens no image: what a killed creation or removal has left, which only `rbd rm` by
-/// that name takes away. The caller knows that no image is given the name meanwhile.
+/// Removes a name that opens no image, left by a killed creation or removal. Only `rbd rm` of the name does.
+/// The caller knows that no image is given the name meanwhile.
 pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     let removed = pool.remove(name)?;
     if removed == Removed::Gone && layout::options(pool)?.trashes_removed {
@@ -82,8 +82,8 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     removed.and(released)
 }
 
-/// Removes an image, again as long as a client watches it: the cluster takes one that was killed for alive for
-/// half a minute, and a killed `rbd rm` was such a client.
+/// Removes an image, again as long as a client watches it: the cluster takes one that was killed for alive
+/// for half a minute, and a killed `rbd rm` was such a client.
 pub(crate) fn insist(
     pool: &Pool<'_>,
     image: &str,

@@ -1,7 +1,7 @@
 //! Images with two names. `rbd rename` makes the new name, changes the pool's directory and removes the old
-//! name. A killed one leaves both, and each opens the image. Its own name is the one that the directory has for
-//! its id. `rbd rm` of the other destroys the image and says that there was none, so such a name is removed by
-//! `rados rm rbd_id.NAME`.
+//! name. A killed one leaves both, and each opens the image. Its own name is the one that the directory has
+//! for its id. `rbd rm` of the other destroys the image and says that there was none, so such a name is
+//! removed by `rados rm rbd_id.NAME`.
 //!
 //! Copies are renamed when they are whole, and deleted volumes when they are [retained](super::retain).
 
@@ -16,7 +16,8 @@ use crate::error::Result;
 enum Settled {
     /// The image's own.
     OwnName,
-    /// A second one that a killed rename had left, which is removed while the image stays; or the image is gone.
+    /// A second one that a killed rename had left, which is removed while the image stays; or the image is
+    /// gone.
     NoName,
 }
 
@@ -32,16 +33,16 @@ pub(crate) enum Named {
 }
 
 /// The image of this name, if the name is its own. It is looked up by its id where the name may be a second
-/// one: of a large image or one with snapshots, which is renamed when it is deleted, and of a copy. What is
-/// remembered of the image is no substitute, as another controller may have been killed since.
+/// one: of a large image or one with snapshots, which is renamed when it is deleted, and of a copy. Nothing
+/// that is remembered replaces that look: another controller may have been killed since.
 pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
     let may_be_renamed = is_large(&info) || info.snapshots > 0 || info.parent.is_some();
     if may_be_renamed { settle(pool, info) } else { Ok(Some(info)) }
 }
 
-/// The same where the image may have been renamed though nothing of it says so: it was asked for as a copy, and
-/// one that was flattened has no parent; or it was to be deleted, and has lost its snapshots since.
+/// The same where the image may have been renamed though nothing of it says so: it was asked for as a copy,
+/// and one that was flattened has no parent; or it was to be deleted, and has lost its snapshots since.
 pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     pool.info(ImageRef::Name(name))?.map_or(Ok(None), |info| settle(pool, info))
 }
@@ -51,8 +52,8 @@ fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
     Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
 }
 
-/// Removes a copy that was not finished, or what a killed removal has left of one. One that a killed rename has
-/// made a volume loses its former name only.
+/// Removes a copy that was not finished, or the rest of one whose removal was killed. One that a killed
+/// rename has made a volume loses its former name only.
 pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     let Some(info) = pool.info(ImageRef::Name(temporary))? else {
         return remove_left_over(pool, temporary);

@@ -85,8 +85,8 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes an image, or what a killed removal has left of one, if it is retained and nothing needs it. A large
-/// one has a job of its own, behind which no other image waits.
+/// Removes an image, or the rest of one, if it is retained and nothing needs it. A large one has a job of its
+/// own, and no small one waits for it.
 pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     match pool.info(ImageRef::Id(image))? {
         None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
@@ -108,8 +108,8 @@ pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     }
 }
 
-/// A removal that was killed at its end has left an entry in the trash and no header. An image that has the
-/// name, of another id, is the operator's whose image was renamed by mistake.
+/// Removes the rest of a removal that was killed at its end: an entry in the trash without a header. An image
+/// of another id that has the name is an operator's, which was renamed by mistake.
 fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
     match pool.info(ImageRef::Name(name))? {
         Some(_) => Ok(()),
@@ -117,11 +117,11 @@ fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
     }
 }
 
-/// Whether an image is retained, and for nothing: it has no clone, and no snapshot but those that killed
+/// Whether an image is retained and nothing needs it: it has no clone, and no snapshot but those that killed
 /// copies or killed removals of clones have left. Once that is so, it stays so.
 ///
-/// Its name is the one that the directory has for its id. A killed rename may have left `csi-held-<id>` beside
-/// the name of a volume that is whole.
+/// Its name is the one that the directory has for its id. A killed rename may have left `csi-held-<id>`
+/// beside the name of a volume that is whole.
 fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     if info.name != names::retained(&info.id) {
         return Ok(false);
@@ -135,8 +135,8 @@ fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
 
 /// Removes a retained image that nothing needs.
 fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
-    // The volume's name may still open the image if the rename was killed. Nobody is to be given it by that
-    // name, and `rbd rm` would leave the name behind, taken by nothing.
+    // The volume's name may still open the image if the rename was killed. No node may be given the image by
+    // that name, and `rbd rm` would leave the name behind, taken by no image.
     if let Some(former) = pool.metadata(&info.name, OBJECT_KEY)? {
         find_by_own_name(pool, &former)?;
     }
@@ -182,7 +182,7 @@ fn remove_snapshots(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     Ok(())
 }
 
-/// The names of the snapshots that somebody asked for: neither in the image's trash, nor taken for a copy.
+/// The names of the snapshots that were asked for: neither in the image's trash, nor taken for a copy.
 fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<&str> {
     let is_live = |it: &&SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
     snapshots.iter().filter(is_live).map(|it| it.name.as_str()).collect()

@@ -1,5 +1,5 @@
-//! What is done in the background: removing deleted volumes, and what a crash left. Each cluster has a lane of
-//! the queue, and another one for what may take hours.
+//! Work in the background: deleted volumes are removed, and what a crash left. Each cluster has a lane of the
+//! queue, and another one for large images, whose removal may take hours.
 //!
 //! The queue is in memory only. After a restart the sweep finds in the clusters with credentials of their own
 //! what was on it.

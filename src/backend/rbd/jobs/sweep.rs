@@ -1,6 +1,6 @@
-//! Sweeping up after a crash: copies that nobody finishes, deleted volumes that nothing needs any more. What is
-//! touched has a name that cephlet gives and never uses again. The name of a volume is used again, so an image
-//! of such a name stays, in the trash as well: what a killed deletion has left of one is in the journal.
+//! Sweeping up after a crash: unfinished copies, and deleted volumes that nothing needs any more. Only images
+//! are touched whose names cephlet gives and never uses again. The name of a volume is used again, so an
+//! image of such a name stays, in the trash as well: a deletion that was killed is in the journal.
 
 use std::time::{Duration, SystemTime};
 
@@ -71,7 +71,7 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
 }
 
-/// What was killed while it was made or removed is among the names only, though no image may open by it.
+/// An image whose creation or removal was killed is among the names only, and its name may open no image.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
@@ -87,7 +87,7 @@ fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     })
 }
 
-/// A pool may have all that is removed moved to its trash. What a removal has left there that was killed goes.
+/// In a pool that moves to the trash what is removed a killed removal leaves the image there.
 fn sweep_trash(pool: &Pool<'_>) -> Result<()> {
     try_each(pool.trash()?, |Trashed { name, id }| {
         if names::id_of_retained(&name) == Some(&id) {
@@ -138,8 +138,8 @@ fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
     }
 }
 
-/// Whether a copy of another controller is too old to be in the making. A name that goes on opening no image is
-/// what a killed command has left.
+/// Whether a copy of another controller is too old to be in the making. A killed command has left a name that
+/// opens no image for long.
 fn is_abandoned(pool: &Pool<'_>, name: &str) -> Result<bool> {
     let (timing, what) = (pool.timing(), format!("another controller to make image {name}"));
     let look = || pool.info(ImageRef::Name(name));

@@ -262,8 +262,8 @@ fn a_volume_with_snapshots_in_use_is_refused() {
     assert_eq!(cluster.dump(), before);
 }
 
-/// The cluster forgets a client that was killed half a minute later at the latest, and `rbd rm` cannot tell it
-/// from another before.
+/// The cluster forgets a client that was killed half a minute later at the latest, and `rbd rm` cannot tell
+/// it from another before.
 #[test]
 fn an_image_that_a_dead_client_seems_to_have_open_is_removed_once_that_is_forgotten() {
     let (cluster, rbd, id) = with_volume(1);

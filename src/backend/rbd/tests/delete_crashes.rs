@@ -46,10 +46,10 @@ fn insist(cluster: &FakeCluster, act: impl Fn() -> Result<Deleted>) -> Deleted {
     panic!("it does not end: {}", cluster.dump());
 }
 
-/// What is left in the end.
+/// Everything that is left in the end.
 fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
     do_jobs(rbd);
-    // The lock on what is retained bothers nobody until it runs out.
+    // The lock on a retained image runs out.
     cluster.advance(Duration::from_secs(400));
     do_jobs_due_within(rbd, RETRY);
     without_drawn(&cluster.dump())
@@ -205,8 +205,8 @@ fn a_volume_is_whole_or_retained_after_the_next_start_and_has_one_name() {
     }
 }
 
-/// A name that a killed rename has left opens an image that is deleted. Nothing else of a large one says that it
-/// may have been renamed, and what a controller remembers of it is older than its deletion by another one.
+/// A name that a killed rename has left opens an image that is deleted. Nothing else of a large one says that
+/// it may have been renamed, and what a controller remembers of it is older than its deletion by another one.
 #[test]
 fn an_image_that_is_deleted_is_not_answered_by_the_name_that_it_kept() {
     for removed_at in 0..=4 {

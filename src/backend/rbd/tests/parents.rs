@@ -30,9 +30,9 @@ fn retained(cluster: &FakeCluster) -> Vec<String> {
     images.into_iter().filter(|name| names::id_of_retained(name).is_some()).collect()
 }
 
-/// What is done each hour.
+/// The hourly look.
 fn sweep(cluster: &FakeCluster, rbd: &Rbd) {
-    // Locks that nobody gives back run out.
+    // The lock on a retained image runs out.
     cluster.advance(Duration::from_secs(400));
     rbd.context.jobs.add_now(Job::CheckLeftovers { cluster: "ceph".into() });
     do_jobs(rbd);

@@ -69,7 +69,7 @@ fn a_large_volume_in_use_stays() {
     assert_eq!(cluster.dump(), before);
 }
 
-/// Nobody is to open it, but an operator may.
+/// An operator may open it.
 #[test]
 fn a_retained_image_that_is_open_goes_later() {
     for size in [1, 5] {
@@ -134,8 +134,8 @@ fn an_image_that_has_the_name_of_a_retained_one_by_mistake_stays() {
     }
 }
 
-/// A killed rename has left both names. The image was removed by the one that the directory has, and the other
-/// would be taken by nothing.
+/// A killed rename has left both names. The image was removed by the one that the directory has, and the
+/// other would be taken by nothing.
 #[test]
 fn a_retained_image_takes_the_name_with_it_that_the_volume_had() {
     let (cluster, rbd, id) = with_volume(5);

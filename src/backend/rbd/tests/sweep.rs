@@ -260,7 +260,7 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
 }
 
-/// What was moved there has a name that is never used again, or it is an operator's.
+/// Only an image whose name is never used again was moved there by a removal.
 #[test]
 fn what_an_operator_put_into_the_trash_stays() {
     let (cluster, rbd, id) = with_volume(5);

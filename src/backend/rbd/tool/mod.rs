@@ -139,7 +139,7 @@ pub trait SnapshotTool: Send + Sync {
 
 /// The trash of a pool.
 pub trait TrashTool: Send + Sync {
-    /// What is in the trash, without the images whose removal was broken off: only [`ImageTool::names`] shows
+    /// Lists the trash, without the images whose removal was broken off: only [`ImageTool::names`] shows
     /// these.
     fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>>;
 

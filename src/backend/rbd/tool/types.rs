@@ -122,8 +122,8 @@ pub enum Changed {
 pub enum Removed {
     /// It is gone now.
     Gone,
-    /// It was not there. `rbd rm` says so of an image that is whole, too, where it may write nothing (a pool at
-    /// its quota), and of one that it has destroyed by a second name of it.
+    /// It was not there. `rbd rm` says so of an image that is whole, too, where it may write nothing (a pool
+    /// at its quota), and of one that it has destroyed by a second name of it.
     Absent,
     /// A client watches the image: it is in use, or the client died less than half a minute ago.
     Watched,

@@ -79,8 +79,8 @@ impl State {
         whole.chain(half_made.map(|(.., name)| name.clone())).collect()
     }
 
-    /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal. In a pool
-    /// that takes no writes there is nothing that could be removed, it says.
+    /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal. In a
+    /// pool that takes no writes there is nothing that could be removed, it says.
     pub(super) fn remove_named(&mut self, at: &PoolRef, name: &str) -> Removed {
         if self.check_room(at).is_err() {
             return Removed::Absent;

@@ -225,7 +225,7 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.place = Place::Trash);
     }
 
-    /// What is left of the image of this id has no header any more.
+    /// The removal of the image of this id was killed later: the header is gone, too.
     pub fn remove_header(&self, id: &str) {
         let mut inner = self.0.lock();
         inner.state.images.get_mut(id).expect("the image exists").is_headless = true;
