@@ -154,14 +154,12 @@ fn finish_registered(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Resul
     Ok(outcome)
 }
 
-/// Needs no deletion lock: an image is removed by its id, and only if the volume has lost it.
+/// An image is removed by its id, and only if the volume has lost it: that needs no deletion lock.
 fn finish_deletion_in(pool: &Pool<'_>, id: &VolumeId) -> Result<Interrupted> {
     let Some(image) = id.incarnation.as_ref().filter(|_| !names::is_internal(&id.object)) else {
         return Ok(Interrupted::Whole);
     };
-    // A killed rename may have left one of them beside the other.
-    find_by_own_name(pool, &id.object)?;
-    find_by_own_name(pool, &names::retained(image))?;
+    settle_names(pool, &id.object, image)?;
     if find_volume(pool, id)?.is_some() {
         return Ok(Interrupted::Whole);
     }
@@ -171,6 +169,24 @@ fn finish_deletion_in(pool: &Pool<'_>, id: &VolumeId) -> Result<Interrupted> {
         return Ok(Interrupted::Whole);
     }
     finish(pool, &id.object, image, found).map(|_| Interrupted::Gone)
+}
+
+/// Removes the name that a killed rename has left beside the image's own. A controller that is renaming the
+/// image now has its deletion lock.
+fn settle_names(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
+    let retained = names::retained(image);
+    let [one, other] = [name, &retained].map(|name| pool.info(ImageRef::Name(name)));
+    if !matches!((one?, other?), (Some(one), Some(other)) if one.id == other.id) {
+        return Ok(());
+    }
+    match deletion_lock::acquire(pool, image)? {
+        Acquired::Locked(_) => {}
+        Acquired::Published(_) => return Ok(()),
+        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
+    }
+    let settled = find_by_own_name(pool, name).and_then(|_| find_by_own_name(pool, &retained));
+    deletion_lock::release(pool, image);
+    settled.map(drop)
 }
 
 fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDeletion<'_>) -> Result<Ended> {

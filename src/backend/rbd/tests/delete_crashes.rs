@@ -228,3 +228,21 @@ fn an_image_that_is_deleted_is_not_answered_by_the_name_that_it_kept() {
         assert_eq!(create(&controller(&cluster, TWO), &large).unwrap().id, new);
     }
 }
+
+/// The directory gets the new name after the image does: the image would lose both.
+#[test]
+fn a_start_removes_no_name_of_an_image_that_another_controller_may_be_renaming() {
+    let Scene { cluster, volume, .. } = scene(5, false, false);
+    cluster.crash_at(5, Fault::HalfMade);
+    delete(&controller(&cluster, TWO), &volume).unwrap_err();
+    cluster.restart();
+    let before = cluster.dump();
+    assert!(before.contains("second name rbd/csi-held-"), "{before}");
+    let rbd = controller(&cluster, ONE);
+    let finish = || rbd.volumes().finish_deletion(&call(), &volume, &Secrets::default());
+    assert_eq!(finish().unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(cluster.dump(), before, "UNSAFE: a name was removed");
+    cluster.advance(Duration::from_secs(400));
+    assert_eq!(finish().unwrap(), Interrupted::Whole);
+    assert_eq!(cluster.dump(), format!("image rbd/{} {}", volume.object, 5 * GIB));
+}
