@@ -209,9 +209,9 @@ fn a_large_image_that_takes_long_keeps_no_other_from_going() {
     });
     rbd.context.jobs.queue.start();
     hangs.recv().unwrap();
-    let image = taken.source.clone();
+    let (held, image) = (format!("csi-held-{}", taken.source), taken.source);
     rbd.context.jobs.add_now(Job::Retained { at: cluster.at(), image });
-    await_that(|| !cluster.dump().contains(&taken.source));
+    await_that(|| !cluster.dump().contains(&held));
     go.send(()).unwrap();
 }
 
