@@ -6,6 +6,7 @@
 
 mod name;
 mod removed_pools;
+mod tag;
 
 pub use removed_pools::removed_pools;
 
@@ -28,7 +29,6 @@ use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::v1::identity::Identity;
 use crate::grpc::{Server, Service, addons_services, v0_services, v1_services};
-use crate::ids;
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
@@ -319,7 +319,7 @@ fn backends(
         let tool = Arc::new(command_tool(config, layout, processes));
         let runner = Arc::clone(processes) as _;
         let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
-        let tag = ids::controller_tag(node.first(), layout.state_dir());
+        let tag = tag::controller_tag(&layout.controller_tag())?;
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());

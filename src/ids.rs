@@ -6,20 +6,34 @@
 //! given: no such object.
 
 use std::fmt;
-use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::sys::random;
 
 /// The longest ID the CSI specification lets a plugin give, in bytes.
 pub const MAX_ID: usize = 128;
 
-/// The longest encoded node ID with which the IDs of local volumes still fit: `local:NODE:::csi-vol-32:16`.
-pub const MAX_NODE: usize = MAX_ID - "local:".len() - ":::".len() - "csi-vol-".len() - 32 - ":".len() - 16;
-
 /// How the names of the objects of volumes begin.
 pub const VOLUME: &str = "csi-vol-";
+
+/// How many digits a key has: 65 bits of the hash.
+const KEY_DIGITS: usize = 13;
+
+/// How many digits are drawn for a name that is never used again: 40 bits.
+const DRAWN_DIGITS: usize = 8;
+
+/// The length of the longest slug.
+const MAX_SLUG: usize = 16;
+
+/// The digits of base32 (RFC 4648, section 6) in lower case.
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// The longest encoded node ID with which the IDs of local volumes still fit:
+/// `local:NODE:::csi-vol-SLUG-KEY:16`.
+pub const MAX_NODE: usize =
+    MAX_ID - "local::::".len() - VOLUME.len() - MAX_SLUG - "-".len() - KEY_DIGITS - ":".len() - 16;
 
 /// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have
 /// that name.
@@ -85,10 +99,14 @@ pub struct SnapshotId {
     pub incarnation: Option<String>,
 }
 
-/// The name of the object for a request's name: two controllers that get the same request meet at the same
-/// object.
+/// The name of the object for a request's name, `csi-vol-[SLUG-]KEY`: two controllers that get the same
+/// request meet at the same object.
 pub fn volume_object(instance: &str, name: &str) -> String {
-    format!("{VOLUME}{}", &digest(instance, name)[..32])
+    let key = key("volume", instance, name);
+    match slug(name) {
+        slug if slug.is_empty() => format!("{VOLUME}{key}"),
+        slug => format!("{VOLUME}{slug}-{key}"),
+    }
 }
 
 /// The same where topology chooses the place: the name is registered in the pool `registry`, and the object
@@ -97,22 +115,89 @@ pub fn registered_object(instance: &str, name: &str, registry: &str) -> String {
     format!("{}.{}", volume_object(instance, name), encode(registry))
 }
 
-/// The digits of an object whose name is registered, and the pool that it is registered in.
+/// The key of an object whose name is registered, and the pool that it is registered in.
 pub fn registration(object: &str) -> Option<(&str, String)> {
-    let (digits, rest) = object.strip_prefix(VOLUME)?.split_at_checked(32)?;
-    let registry = decode(rest.strip_prefix('.')?).filter(|registry| !registry.is_empty())?;
-    is_hex(digits).then_some((digits, registry))
+    let (named, registry) = object.split_once('.')?;
+    let registry = decode(registry).filter(|registry| !registry.is_empty())?;
+    Some((unregistered_key(named)?, registry))
+}
+
+/// The key in the name of a volume's object, with or without a registry; None for a name that no volume of
+/// ours has.
+pub fn volume_key(object: &str) -> Option<&str> {
+    match object.contains('.') {
+        true => registration(object).map(|(key, _)| key),
+        false => unregistered_key(object),
+    }
+}
+
+/// The key in `csi-vol-[SLUG-]KEY`. The name is read from the right, as a slug may look like a key.
+fn unregistered_key(object: &str) -> Option<&str> {
+    let named = object.strip_prefix(VOLUME)?;
+    let (slug, key) = named.rsplit_once('-').map_or((None, named), |(slug, key)| (Some(slug), key));
+    (is_key(key) && slug.is_none_or(is_slug)).then_some(key)
+}
+
+/// The part of a request's name that operators recognise a volume by: in lower case, with one `-` for every
+/// run of characters outside `[a-z0-9]`, cut to 16, without `-` at either end. It may be empty.
+fn slug(name: &str) -> String {
+    let mut slug = String::new();
+    for character in name.chars().map(|character| character.to_ascii_lowercase()) {
+        match character {
+            'a'..='z' | '0'..='9' => slug.push(character),
+            _ if slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    slug.truncate(MAX_SLUG);
+    slug.trim_matches('-').to_string()
+}
+
+fn is_slug(text: &str) -> bool {
+    !text.is_empty() && slug(text) == text
+}
+
+/// The digits that stand for a request's name: of SHA-256 over kind, instance and name, each but the last
+/// ended by a NUL, the first 65 bits in base32.
+fn key(kind: &str, instance: &str, name: &str) -> String {
+    let hash = Sha256::new().chain_update(kind).chain_update([0]).chain_update(instance).chain_update([0]);
+    base32(&hash.chain_update(name).finalize(), KEY_DIGITS)
+}
+
+/// Whether text is a key.
+pub fn is_key(text: &str) -> bool {
+    text.len() == KEY_DIGITS && is_base32(text)
+}
+
+/// Digits for a name that is never used again.
+///
+/// # Errors
+/// Those of getrandom(2).
+pub fn draw() -> Result<String> {
+    let mut bytes = [0; DRAWN_DIGITS * 5 / 8];
+    random::fill(&mut bytes).map_err(|error| Error::io("draw a random number", &error))?;
+    Ok(base32(&bytes, DRAWN_DIGITS))
+}
+
+/// Whether text is digits as [`draw`] gives them.
+pub fn is_drawn(text: &str) -> bool {
+    text.len() == DRAWN_DIGITS && is_base32(text)
+}
+
+fn is_base32(text: &str) -> bool {
+    text.bytes().all(|byte| BASE32.contains(&byte))
+}
+
+/// The first `digits` digits of `bytes`, five bits each.
+fn base32(bytes: &[u8], digits: usize) -> String {
+    let bit = |at: usize| usize::from(bytes[at / 8] >> (7 - at % 8) & 1);
+    let digit = |number: usize| (0..5).fold(0, |value, at| value << 1 | bit(number * 5 + at));
+    (0..digits).map(|number| char::from(BASE32[digit(number)])).collect()
 }
 
 /// The 16 digits that stand for a snapshot's name.
 pub fn snapshot_digits(instance: &str, name: &str) -> String {
     digest(instance, name)[..16].to_string()
-}
-
-/// Eight digits that tell a controller's temporary objects from those of others. They come from what it has
-/// again after a restart, whatever it has lost: the first name of its node and where it keeps its state.
-pub fn controller_tag(node: &str, state_dir: &Path) -> String {
-    digest(node, &state_dir.to_string_lossy())[..8].to_string()
 }
 
 /// SHA-256 over instance and name, in hexadecimal. The NUL keeps ("ab", "c") and ("a", "bc") apart.
@@ -379,15 +464,53 @@ mod tests {
         assert_eq!(volume_object("default", "a"), volume_object("default", "a"));
         assert_ne!(volume_object("default", "a"), volume_object("other", "a"));
         assert_ne!(volume_object("ab", "c"), volume_object("a", "bc"));
-        assert_eq!(volume_object("default", "a").len(), "csi-vol-".len() + 32);
         assert!(is_digits(&snapshot_digits("default", "a")));
+    }
+
+    /// The format of the names that volumes have: it never changes.
+    #[test]
+    fn a_volume_is_named_after_its_request() {
+        let names = [
+            ("default", "a", "csi-vol-a-gciv3thahqwq4"),
+            ("other", "a", "csi-vol-a-difvbqgsuik6z"),
+            ("default", "pvc-1", "csi-vol-pvc-1-wmyridowt6hsf"),
+            ("default", "Web Data (Prod)", "csi-vol-web-data-prod-bj5z7mezlpkim"),
+            ("default", "a-very-long-volume-name", "csi-vol-a-very-long-volu-gdn5xpblxresh"),
+            ("default", "データ", "csi-vol-jzjxr2pfdufas"),
+            ("default", "--", "csi-vol-ekds42p5aaxah"),
+        ];
+        for (instance, name, object) in names {
+            assert_eq!(volume_object(instance, name), object);
+            let key = object.rsplit_once('-').unwrap().1;
+            assert_eq!(volume_key(object), Some(key));
+        }
+        for other in [
+            "gciv3thahqwq4",
+            "csi-vol-gciv3thahqwq",
+            "csi-vol-gciv3thahqwq1",
+            "csi-vol--gciv3thahqwq4",
+            "csi-vol-A-gciv3thahqwq4",
+            "csi-vol-a--b-gciv3thahqwq4",
+            "csi-vol-seventeen-letters-gciv3thahqwq4",
+            "csi-vol-a-gciv3thahqwq4.",
+        ] {
+            assert_eq!(volume_key(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn drawn_digits_differ() {
+        let [one, other] = [draw().unwrap(), draw().unwrap()];
+        assert!(is_drawn(&one) && is_drawn(&other) && one != other, "{one} {other}");
     }
 
     #[test]
     fn a_registered_object_says_where_wherever_it_lies() {
         let object = registered_object("default", "a", "names: all");
-        let digits = volume_object("default", "a").replace(VOLUME, "");
-        assert_eq!(registration(&object), Some((digits.as_str(), "names: all".to_string())));
+        let unregistered = volume_object("default", "a");
+        let key = volume_key(&unregistered).unwrap();
+        assert_eq!(registration(&object), Some((key, "names: all".to_string())));
+        assert_eq!(volume_key(&object), Some(key));
         let elsewhere = Place { pool: "fast".into(), ..place() };
         assert_eq!(elsewhere.lock_key(&object), place().lock_key(&object));
         assert_ne!(elsewhere.key(&object), place().key(&object));

@@ -35,6 +35,11 @@ impl Layout {
         self.state.join("lock")
     }
 
+    /// The tag of this controller.
+    pub fn controller_tag(&self) -> PathBuf {
+        self.state.join("tag")
+    }
+
     /// Remembers the name of this node.
     pub fn node_name(&self) -> PathBuf {
         self.state.join(node_name::FILE)

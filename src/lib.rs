@@ -46,7 +46,7 @@ pub use kernel::{admit, handle};
 pub use backend::rbd::{LIMITS, PARAMETERS};
 pub use config::{Config, Role, VARIABLES};
 pub use grpc::proto;
-pub use ids::{MAX_NODE, controller_tag};
+pub use ids::MAX_NODE;
 pub use journal::{Change, Journal, RealDisk, Table};
 pub use kernel::rbd::name_key;
 pub use sys::rbd::Bus;

@@ -124,7 +124,7 @@ pub trait Volumes {
 
     /// Finishes a deletion that a crash interrupted. A volume that is whole may have been reported as present
     /// since, so it stays. Only called where the storage is remote: elsewhere deletions are not recorded.
-    fn finish_deletion(&self, _call: &Call, _deletion: &Deletion<'_>) -> Result<Interrupted> {
+    fn finish_deletion(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<Interrupted> {
         Ok(Interrupted::Whole)
     }
 

@@ -279,7 +279,7 @@ mod tests {
             pool: String::new(),
             namespace: String::new(),
         };
-        let object = ids::volume_object("default", "x");
+        let object = ids::volume_object("default", "abcdefghijklmnop");
         let id = ids::VolumeId { place, object, incarnation: Some("0123456789abcdef".into()) };
         assert_eq!(id.to_string().len(), ids::MAX_ID);
         assert!(node_id(&longest).is_ok() && node_id(&format!("{longest}n")).is_err());

@@ -45,15 +45,24 @@ impl Machine {
 /// Those of getrandom(2).
 pub fn hex(bytes: usize) -> io::Result<String> {
     let mut buffer = vec![0; bytes];
-    let mut filled = 0;
-    while filled < bytes {
-        filled += retry_on_intr(|| getrandom(&mut buffer[filled..], GetRandomFlags::empty()))?;
-    }
+    fill(&mut buffer)?;
     Ok(buffer.iter().fold(String::with_capacity(2 * bytes), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     }))
+}
+
+/// Fills the buffer with random bytes: getrandom(2).
+///
+/// # Errors
+/// Those of getrandom(2).
+pub fn fill(buffer: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        filled += retry_on_intr(|| getrandom(&mut buffer[filled..], GetRandomFlags::empty()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

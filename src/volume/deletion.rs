@@ -21,11 +21,7 @@ use crate::volume::Operations;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deleting {
     /// A volume, by its ID with the incarnation.
-    Volume {
-        id: VolumeId,
-        /// Its snapshots may outlive it.
-        snapshots_may_outlive: bool,
-    },
+    Volume(VolumeId),
     /// A snapshot.
     Snapshot(SnapshotId),
 }
@@ -41,18 +37,15 @@ pub(crate) struct BegunDeletion {
 #[derive(Serialize, Deserialize)]
 struct Record {
     /// Seconds since 1970.
-    #[serde(rename = "began")]
     began: u64,
-    #[serde(rename = "snapshots_may_outlive", default)]
-    snapshots_may_outlive: bool,
 }
 
 impl BegunDeletion {
     /// Reads an entry of the journal; None for one that was written by somebody else.
     pub(crate) fn parse(key: &str, value: Value) -> Option<Self> {
-        let Record { began, snapshots_may_outlive } = serde_json::from_value(value).ok()?;
+        let Record { began } = serde_json::from_value(value).ok()?;
         let of = match key.split_once(' ')? {
-            ("volume", id) => Deleting::Volume { id: VolumeId::parse(id)?, snapshots_may_outlive },
+            ("volume", id) => Deleting::Volume(VolumeId::parse(id)?),
             ("snapshot", id) => Deleting::Snapshot(SnapshotId::parse(id)?),
             _ => return None,
         };
@@ -71,8 +64,7 @@ impl BegunDeletion {
 
     fn value(&self) -> Result<Value> {
         let began = self.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let snapshots_may_outlive = matches!(self.of, Deleting::Volume { snapshots_may_outlive: true, .. });
-        serde_json::to_value(Record { began, snapshots_may_outlive })
+        serde_json::to_value(Record { began })
             .map_err(|error| Error::internal(format!("the deletion of {}: {error}", self.of)))
     }
 
@@ -91,7 +83,7 @@ impl Deleting {
     /// Where the object is.
     pub(crate) fn place(&self) -> &Place {
         match self {
-            Self::Volume { id, .. } => &id.place,
+            Self::Volume(id) => &id.place,
             Self::Snapshot(id) => &id.place,
         }
     }
@@ -99,7 +91,7 @@ impl Deleting {
     /// The object's ID.
     pub(crate) fn id(&self) -> String {
         match self {
-            Self::Volume { id, .. } => id.to_string(),
+            Self::Volume(id) => id.to_string(),
             Self::Snapshot(id) => id.to_string(),
         }
     }
@@ -108,7 +100,7 @@ impl Deleting {
 impl fmt::Display for Deleting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Volume { id, .. } => write!(f, "volume {id}"),
+            Self::Volume(id) => write!(f, "volume {id}"),
             Self::Snapshot(id) => write!(f, "snapshot {id}"),
         }
     }
@@ -152,24 +144,11 @@ mod tests {
         let began = UNIX_EPOCH + Duration::from_secs(1_763_777_600);
         let volume = VolumeId::parse("rbd:main:vms::csi-vol-1:10").expect("an ID");
         let snapshot = SnapshotId::parse("rbd:main:vms::10@0123456789abcdef").expect("an ID");
-        let entries = [
-            (
-                Deleting::Volume { id: volume.clone(), snapshots_may_outlive: true },
-                "volume rbd:main:vms::csi-vol-1:10",
-                r#"{"began":1763777600,"snapshots_may_outlive":true}"#,
-            ),
-            (
-                Deleting::Volume { id: volume, snapshots_may_outlive: false },
-                "volume rbd:main:vms::csi-vol-1:10",
-                r#"{"began":1763777600,"snapshots_may_outlive":false}"#,
-            ),
-            (
-                Deleting::Snapshot(snapshot),
-                "snapshot rbd:main:vms::10@0123456789abcdef",
-                r#"{"began":1763777600,"snapshots_may_outlive":false}"#,
-            ),
-        ];
-        for (of, key, json) in entries {
+        let json = r#"{"began":1763777600}"#;
+        for (of, key) in [
+            (Deleting::Volume(volume), "volume rbd:main:vms::csi-vol-1:10"),
+            (Deleting::Snapshot(snapshot), "snapshot rbd:main:vms::10@0123456789abcdef"),
+        ] {
             let deletion = BegunDeletion { of, began };
             let value = deletion.value().expect("encodes");
             assert_eq!((deletion.key().as_str(), value.to_string().as_str()), (key, json));

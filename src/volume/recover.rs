@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::backend::{Deletion, Interrupted};
+use crate::backend::Interrupted;
 use crate::dispatch::{Call, Key, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::VolumeId;
@@ -198,8 +198,8 @@ impl Operations {
         self.journal.entries(Table::Deletions).into_iter().filter_map(read).collect()
     }
 
-    /// Finishes a deletion under the terms it was asked for, unless a call has finished it meanwhile. One
-    /// whose place is not set up stays: that may be set up again.
+    /// Finishes a deletion, unless a call has finished it meanwhile. One whose place is not set up stays:
+    /// that may be set up again.
     fn finish(&self, call: &Call, deletion: &BegunDeletion) -> Result<Requeue> {
         let of = &deletion.of;
         if self.journal.get(Table::Deletions, &deletion.key()).is_none() {
@@ -208,11 +208,7 @@ impl Operations {
         let Some(backend) = self.backends.for_place(of.place()) else { return Ok(Requeue::After(RETRY)) };
         let secrets = &Secrets::default();
         let outcome = match of {
-            Deleting::Volume { id, snapshots_may_outlive } => {
-                let snapshots_may_outlive = *snapshots_may_outlive;
-                let deletion = Deletion { id, snapshots_may_outlive, secrets };
-                backend.volumes().finish_deletion(call, &deletion)?
-            }
+            Deleting::Volume(id) => backend.volumes().finish_deletion(call, id, secrets)?,
             Deleting::Snapshot(id) => backend.snapshots().finish_deletion(call, id, secrets)?,
         };
         if outcome == Interrupted::Whole {

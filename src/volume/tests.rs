@@ -248,7 +248,7 @@ fn the_entry_of_a_deletion_goes_with_its_call_also_where_that_failed() {
     let id = scene.create();
     let backend = scene.operations.backends.by_kind(&id.place).unwrap().as_ref();
     let entries = || scene.operations.journal.entries(Table::Deletions).len();
-    let deleting = Deleting::Volume { id: id.clone(), snapshots_may_outlive: true };
+    let deleting = Deleting::Volume(id.clone());
     let refused = scene.operations.with_deletion(backend, deleting, |record| -> Result<()> {
         record()?;
         assert_eq!(entries(), 1);

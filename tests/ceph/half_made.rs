@@ -1,12 +1,14 @@
 //! What killed commands leave, made by hand, and what the next request makes of it.
 
+use std::fs;
+
 use cephlet::proto::csi_v1 as wire;
 use serde_json::Value;
 
 use crate::copies::{take, with_content};
 use crate::support::machine::Checksum;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, object_of, refused};
+use crate::support::{Client, Code, Corner, Daemon, await_that, object_of, refused};
 
 #[test]
 fn a_killed_creation_is_healed() {
@@ -61,31 +63,25 @@ cluster.shutdown()
 /// between leaves it in the trash of the parent.
 #[test]
 fn a_snapshot_without_clones_keeps_no_parent() {
-    for in_trash in [false, true] {
-        let corner = Corner::new();
-        let [parent, clone] = ["1", "2"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(32))));
-        let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
-        let taken = format!("{parent}@taken");
-        rbd(&["create", "--size", "16M", &parent]);
-        rbd(&["snap", "create", &taken]);
-        rbd(&["clone", "--rbd-default-clone-format=2", &taken, &clone]);
-        let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
-        let snapshot = corner.json(&["snap", "ls", &parent])[0]["id"].as_u64().expect("an id");
-        list_clone(&corner, "child_attach", &id, snapshot, "killed");
-        rbd(&["snap", "rm", &taken]);
-        rbd(&["rm", "--no-progress", &clone]);
-        if in_trash {
-            rbd(&["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true", &parent]);
-        } else {
-            rbd(&["rename", &parent, &corner.spec(&format!("csi-held-{id}"))]);
-        }
-        list_clone(&corner, "child_detach", &id, snapshot, "killed");
-        let place = ["--pool", "rbd", "--namespace", &corner.namespace, "--image-id", &id];
-        let left = corner.json(&[&["snap", "ls", "--all"], &place[..]].concat());
-        assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
-        let _daemon = corner.start();
-        corner.await_empty();
-    }
+    let corner = Corner::new();
+    let [parent, clone] = ["2", "3"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(13))));
+    let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
+    let taken = format!("{parent}@taken");
+    rbd(&["create", "--size", "16M", &parent]);
+    rbd(&["snap", "create", &taken]);
+    rbd(&["clone", "--rbd-default-clone-format=2", &taken, &clone]);
+    let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
+    let snapshot = corner.json(&["snap", "ls", &parent])[0]["id"].as_u64().expect("an id");
+    list_clone(&corner, "child_attach", &id, snapshot, "killed");
+    rbd(&["snap", "rm", &taken]);
+    rbd(&["rm", "--no-progress", &clone]);
+    rbd(&["rename", &parent, &corner.spec(&format!("csi-held-{id}"))]);
+    list_clone(&corner, "child_detach", &id, snapshot, "killed");
+    let place = ["--pool", "rbd", "--namespace", &corner.namespace, "--image-id", &id];
+    let left = corner.json(&[&["snap", "ls", "--all"], &place[..]].concat());
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+    let _daemon = corner.start();
+    corner.await_empty();
 }
 
 /// What a killed `rbd rename` leaves beside the image's own name: another one by which it is found.
@@ -104,10 +100,22 @@ struct Copy {
     origin: [String; 2],
 }
 
-/// What a copy is called while this daemon makes it.
+/// What a copy could be called while this daemon makes it.
 fn temporary_of(daemon: &Daemon, volume: &str) -> String {
-    let digits = object_of(volume).strip_prefix("csi-vol-").expect("an image of ours");
-    format!("csi-tmp-{digits}-{}", cephlet::controller_tag("node-1", &daemon.path("state")))
+    let (_, key) = object_of(volume).rsplit_once('-').expect("an image of ours");
+    let tag = fs::read_to_string(daemon.path("state/tag")).expect("the daemon's tag");
+    format!("csi-tmp-{}-{key}-zyxw7654", tag.trim_end())
+}
+
+/// Waits until the sweep after a start has removed what killed copies have left.
+fn await_swept(corner: &Corner, source: &str) {
+    await_that("what was half made is removed", || {
+        let images = corner.images();
+        let snapshots = corner.cluster.rbd(&["snap", "ls", &corner.spec(source)]);
+        let is_swept =
+            images.iter().all(|name| !name.starts_with("csi-tmp-")) && !snapshots.contains("csi-copy-");
+        if is_swept { Ok(()) } else { Err(format!("{images:?}\n{snapshots}")) }
+    });
 }
 
 fn with_copy(corner: &Corner, daemon: &Daemon) -> Copy {
@@ -152,6 +160,30 @@ fn a_copy_that_only_seems_to_have_its_name_is_made_again() {
     let again = daemon.client().create(&copy.request).expect("again");
     assert_eq!(corner.checksum(&again.volume_id), copy.checksum);
     clear(&corner, &daemon.client(), &again.volume_id, &copy.origin);
+}
+
+/// A large image has no snapshots that would say that it may have been renamed.
+#[test]
+fn a_large_volume_whose_deletion_was_killed_is_not_answered_by_the_name_it_kept() {
+    let corner = Corner::new();
+    let mut daemon = corner.start();
+    let request = corner.volume("large", 5 << 10);
+    let made = daemon.client().create(&request).expect("create").volume_id;
+    let image = corner.info(&made)["id"].as_str().expect("an id").to_string();
+    let (object, held) = (object_of(&made).to_string(), format!("csi-held-{image}"));
+    assert!(daemon.terminate().success());
+    corner.cluster.rbd(&["rename", &corner.spec(&object), &corner.spec(&held)]);
+    give_second_name(&corner, &held, &object);
+    daemon.restart();
+    let new = daemon.client().create(&request).expect("a new one").volume_id;
+    assert_ne!(new, made, "UNSAFE: what is deleted is answered");
+    await_that("the deleted one is gone", || {
+        let images = corner.images();
+        if images == [object.as_str()] { Ok(()) } else { Err(format!("{images:?}")) }
+    });
+    daemon.client().controller_get_volume(&get(&new)).expect("it is there");
+    daemon.client().delete_volume(&delete(&new)).expect("delete the new one");
+    corner.await_empty();
 }
 
 #[test]
@@ -202,14 +234,11 @@ fn a_copy_whose_clone_was_killed_is_made_again() {
     for leave_half_made in states {
         daemon.client().delete_volume(&delete(&made)).expect("delete");
         leave_half_made();
-        made = daemon.client().create(&copy.request).expect("copy").volume_id;
-        assert_eq!(corner.checksum(&made), copy.checksum, "UNSAFE: what was half made is taken for a copy");
-        daemon.client().delete_volume(&delete(&made)).expect("delete");
-        leave_half_made();
         // A start sweeps it up, at the same time perhaps.
         daemon.restart();
         made = daemon.client().create(&copy.request).expect("copy").volume_id;
         assert_eq!(corner.checksum(&made), copy.checksum, "UNSAFE: what was half made is taken for a copy");
+        await_swept(&corner, source);
     }
     clear(&corner, &daemon.client(), &made, &copy.origin);
 }
@@ -218,7 +247,7 @@ fn a_copy_whose_clone_was_killed_is_made_again() {
 #[test]
 fn a_volume_is_copied_as_it_is_now() {
     let corner = Corner::new();
-    let daemon = corner.start();
+    let mut daemon = corner.start();
     let client = daemon.client();
     let source = with_content(&corner, &client, "one");
     let request = from_volume(corner.volume("copy", 8), &source);
@@ -230,7 +259,9 @@ fn a_volume_is_copied_as_it_is_now() {
     corner.poke(&source, 0, b"later");
     let copy = client.create(&request).expect("copy").volume_id;
     assert_eq!(corner.checksum(&copy), corner.checksum(&source), "UNSAFE: it is of an earlier moment");
-    assert_eq!(corner.json(&["snap", "ls", &corner.spec(&source)]).as_array().map(Vec::len), Some(0));
+    daemon.restart();
+    await_swept(&corner, &source);
+    let client = daemon.client();
     for volume in [copy, source] {
         client.delete_volume(&delete(&volume)).expect("delete");
     }

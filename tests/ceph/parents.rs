@@ -1,7 +1,5 @@
 //! Deleted volumes that clones still read from go with the last of these, also where the last two go at once.
 
-use std::io::Write;
-use std::process::{Child, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
@@ -63,52 +61,5 @@ fn content_goes_with_a_parent_that_is_large_for_a_call() {
     let clone = client.create(&from_volume(large("clone"), &parent)).expect("clone").volume_id;
     client.delete_volume(&delete(&parent)).expect("delete the parent");
     client.delete_volume(&delete(&clone)).expect("delete the clone");
-    corner.await_empty();
-}
-
-/// A client that has an image open, wherever that is.
-struct Watch(Child);
-
-impl Watch {
-    fn of(corner: &Corner, id: &str) -> Self {
-        let header = format!("rbd_header.{id}");
-        let place = ["--pool", "rbd", "--namespace", &corner.namespace];
-        let mut rados = corner.cluster.command("rados");
-        rados.args(place).args(["watch", &header]);
-        rados.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let watch = Self(rados.spawn().expect("rados"));
-        await_that("the image is open", || {
-            let watchers = corner.cluster.rados(&[&place[..], &["listwatchers", &header]].concat());
-            if watchers.is_empty() { Err("no watcher".to_string()) } else { Ok(()) }
-        });
-        watch
-    }
-
-    /// It closes the image.
-    fn end(mut self) {
-        self.0.stdin.take().expect("stdin is piped").write_all(b"\n").expect("say that it is over");
-        assert!(self.0.wait().expect("its end").success());
-    }
-}
-
-/// 0.1.0 had librbd keep them in the trash, where it leaves those that somebody has open when the last clone
-/// goes.
-#[test]
-fn what_0_1_0_left_in_the_trash_is_purged() {
-    let corner = Corner::new();
-    let [parent, clone] = ["1", "2"].map(|digit| corner.spec(&format!("csi-vol-{}", digit.repeat(32))));
-    let snapshot = format!("{parent}@taken");
-    let rbd = |arguments: &[&str]| corner.cluster.rbd(arguments);
-    rbd(&["create", "--size", "16M", &parent]);
-    rbd(&["snap", "create", &snapshot]);
-    rbd(&["clone", "--rbd-default-clone-format=2", &snapshot, &clone]);
-    rbd(&["snap", "rm", &snapshot]);
-    let id = corner.json(&["info", &parent])["id"].as_str().expect("an id").to_string();
-    rbd(&["rm", "--no-progress", "--rbd-move-parent-to-trash-on-remove=true", &parent]);
-    let watch = Watch::of(&corner, &id);
-    rbd(&["rm", "--no-progress", &clone]);
-    watch.end();
-    assert!(rbd(&["trash", "ls", "--all", &corner.place()]).contains(&id), "librbd has left it");
-    let _daemon = corner.start();
     corner.await_empty();
 }

@@ -126,6 +126,9 @@ fn snapshots_and_publications_are_cheap() {
     counted
         .costs(1..=7, "delete snapshot", |client| client.delete_snapshot(&delete_snapshot(&taken)))
         .expect("delete");
+    counted
+        .costs(1..=7, "delete one that a copy needs", |client| client.delete_volume(&delete(&id)))
+        .expect("delete");
 }
 
 #[test]

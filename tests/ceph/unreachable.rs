@@ -12,7 +12,7 @@ use crate::support::{Client, Code, Daemon, MIB, Scratch, Setup, refused};
 
 /// Nobody listens there.
 const NOBODY: &str = "127.0.0.1:1";
-const VOLUME: &str = "rbd:main:rbd::csi-vol-0123456789abcdef0123456789abcdef:10ab";
+const VOLUME: &str = "rbd:main:rbd::csi-vol-web-abcdefghij234:10ab";
 
 /// A daemon whose cluster is not there. Each call waits for the tool, so all tools run at once.
 fn daemon() -> Daemon {

@@ -78,7 +78,7 @@ impl Corner {
         Ok(lines)
     }
 
-    /// Waits until this is what is here: what was deleted may be purged in the background.
+    /// Waits until this is what is here: what was deleted may go in the background.
     #[track_caller]
     pub fn await_shape(&self, wanted: &[String]) {
         self.await_lines(wanted, || self.shape());

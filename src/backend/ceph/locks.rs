@@ -46,9 +46,6 @@ pub struct LockState {
 pub enum LockTarget<'a> {
     /// The header of the image of this id: the attachment of a volume. Dies with the image.
     Header(&'a str),
-    /// The header of the image of this id once more: the mark of one that is moved to the trash. Dies with
-    /// the image.
-    TrashMark(&'a str),
     /// The same header: the clients of nodes that write to the image. Dies with the image.
     Clients(&'a str),
     /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.
@@ -59,7 +56,7 @@ pub enum LockTarget<'a> {
     /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
     /// namespace.
     SnapshotName(&'a str),
-    /// The name of a volume whose place topology chooses, by its 32 digits: who has a share of it makes the
+    /// The name of a volume whose place topology chooses, by its key: who has a share of it makes the
     /// volume at the place that the share's tag says.
     VolumeName(&'a str),
 }

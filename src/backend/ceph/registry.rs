@@ -93,7 +93,7 @@ pub(crate) struct Name<'a> {
     pub tool: &'a dyn LockTool,
     pub call: &'a Call,
     pub registry: &'a PoolRef,
-    /// The 32 digits that stand for it.
+    /// Its key.
     pub digits: &'a str,
     /// The tag of this controller.
     pub tag: &'a str,

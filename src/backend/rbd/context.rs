@@ -14,8 +14,8 @@ use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, Limits, ListedImage, LockHolder, LockRequest, LockState, LockTarget,
-    Locked, Made, ManagerTask, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, PoolOptions,
-    Promoted, RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
+    Locked, Made, MirrorPool, MirrorSnapshot, MirrorStatus, NewClone, NewImage, PoolOptions, Promoted,
+    RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
 use crate::backend::{MirroringMode, Served};
@@ -212,9 +212,14 @@ impl Pool<'_> {
         self.tool().pool_options(self.call, self.at)
     }
 
-    /// `rbd rm`, for [`removal`](crate::backend::rbd::image::removal) alone.
+    /// `rbd rm`, for [`remove`](crate::backend::rbd::image::remove) alone.
     pub fn remove(&self, image: &str) -> Result<Removed> {
         self.tool().remove(self.call, self.at, image)
+    }
+
+    /// The same.
+    pub fn remove_large(&self, image: &str) -> Result<Removed> {
+        self.tool().remove_large(self.call, self.at, image)
     }
 
     pub fn rename(&self, from: &str, to: &str) -> Result<Renamed> {
@@ -279,24 +284,12 @@ impl Pool<'_> {
 
 /// [`TrashTool`](crate::backend::rbd::tool::TrashTool), here.
 impl Pool<'_> {
-    pub fn move_to_trash(&self, image: &str) -> Result<Changed> {
-        self.tool().move_to_trash(self.call, self.at, image)
-    }
-
     pub fn trash(&self) -> Result<Vec<Trashed>> {
         self.tool().trash(self.call, self.at)
     }
 
-    pub fn restore_from_trash(&self, id: &str, name: &str) -> Result<Renamed> {
-        self.tool().restore_from_trash(self.call, self.at, id, name)
-    }
-
     pub fn purge(&self, id: &str) -> Result<Removed> {
         self.tool().purge(self.call, self.at, id)
-    }
-
-    pub fn purge_by_manager(&self, id: &str) -> Result<ManagerTask> {
-        self.tool().purge_by_manager(self.call, self.at, id)
     }
 }
 

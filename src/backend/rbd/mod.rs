@@ -4,9 +4,9 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | a volume | image `csi-vol-<32 hex>`, from the name in the request; its id is the incarnation |
-//! | the same where topology chose the pool | image `csi-vol-<32 hex>.<pool>`: the pool with the registry |
-//! | where that is | a lock on the object `cephlet.name.<32 hex>` in the registry, whose tag is the place |
+//! | a volume | image `csi-vol-[SLUG-]KEY`, from the name in the request; its id is the incarnation |
+//! | the same where topology chose the pool | image `csi-vol-[SLUG-]KEY.POOL`: the pool with the registry |
+//! | where that is | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the place |
 //! | how it was asked for | `cephlet.request` in the image's metadata |
 //! | how it is replicated | `cephlet.replication` in the image's metadata |
 //! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
@@ -14,7 +14,7 @@
 //! | to which nodes a volume is published | locks on the image's header: cookie = node |
 //! | which clients of nodes write to it | another lock there: cookie = address |
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
-//! | a deleted volume whose snapshots live on | image `csi-held-<id>` |
+//! | a deleted volume that is large or needed | image `csi-held-<id>`, until it is removed |
 //!
 //! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices,
 //! `jobs` what is done in the background, [`tool`] what is asked of a cluster. They share a `context`, with

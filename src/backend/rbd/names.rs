@@ -3,15 +3,15 @@
 //!
 //! | name | of what |
 //! |---|---|
-//! | `csi-vol-<32 digits>` | the image of a volume (made in [`ids`]) |
-//! | `csi-vol-<32 digits>.<pool>` | the same where topology chose its pool; its name is registered here |
-//! | `csi-tmp-<32 digits>-<tag>` | a copy that the controller with this tag is making |
-//! | `csi-held-<image id>` | a deleted volume, retained for its snapshots or clones |
+//! | `csi-vol-[SLUG-]KEY` | the image of a volume (made in [`ids`]) |
+//! | `csi-vol-[SLUG-]KEY.POOL` | the same where topology chose its pool; its name is registered here |
+//! | `csi-tmp-TAG-KEY-R` | a copy that the controller with this tag is making, with R drawn for the attempt |
+//! | `csi-held-<image id>` | a deleted volume, as long as it is large or needed |
 //! | `csi-snap-<16 digits>` | a snapshot that was asked for |
-//! | `csi-copy-<32 digits>-<tag>` | a transient snapshot, from which a volume is cloned |
+//! | `csi-copy-TAG-KEY-R` | a transient snapshot, from which a volume is cloned |
 
 use crate::error::{Error, Result};
-use crate::ids::{self, VOLUME, VolumeId, is_hex};
+use crate::ids::{self, VolumeId, is_hex};
 
 /// The first field of IDs.
 pub(crate) const NAME: &str = "rbd";
@@ -44,21 +44,21 @@ fn digits_after<'a>(name: &'a str, prefix: &str, count: usize) -> Option<&'a str
     name.strip_prefix(prefix).filter(|digits| is_hex(digits) && digits.len() == count)
 }
 
-/// The controller's tag in `<prefix><32 digits>-<8 digits>`.
+/// The controller's tag in `PREFIX TAG-KEY-R`.
 fn tag_after<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
-    let (volume, tag) = name.rsplit_once('-')?;
-    digits_after(volume, prefix, 32)?;
-    digits_after(tag, "", 8)
+    let (tag, rest) = name.strip_prefix(prefix)?.split_once('-')?;
+    let (key, drawn) = rest.split_once('-')?;
+    digits_after(tag, "", 8).filter(|_| ids::is_key(key) && ids::is_drawn(drawn))
 }
 
 /// Whether an image of this name is a volume that cephlet made.
 pub(crate) fn is_volume(name: &str) -> bool {
-    digits_after(name, VOLUME, 32).is_some() || ids::registration(name).is_some()
+    ids::volume_key(name).is_some()
 }
 
-/// What a copy is called while `tag`'s controller makes it.
-pub(crate) fn temporary(object: &str, tag: &str) -> String {
-    format!("{TEMPORARY}{}-{tag}", digits_of(object))
+/// What a copy is called while `tag`'s controller makes it, in the attempt for which `drawn` was drawn.
+pub(crate) fn temporary(object: &str, tag: &str, drawn: &str) -> String {
+    format!("{TEMPORARY}{tag}-{}-{drawn}", key_of(object))
 }
 
 /// The tag of the controller that makes the copy of this name.
@@ -66,7 +66,7 @@ pub(crate) fn tag_of_temporary(name: &str) -> Option<&str> {
     tag_after(name, TEMPORARY)
 }
 
-/// The name of the deleted volume with the image id `image`, as long as it has snapshots.
+/// The name of the deleted volume with the image id `image`, until it is removed.
 pub(crate) fn retained(image: &str) -> String {
     format!("{RETAINED}{image}")
 }
@@ -74,12 +74,6 @@ pub(crate) fn retained(image: &str) -> String {
 /// The image id in the name of a deleted volume that is retained.
 pub(crate) fn id_of_retained(name: &str) -> Option<&str> {
     name.strip_prefix(RETAINED).filter(|id| is_hex(id))
-}
-
-/// Whether an image of this name was made by cephlet: only such images are removed without having been asked
-/// for by name.
-pub(crate) fn is_ours(name: &str) -> bool {
-    is_volume(name) || tag_of_temporary(name).is_some() || id_of_retained(name).is_some()
 }
 
 /// Whether an image of this name is for cephlet's own use, and no volume to anybody, though an ID can be
@@ -109,11 +103,9 @@ pub(crate) fn snapshot_digits(name: &str) -> Option<&str> {
     digits_after(name, SNAPSHOT, 16)
 }
 
-/// What the snapshot is called from which `tag`'s controller copies a volume to `object`. With the tag none
-/// takes away what another controller is cloning from: one that is there already is left over from an attempt
-/// of our own.
-pub(crate) fn transient(object: &str, tag: &str) -> String {
-    format!("{TRANSIENT}{}-{tag}", digits_of(object))
+/// What the snapshot is called from which the copy of this temporary name is made.
+pub(crate) fn transient(temporary: &str) -> String {
+    temporary.replacen(TEMPORARY, TRANSIENT, 1)
 }
 
 /// Whether a snapshot of this name was taken for a copy only, by a controller or by rbd-mirror.
@@ -131,35 +123,35 @@ pub(crate) fn temporary_from(transient: &str) -> String {
     transient.replacen(TRANSIENT, TEMPORARY, 1)
 }
 
-/// The transient snapshot that the copy of this temporary name is made from, if it is one of a volume.
-pub(crate) fn transient_of(temporary: &str) -> String {
-    temporary.replacen(TEMPORARY, TRANSIENT, 1)
-}
-
-/// The digits of a volume's name.
-fn digits_of(object: &str) -> &str {
-    let digits = object.strip_prefix(VOLUME).unwrap_or(object);
-    digits.split_once('.').map_or(digits, |(digits, _)| digits)
+/// The key in the name of a new volume's object.
+fn key_of(object: &str) -> &str {
+    ids::volume_key(object).unwrap_or(object)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DIGITS: &str = "0123456789abcdef0123456789abcdef";
+    const KEY: &str = "abcdefghij234";
     const TAG: &str = "00c0ffee";
+    const DRAWN: &str = "zyxw7654";
 
     #[test]
     fn only_names_that_cephlet_gives_are_ours() {
-        let volume = format!("csi-vol-{DIGITS}");
-        assert!(is_ours(&volume) && is_ours(&temporary(&volume, TAG)) && is_ours("csi-held-10ab"));
+        let is_ours = |name: &str| {
+            is_volume(name) || tag_of_temporary(name).is_some() || id_of_retained(name).is_some()
+        };
+        let volume = format!("csi-vol-web-{KEY}");
+        assert!(is_ours(&volume) && is_ours(&temporary(&volume, TAG, DRAWN)) && is_ours("csi-held-10ab"));
         for other in [
             "web",
             "csi-vol-1",
             "csi-held-",
             "csi-held-web",
-            "csi-tmp-x-00c0ffee",
-            &format!("csi-tmp-{DIGITS}"),
+            "csi-tmp-00c0ffee-x-zyxw7654",
+            &format!("csi-tmp-{TAG}-{KEY}"),
+            &format!("csi-tmp-{TAG}-{KEY}-{DRAWN}x"),
+            &format!("csi-tmp-{KEY}-{TAG}-{DRAWN}"),
         ] {
             assert!(!is_ours(other), "{other}");
         }
@@ -168,19 +160,19 @@ mod tests {
 
     #[test]
     fn a_copy_and_its_snapshot_tell_who_makes_it() {
-        let volume = format!("csi-vol-{DIGITS}");
-        let (copy, source) = (temporary(&volume, TAG), transient(&volume, TAG));
+        let volume = format!("csi-vol-{KEY}");
+        let copy = temporary(&volume, TAG, DRAWN);
+        let source = transient(&copy);
         assert_eq!(
             (copy.as_str(), source.as_str()),
-            (
-                "csi-tmp-0123456789abcdef0123456789abcdef-00c0ffee",
-                "csi-copy-0123456789abcdef0123456789abcdef-00c0ffee"
-            )
+            ("csi-tmp-00c0ffee-abcdefghij234-zyxw7654", "csi-copy-00c0ffee-abcdefghij234-zyxw7654")
         );
         assert_eq!(tag_of_temporary(&copy), Some(TAG));
-        let registered = format!("{volume}.eu-1");
-        assert!(is_volume(&registered) && temporary(&registered, TAG) == copy);
-        assert_eq!((temporary_from(&source), transient_of(&copy)), (copy.clone(), source.clone()));
+        for same in [format!("{volume}.eu-1"), format!("csi-vol-web-{KEY}"), format!("csi-vol-a-b-{KEY}.eu")]
+        {
+            assert!(is_volume(&same) && temporary(&same, TAG, DRAWN) == copy, "{same}");
+        }
+        assert_eq!(temporary_from(&source), copy);
         assert_eq!(tag_of_transient(&source), Some(TAG));
         assert_eq!(tag_of_transient("csi-copy-by-hand"), None);
         assert!(

@@ -33,14 +33,15 @@ pub(crate) struct Timing {
     pub deletion_wait: Duration,
     /// What may pass between taking the deletion lock and asking for the removal.
     pub deletion_decision: Duration,
-    /// From the move of an image to the trash to the first look whether it is purged, or has got a snapshot:
-    /// the command that was taking one may have ended by then.
-    pub first_look_at_trash: Duration,
-    /// From the removal of a clone to the look at its parent, which librbd may be removing if 0.1.0 left it
-    /// to that.
+    /// So long a removal is asked for again of an image that clients have open: they may be dead, and be
+    /// forgotten one after the other.
+    pub removal_repeats: Duration,
+    /// Between two of these.
+    pub removal_pause: Duration,
+    /// From the removal of a clone to the look at its parent: other clones may go meanwhile.
     pub parent_check: Duration,
-    /// Between two looks for what was left over; longer no purge is followed.
-    pub parents_interval: Duration,
+    /// Between two looks for what was left over.
+    pub sweep_interval: Duration,
     /// A copy of another controller that is older than this is not being made any more.
     pub abandoned_copy: Duration,
     /// So long a mirrored copy is waited for that is being made and goes on no further, while the other site
@@ -71,9 +72,10 @@ impl Default for Timing {
             command_watches: millis(1400),
             deletion_wait: seconds(5),
             deletion_decision: seconds(60),
-            first_look_at_trash: seconds(5),
+            removal_repeats: seconds(40),
+            removal_pause: seconds(5),
             parent_check: seconds(5),
-            parents_interval: seconds(60 * 60),
+            sweep_interval: seconds(60 * 60),
             abandoned_copy: seconds(24 * 60 * 60),
             parent_count_valid: seconds(60 * 60),
             copy_goes_on: seconds(60),

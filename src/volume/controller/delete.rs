@@ -18,7 +18,7 @@ impl Operations {
         let Some(id) = backend.volumes().resolve(call, &named, secrets)? else { return Ok(Deleted::Absent) };
         self.ensure_unused_here(call, backend, &id, secrets)?;
         let deletion = Deletion { id: &id, snapshots_may_outlive, secrets };
-        let deleting = Deleting::Volume { id: id.clone(), snapshots_may_outlive };
+        let deleting = Deleting::Volume(id.clone());
         self.with_deletion(backend, deleting, |record| backend.volumes().delete(call, &deletion, record))
     }
 

@@ -7,9 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{
-    ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool, TrashTool,
-};
+use crate::backend::rbd::tool::{ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool};
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::dispatch::Held;
@@ -130,27 +128,36 @@ impl Scene {
 }
 
 fn volume(id: &VolumeId) -> Deleting {
-    Deleting::Volume { id: id.clone(), snapshots_may_outlive: true }
+    Deleting::Volume(id.clone())
 }
 
 fn taken(id: &SnapshotId) -> Deleting {
     Deleting::Snapshot(id.clone())
 }
 
+/// What is left may have lost its header, and a new volume may have its name, which `rbd rm` would remove.
 #[test]
 fn what_is_half_removed_is_removed_by_a_job_under_the_lock_of_its_volume() {
-    let scene = Scene::new();
-    let id = scene.create();
-    let deletion = scene.interrupted(volume(&id));
-    scene.remove_half(&id);
-    scene.operations.recover_controller(&scene.lock()).unwrap();
-    assert!(
-        scene.is_open(&deletion) && scene.locked.lock().is_empty(),
-        "the start does not wait for a cluster"
-    );
-    scene.work_off(Duration::ZERO);
-    assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
-    assert_eq!((scene.cluster.dump().as_str(), scene.is_open(&deletion), scene.waiting()), ("", false, 0));
+    for headless in [false, true] {
+        let scene = Scene::new();
+        let id = scene.create();
+        let deletion = scene.interrupted(volume(&id));
+        scene.remove_half(&id);
+        if headless {
+            scene.cluster.remove_header(id.incarnation.as_ref().unwrap());
+        }
+        let new = scene.second().create();
+        scene.operations.recover_controller(&scene.lock()).unwrap();
+        assert!(
+            scene.is_open(&deletion) && scene.locked.lock().is_empty(),
+            "the start does not wait for a cluster"
+        );
+        scene.work_off(Duration::ZERO);
+        assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
+        assert!(new != id && scene.exists(&new), "UNSAFE: a confirmed volume was removed");
+        let left = scene.cluster.dump().lines().count();
+        assert_eq!((left, scene.is_open(&deletion), scene.waiting()), (1, false, 0));
+    }
 }
 
 #[test]
@@ -190,15 +197,13 @@ fn a_lock_or_a_cluster_that_cannot_be_had_is_waited_for() {
 
 #[test]
 fn a_volume_that_another_controller_has_confirmed_since_stays() {
-    for snapshots_may_outlive in [true, false] {
-        let scene = Scene::new();
-        let id = scene.create();
-        let deletion = scene.interrupted(Deleting::Volume { id: id.clone(), snapshots_may_outlive });
-        assert_eq!(scene.second().create(), id, "it is confirmed");
-        scene.recover(&scene.lock(), RETRY);
-        assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
-        assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
-    }
+    let scene = Scene::new();
+    let id = scene.create();
+    let deletion = scene.interrupted(volume(&id));
+    assert_eq!(scene.second().create(), id, "it is confirmed");
+    scene.recover(&scene.lock(), RETRY);
+    assert!(scene.exists(&id), "UNSAFE: a confirmed volume was deleted");
+    assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
 }
 
 #[test]
@@ -206,7 +211,7 @@ fn a_volume_that_was_put_into_the_trash_by_hand_since_stays() {
     let scene = Scene::new();
     let id = scene.create();
     let deletion = scene.interrupted(volume(&id));
-    scene.cluster.move_to_trash(&call(), &scene.cluster.at(), &id.object).unwrap();
+    scene.cluster.put_aside(&scene.cluster.at(), &id.object);
     let before = scene.cluster.dump();
     scene.recover(&scene.lock(), RETRY);
     assert_eq!(scene.cluster.dump(), before, "UNSAFE: an operator's image was purged");

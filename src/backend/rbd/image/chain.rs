@@ -51,7 +51,7 @@ pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<Ch
     pool.call.ignore_deadline();
     let flattened = pool.call.rest(|| pool.flatten(&copy.name));
     // Also of one that failed: it may be killed between the parent and the rest.
-    check_parent_later(pool, copy.parent.as_ref());
+    copy.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     flattened
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()
 /// wrong with it.
 pub(crate) fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
     pool.flatten(&volume.name)?;
-    check_parent_later(pool, volume.parent.as_ref());
+    volume.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match object_map(volume).is_empty() {
         true => Ok(()),
         false => pool.rebuild_object_map(&volume.name).map(drop),

@@ -1,10 +1,8 @@
 //! Volumes that begin as copies of a snapshot or of another volume.
 //!
 //! A copy is made under a temporary name, checked, and renamed when it is whole: what bears a final name is
-//! never half made. That the clone command ended well, or that an image is there, proves nothing of an
-//! earlier attempt (a killed one leaves blank images of the right size): a temporary image that is found is
-//! removed and made again, and the one that was made must say itself that it reads from the snapshot it was
-//! cloned from.
+//! never half made. The temporary name is drawn for each attempt, so what a killed attempt has left (a blank
+//! image of the right size, or an old snapshot) is never taken for a part of this one. The sweep removes it.
 //!
 //! 1. where the source is (its id stays, its name may have changed): [`clone_source`](super::clone_source)
 //! 2. of a volume: a transient snapshot, for this copy only
@@ -41,6 +39,7 @@ use crate::backend::rbd::parameters::setting;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
 use crate::backend::size::Bounds;
 use crate::error::{Error, Kind, Result};
+use crate::ids;
 
 /// How often a step is taken again that others disturb.
 const ATTEMPTS: usize = 4;
@@ -52,6 +51,23 @@ enum Outcome {
     NoSource,
     /// Somebody else came in between.
     Disturbed,
+}
+
+/// What became of a clone.
+enum Completed {
+    /// It has its name.
+    Named(Box<ImageInfo>),
+    /// It is not the volume, and goes.
+    NotNeeded(Outcome),
+}
+
+impl Completed {
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Self::Named(info) => Outcome::Made(info),
+            Self::NotNeeded(outcome) => outcome,
+        }
+    }
 }
 
 /// Whether there was something to clone.
@@ -88,12 +104,13 @@ pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origi
 fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
     let mut missed: Option<String> = None;
     for attempt in 0..ATTEMPTS {
-        let source = find_source(pool, spec, origin, attempt == 0)?;
+        let temporary = names::temporary(&spec.new.object, pool.tag(), &ids::draw()?);
+        let source = find_source(pool, spec, origin, &temporary, attempt == 0)?;
         let is_certain = !source.is_transient && !source.is_cached_name;
         if is_certain && missed.as_ref() == Some(&source.image) {
             return Err(no_source(origin));
         }
-        match try_copy(pool, spec, &source)? {
+        match try_copy(pool, spec, &source, &temporary)? {
             Outcome::Made(info) => return Ok(*info),
             Outcome::NoSource => missed = Some(source.image),
             Outcome::Disturbed => missed = None,
@@ -102,31 +119,41 @@ fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<Image
     Err(Error::unavailable("its source or the volume itself is changed by others at this moment: try again"))
 }
 
-fn try_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, source: &CloneSource) -> Result<Outcome> {
-    let temporary = names::temporary(&spec.new.object, pool.tag());
-    // What an earlier attempt left may be being removed.
-    let _working = internal::lock(pool, &temporary)?;
-    let outcome = match clone_source(pool, spec, source, &temporary) {
-        Ok(Cloned::Done) => complete(pool, spec, source, &temporary),
+fn try_copy(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    source: &CloneSource,
+    temporary: &str,
+) -> Result<Outcome> {
+    // The sweep leaves alone what is locked.
+    let _working = internal::lock(pool, temporary)?;
+    let outcome = match clone_source(pool, spec, source, temporary) {
+        Ok(Cloned::Done) => complete(pool, spec, source, temporary),
         Ok(Cloned::NoSource) => return Ok(Outcome::NoSource),
         Err(error) => Err(error),
     };
-    if let Err(error) = &outcome {
-        clean_up(pool, source, &temporary, error);
+    match &outcome {
+        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {
+            remove_later(pool, source, temporary);
+        }
+        // It is not the volume.
+        Err(_) | Ok(Completed::NotNeeded(_)) => discard(pool, source, temporary),
+        Ok(Completed::Named(_)) => {}
     }
-    outcome
+    outcome.map(Completed::into_outcome)
 }
 
-/// Leaves nothing behind where the cluster still answers. Else it is done later: a repeated request may find
-/// the volume made, and never look for what is left of an earlier attempt.
-fn clean_up(pool: &Pool<'_>, source: &CloneSource, temporary: &str, error: &Error) {
-    let answers = !matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
-    let removed = if answers { remove_copy(pool, temporary) } else { Ok(Removed::Watched) };
-    if matches!(removed, Ok(Removed::Gone | Removed::Absent)) {
-        return;
+/// Leaves nothing behind.
+fn discard(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
+    if !matches!(remove_copy(pool, temporary), Ok(Removed::Gone | Removed::Absent)) {
+        remove_later(pool, source, temporary);
     }
+}
+
+/// Has what is left over removed once the command that had it open no longer counts as its watcher. A
+/// repeated request may find the volume made, and never look for what is left of an earlier attempt.
+fn remove_later(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
     log::warn!("image {temporary} of {} is left over for now, it is removed later", pool.at);
-    // When the command that had it open no longer counts as its watcher.
     let copied = || CopiedVolume { at: source.at.clone(), image: source.id.clone() };
     let source = source.is_transient.then(copied);
     let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string(), source };
@@ -141,13 +168,15 @@ fn clone_source(
     temporary: &str,
 ) -> Result<Cloned> {
     if !source.is_transient {
-        return clone_anew(pool, spec, source, temporary);
+        return make_clone(pool, spec, source, temporary);
     }
     let origin = pool.other(&source.at);
-    if take_transient(&origin, source)? == Cloned::NoSource {
-        return Ok(Cloned::NoSource);
+    match origin.create_snapshot(&source.image, &source.snapshot)? {
+        Some(Made::New) => {}
+        Some(Made::Taken) => return Err(name_is_taken(&source.snapshot)),
+        None => return Ok(Cloned::NoSource),
     }
-    let cloned = clone_anew(pool, spec, source, temporary);
+    let cloned = make_clone(pool, spec, source, temporary);
     match &cloned {
         Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {}
         // By id: its image may be renamed meanwhile.
@@ -160,23 +189,7 @@ fn clone_source(
     cloned
 }
 
-/// Takes the snapshot a volume is copied from. One that is there is as old as the attempt that was killed,
-/// and so are its data.
-fn take_transient(origin: &Pool<'_>, source: &CloneSource) -> Result<Cloned> {
-    let CloneSource { image, snapshot, .. } = source;
-    for _ in 0..ATTEMPTS {
-        match origin.create_snapshot(image, snapshot)? {
-            Some(Made::New) => return Ok(Cloned::Done),
-            Some(Made::Taken) => drop(origin.remove_snapshot(ImageRef::Name(image), snapshot)?),
-            None => return Ok(Cloned::NoSource),
-        }
-    }
-    Err(Error::unavailable(format!(
-        "snapshot {image}@{snapshot} is there again and again: two controllers have the same tag"
-    )))
-}
-
-fn clone_anew(
+fn make_clone(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     source: &CloneSource,
@@ -185,39 +198,16 @@ fn clone_anew(
     let CloneSource { at: from, image, snapshot, .. } = source;
     let layout = layout::of_copy(pool, &spec.settings.layout)?;
     let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout: &layout };
-    for _ in 0..ATTEMPTS {
-        match pool.clone_image(&clone)? {
-            Some(Made::New) => return Ok(Cloned::Done),
-            Some(Made::Taken) => remove_temporary(pool, temporary)?,
-            None => return Ok(Cloned::NoSource),
-        }
+    match pool.clone_image(&clone)? {
+        Some(Made::New) => Ok(Cloned::Done),
+        Some(Made::Taken) => Err(name_is_taken(temporary)),
+        None => Ok(Cloned::NoSource),
     }
-    Err(Error::unavailable(format!(
-        "image {temporary} is there again and again: two controllers have the same tag"
-    )))
 }
 
-/// Removes a copy of ours, as soon as a killed command no longer counts as its watcher.
-fn remove_temporary(pool: &Pool<'_>, temporary: &str) -> Result<()> {
-    let timing = pool.timing();
-    let what = format!("the cluster to forget the killed command that had {temporary} open");
-    let removed = pool.call.wait_for(what, timing.dead_client, timing.dead_client_poll, || {
-        match remove_copy(pool, temporary)? {
-            Removed::Gone | Removed::Absent => Ok(Some(())),
-            Removed::Watched => Ok(None),
-            Removed::HasSnapshots => Err(Error::precondition(format!(
-                "image {temporary}, left over from an earlier attempt, has snapshots, which are not cephlet's: \
-                 remove them"
-            ))),
-        }
-    })?;
-    removed.ok_or_else(|| {
-        Error::unavailable(format!(
-            "image {temporary} of {}, left over from an earlier attempt, is still open: `rbd status` tells from \
-             where",
-            pool.at
-        ))
-    })
+/// The digits in the name were drawn for this attempt.
+fn name_is_taken(name: &str) -> Error {
+    Error::unavailable(format!("{name} is there already, though its name was just drawn: try again"))
 }
 
 /// Makes the clone the volume that is wanted, and gives it its name.
@@ -226,11 +216,12 @@ fn complete(
     spec: &CreateSpec<'_>,
     source: &CloneSource,
     temporary: &str,
-) -> Result<Outcome> {
-    let Some(inherited) = pool.all_metadata(temporary)? else { return Ok(Outcome::Disturbed) };
+) -> Result<Completed> {
+    let disturbed = Completed::NotNeeded(Outcome::Disturbed);
+    let Some(inherited) = pool.all_metadata(temporary)? else { return Ok(disturbed) };
     let record = complete_record(&spec.record, &inherited)?;
     if pool.set_metadata(temporary, RECORD_KEY, &record.text()?)? == Changed::Absent {
-        return Ok(Outcome::Disturbed);
+        return Ok(disturbed);
     }
     forget_replication(pool, temporary, &inherited)?;
     let limits = changed_limits(&inherited, &spec.settings.limits);
@@ -238,10 +229,9 @@ fn complete(
         let limits: Vec<_> = limits.iter().map(|(key, limit)| (setting(key), *limit)).collect();
         pool.set_limits(temporary, &limits)?;
     }
-    let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(Outcome::Disturbed) };
+    let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(disturbed) };
     if let Some(wrong) = source.mismatch(pool, &info)? {
-        remove_temporary(pool, temporary)?;
-        return Ok(wrong.into());
+        return Ok(Completed::NotNeeded(wrong.into()));
     }
     let bounds = bounds(&spec.settings, &spec.new.capabilities, record.asked.fs_type.as_deref());
     let size = Bounds { largest: info.largest, ..bounds }.of_new(&spec.new.size, Some(info.size))?;
@@ -254,7 +244,7 @@ fn complete(
     if let Some(why) = why_whole
         && chain::flatten(pool, &info, &why)? == Changed::Absent
     {
-        return Ok(Outcome::Disturbed);
+        return Ok(disturbed);
     }
     pool.memory().parent_counts.remember(info.id.clone(), parents);
     give_name(pool, spec, info, &record)
@@ -270,23 +260,22 @@ impl From<Mismatch> for Outcome {
 }
 
 /// The last step. Whoever finds the name taken was too late.
-fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &Record) -> Result<Outcome> {
+fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &Record) -> Result<Completed> {
     let name = &spec.new.object;
-    let temporary = info.name.clone();
     let mut cleared = false;
     for _ in 0..ATTEMPTS {
         match ensure_renamed(pool, &info, name)? {
             Named::Done(info) => {
                 pool.memory().records.remember(&spec.key(), &info.id, record);
-                return Ok(Outcome::Made(info));
+                return Ok(Completed::Named(info));
             }
-            Named::Absent => return Ok(Outcome::Disturbed),
+            Named::Absent => return Ok(Completed::NotNeeded(Outcome::Disturbed)),
             Named::Taken => {}
         }
         match find_taken(pool, spec)? {
             Some(winner) => {
-                remove_temporary(pool, &temporary)?;
-                return answer_from(pool, spec, winner).map(|info| Outcome::Made(Box::new(info)));
+                let info = Box::new(answer_from(pool, spec, winner)?);
+                return Ok(Completed::NotNeeded(Outcome::Made(info)));
             }
             // Taken anew, by a creation that has not been waited for.
             None if cleared => break,

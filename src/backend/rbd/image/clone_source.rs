@@ -69,18 +69,19 @@ impl CloneSource {
 }
 
 /// Finds the image, by a remembered name if `may_guess`: that saves a question, and were it out of date, the
-/// clone would say so by its parent.
+/// clone would say so by its parent. `temporary` is what the copy is called while it is made.
 pub(crate) fn find_source(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     origin: &Origin,
+    temporary: &str,
     may_guess: bool,
 ) -> Result<CloneSource> {
     let at = locate(pool, spec, origin)?;
     let there = pool.other(&at);
     let source = match origin {
         Origin::Snapshot(id) => from_snapshot(&there, id, may_guess),
-        Origin::Volume(id) => from_volume(&there, id, &spec.new.object),
+        Origin::Volume(id) => from_volume(&there, id, temporary),
     };
     let is_elsewhere = spec.record.placed.is_some() && at.pool != pool.at.pool;
     Ok(CloneSource { is_elsewhere, ..source? })
@@ -127,13 +128,13 @@ fn last_known(pool: &Pool<'_>, id: &SnapshotId) -> Option<(String, usize)> {
     Some((memory.records.name_of(&id.place, &id.source)?, memory.parent_counts.get(&id.source)?))
 }
 
-fn from_volume(pool: &Pool<'_>, id: &VolumeId, object: &str) -> Result<CloneSource> {
+fn from_volume(pool: &Pool<'_>, id: &VolumeId, temporary: &str) -> Result<CloneSource> {
     let info = existing_volume(pool, id).map_err(|error| error.context("the content source"))?;
     if limit::is_full(&info) {
         return Err(limit::full(pool, &info).context("the content source"));
     }
     let parents = count_parents(pool, &info)?;
-    let (at, snapshot) = (pool.at.clone(), names::transient(object, pool.tag()));
+    let (at, snapshot) = (pool.at.clone(), names::transient(temporary));
     let (image, id) = (info.name, info.id);
     let (exact, is_transient, is_cached_name, is_elsewhere) = (None, true, false, false);
     Ok(CloneSource { at, image, id, snapshot, exact, parents, is_transient, is_cached_name, is_elsewhere })

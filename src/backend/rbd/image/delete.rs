@@ -1,44 +1,43 @@
 //! Deleting a volume.
 //!
-//! Three processes where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
-//! is looked up, the image is removed. What a killed removal left is finished by the image's id, which the
-//! volume's ID contains: when the deletion is repeated, and when the daemon is started again, which then
-//! touches no volume that is there by its name.
+//! Three commands where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
+//! is looked up, the image is removed. An image that is large, or has snapshots, is
+//! [retained](super::retain): it gets another name, and goes in the background.
+//!
+//! Before the lock is taken, the journal has the image's id. A killed `rbd rm` frees the name while the image
+//! is still there, and another controller may make a new image of the name. So the rest is removed by the id:
+//! when the deletion is repeated, and when the daemon is started again. The start touches no volume that is
+//! there by its name.
 //!
 //! A volume whose name is registered gives it back when it is gone, last of all; its ID says where it is
 //! registered, so that a repeated deletion gives it back if a crash came in between.
 //!
-//! | what it left | seen by name | by id | finished by |
+//! | what a killed command left | by the name | by the id | finished by |
 //! |---|---|---|---|
-//! | nothing done | there | there | starting over |
-//! | on its way to the trash; the name cannot be given to another | absent | there | removal by name |
-//! | in the trash, where no list shows it; the name is free | absent | there | purge by id |
-//! | the header is gone, the rest is there | absent | absent | purge by id |
+//! | all of it | there | there | starting over |
+//! | `rename`: both names open the image | there | one of the names | removal of the other |
+//! | `rm`: on its way to the trash; no other image gets the name | absent | there | `rbd rm` of the name |
+//! | `rm`: in the trash, where no list shows it; the name is free | absent | there | `rbd trash rm` |
+//! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::deletion_lock::{self, Acquired};
+use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
-use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
-use crate::backend::rbd::image::remove::{
-    Attempt, Terms, WithSnapshots, begin_removal, interrupted, remove_image, try_remove_by_name,
-};
-use crate::backend::rbd::image::rename::{has_own_name, settle_and_find};
-use crate::backend::rbd::image::retain::has_live_snapshots;
-use crate::backend::rbd::image::trash::{
-    Purge, Restored, is_in_trash, is_large, is_put_aside, restore_snapshotted, schedule_purge,
-};
+use crate::backend::rbd::image::layout;
+use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::remove::{insist, interrupted, is_large, remove_bare_name, remove_for_good};
+use crate::backend::rbd::image::rename::find_by_own_name;
+use crate::backend::rbd::image::retain::{refuse_needed, retain};
 use crate::backend::rbd::image::unregister::Registered;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_mapped, refuse_watched};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, TrashSource};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, SnapshotInfo};
 use crate::backend::{Deleted, Deletion, Interrupted, RecordDeletion};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
+use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
-
-/// How often an image is looked at again that changes meanwhile.
-const ATTEMPTS: usize = 4;
 
 /// What came of an attempt.
 enum Outcome {
@@ -95,8 +94,11 @@ pub(crate) fn delete(
     let at = context.locate(&id.place, deletion.secrets)?;
     let pool = context.pool(call, &at);
     let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
-        true => give_back_name(&pool, deletion).map(|()| Deleted::Absent),
-        false => delete_registered(&pool, deletion, record_deletion),
+        true => give_back_name(&pool, id, deletion.secrets).map(|()| Deleted::Absent),
+        false if ids::registration(&id.object).is_some() => {
+            delete_registered(&pool, deletion, record_deletion)
+        }
+        false => delete_in(&pool, deletion, record_deletion).map(|ended| ended.deleted),
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
@@ -105,7 +107,7 @@ pub(crate) fn delete(
     Ok(outcome)
 }
 
-/// Deletes the volume, and then gives its name back if that is registered.
+/// Deletes a volume whose name is registered, and then gives the name back.
 fn delete_registered(
     pool: &Pool<'_>,
     deletion: &Deletion<'_>,
@@ -121,121 +123,126 @@ fn delete_registered(
 }
 
 /// Gives back the name of a volume whose pool was removed, if that is registered in another one.
-fn give_back_name(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<()> {
-    let Some(registered) = Registered::find(pool, deletion.id, deletion.secrets)? else { return Ok(()) };
+fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<()> {
+    let Some(registered) = Registered::find(pool, id, secrets)? else { return Ok(()) };
     registered.await_creators(pool)?;
-    registered.give_back(pool, deletion.id, true, &|| Ok(()))
+    registered.give_back(pool, id, true, &|| Ok(()))
 }
 
 /// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
 pub(crate) fn finish_deletion(
     context: &Context,
     call: &Call,
-    deletion: &Deletion<'_>,
+    id: &VolumeId,
+    secrets: &Secrets,
 ) -> Result<Interrupted> {
-    let id = deletion.id;
-    let at = context.locate(&id.place, deletion.secrets)?;
+    let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
     let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
-        true => give_back_name(&pool, deletion).map(|()| Interrupted::Gone),
-        false => finish_registered(&pool, deletion),
+        true => give_back_name(&pool, id, secrets).map(|()| Interrupted::Gone),
+        false => finish_registered(&pool, id, secrets),
     };
     outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
 }
 
-fn finish_registered(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {
-    let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    let outcome = finish_deletion_in(pool, deletion)?;
+fn finish_registered(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
+    let registered = Registered::find(pool, id, secrets)?;
+    let outcome = finish_deletion_in(pool, id)?;
     if let (Some(registered), Interrupted::Gone) = (registered, outcome) {
-        registered.give_back(pool, deletion.id, false, &|| Ok(()))?;
+        registered.give_back(pool, id, false, &|| Ok(()))?;
     }
     Ok(outcome)
 }
 
-fn finish_deletion_in(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<Interrupted> {
-    let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
+/// An image is removed by its id, and only if the volume has lost it: that needs no deletion lock.
+fn finish_deletion_in(pool: &Pool<'_>, id: &VolumeId) -> Result<Interrupted> {
     let Some(image) = id.incarnation.as_ref().filter(|_| !names::is_internal(&id.object)) else {
         return Ok(Interrupted::Whole);
     };
-    // Nobody is to be kept from a volume that is whole, not even for a moment.
-    if let Some(info) = find_volume(pool, id)?
-        && has_own_name(pool, &info)?
-    {
+    settle_names(pool, &id.object, image)?;
+    if find_volume(pool, id)?.is_some() {
         return Ok(Interrupted::Whole);
     }
-    let _working = begin_removal(pool, image)?;
-    let lock = match deletion_lock::acquire(pool, image)? {
-        Acquired::Locked(lock) => lock,
-        Acquired::Published(nodes) => {
-            return refuse_published(pool, id, image, &nodes).map(|_| Interrupted::Gone);
-        }
+    let found = pool.info(ImageRef::Id(image))?;
+    // The trash lists images that were moved there by hand, and not those whose `rbd rm` was killed.
+    if found.is_some() && pool.trash()?.iter().any(|it| it.id == *image) {
+        return Ok(Interrupted::Whole);
+    }
+    finish(pool, &id.object, image, found).map(|_| Interrupted::Gone)
+}
+
+/// Removes the name that a killed rename has left beside the image's own. A controller that is renaming the
+/// image now has its deletion lock.
+fn settle_names(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
+    let retained = names::retained(image);
+    let [one, other] = [name, &retained].map(|name| pool.info(ImageRef::Name(name)));
+    if !matches!((one?, other?), (Some(one), Some(other)) if one.id == other.id) {
+        return Ok(());
+    }
+    match deletion_lock::acquire(pool, image)? {
+        Acquired::Locked(_) => {}
+        Acquired::Published(_) => return Ok(()),
         Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
-    };
-    let finished = finish_locked(pool, id, image, Terms { lock, with_snapshots });
-    finished.inspect_err(|_| deletion_lock::release(pool, image))
-}
-
-/// Finishes the deletion of the image that is locked, unless it was restored from the trash meanwhile, or put
-/// there by somebody else.
-fn finish_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> Result<Interrupted> {
-    // One that is retained already may have its former name still.
-    settle_and_find(pool, &id.object)?;
-    if find_volume(pool, id)?.is_some() || is_put_aside(pool, image)? {
-        deletion_lock::release(pool, image);
-        return Ok(Interrupted::Whole);
     }
-    finish(pool, &id.object, image, terms).map(|_| Interrupted::Gone)
-}
-
-fn with_snapshots(deletion: &Deletion<'_>) -> WithSnapshots {
-    if deletion.snapshots_may_outlive { WithSnapshots::Retain } else { WithSnapshots::Refuse }
+    let settled = find_by_own_name(pool, name).and_then(|_| find_by_own_name(pool, &retained));
+    deletion_lock::release(pool, image);
+    settled.map(drop)
 }
 
 fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDeletion<'_>) -> Result<Ended> {
-    let (id, with_snapshots) = (deletion.id, with_snapshots(deletion));
+    let id = deletion.id;
     if pool.memory().resyncs.0.contains(&pool.key_of(id)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
-    let Some(mut image) = image_id(pool, id)? else { return Ok(Ended::without_name(Deleted::Absent)) };
+    // Nothing is written, to the cluster or the journal, for a volume that is most likely gone.
+    let known = id.incarnation.clone().filter(|_| !pool.memory().deleted.contains(&id.to_string()));
+    let image = match known {
+        Some(image) => Some(image),
+        None => find_volume(pool, id)?.map(|info| info.id),
+    };
+    let Some(image) = image else { return Ok(Ended::without_name(Deleted::Absent)) };
     record_deletion()?;
-    for _ in 0..ATTEMPTS {
-        let _working = begin_removal(pool, &image)?;
-        let lock = match deletion_lock::acquire(pool, &image)? {
-            Acquired::Locked(lock) => lock,
-            Acquired::Published(nodes) => {
-                return refuse_published(pool, id, &image, &nodes).map(Ended::without_name);
-            }
-            Acquired::HeldElsewhere => {
-                return follow_other(pool, &image, with_snapshots).map(Ended::without_name);
-            }
-        };
-        match delete_locked(pool, id, &image, Terms { lock, with_snapshots }) {
-            Ok(Outcome::Over(ended)) => return Ok(ended),
-            Ok(Outcome::Other(meant)) => image = meant,
-            Err(error) => {
-                deletion_lock::release(pool, &image);
-                return Err(error);
-            }
-        }
+    let outcome = match delete_image(pool, deletion, &image)? {
+        Outcome::Other(meant) => delete_image(pool, deletion, &meant)?,
+        over @ Outcome::Over(_) => over,
+    };
+    match outcome {
+        Outcome::Over(ended) => Ok(ended),
+        Outcome::Other(_) => Err(Error::unavailable("its image was replaced at this moment: try again")),
     }
-    Err(Error::unavailable("others make and delete it at this moment: try again"))
 }
 
-/// The id of the volume's image, as far as it is known without a look; None where there is none. Nothing is
-/// written, to the cluster or the journal, for a volume that is most likely gone.
-fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
-    match &id.incarnation {
-        Some(image) if !pool.memory().deleted.contains(&id.to_string()) => Ok(Some(image.clone())),
-        _ => Ok(find_volume(pool, id)?.map(|info| info.id)),
-    }
+/// Deletes the volume under the deletion lock of the image of this id.
+fn delete_image(pool: &Pool<'_>, deletion: &Deletion<'_>, image: &str) -> Result<Outcome> {
+    let lock = match deletion_lock::acquire(pool, image)? {
+        Acquired::Locked(lock) => lock,
+        Acquired::Published(nodes) => {
+            refuse_published(pool, deletion.id, image, &nodes)?;
+            return Ok(Outcome::Over(Ended::without_name(Deleted::Absent)));
+        }
+        Acquired::HeldElsewhere => {
+            refuse_whole(pool, &deletion.id.object, image)?;
+            return Ok(Outcome::Over(Ended::without_name(Deleted::Absent)));
+        }
+    };
+    let outcome = delete_locked(pool, deletion, image, lock);
+    outcome.inspect_err(|_| deletion_lock::release(pool, image))
 }
 
 /// Deletes the volume if its name means the image that is locked.
-fn delete_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> Result<Outcome> {
+fn delete_locked(
+    pool: &Pool<'_>,
+    deletion: &Deletion<'_>,
+    image: &str,
+    lock: DeletionLock,
+) -> Result<Outcome> {
+    let id = deletion.id;
     match find_volume(pool, id)? {
         Some(info) if info.id == image => {
-            refuse_to_delete_copy(pool, id, &info)?;
-            remove_image(pool, info, terms)?;
+            if info.mirroring.is_some() {
+                refuse_to_delete_copy(pool, id, &info)?;
+            }
+            remove_or_retain(pool, &info, lock, deletion.snapshots_may_outlive)?;
             Ok(Outcome::Over(Ended { deleted: Deleted::Gone, had_its_name: true }))
         }
         // A mirrored image: the ID has the id it had in the other cluster.
@@ -243,90 +250,106 @@ fn delete_locked(pool: &Pool<'_>, id: &VolumeId, image: &str, terms: Terms) -> R
             pool.remove_lockable(LockTarget::Header(image))?;
             Ok(Outcome::Other(info.id))
         }
-        None => finish(pool, &id.object, image, terms).map(Ended::without_name).map(Outcome::Over),
-    }
-}
-
-/// The name does not mean the image: finishes what a killed deletion has begun, or finds it finished.
-fn finish(pool: &Pool<'_>, name: &str, image: &str, terms: Terms) -> Result<Deleted> {
-    let found = pool.info(ImageRef::Id(image))?;
-    match &found {
-        // Deleted, and retained for its snapshots; or renamed by an operator, and so no volume any more.
-        Some(info) if info.name != name => {
-            deletion_lock::release(pool, image);
-            Ok(Deleted::Absent)
+        None => {
+            let found = pool.info(ImageRef::Id(image))?;
+            finish(pool, &id.object, image, found).map(Ended::without_name).map(Outcome::Over)
         }
-        Some(info) if is_large(info) && is_in_trash(pool, image)? => finish_in_trash(pool, info, terms),
-        _ => finish_unseen(pool, name, image, (found, terms)),
     }
 }
 
-/// The image was moved to the trash.
-fn finish_in_trash(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<Deleted> {
-    if terms.with_snapshots == WithSnapshots::Refuse && restore_snapshotted(pool, info)? == Restored::Done {
-        return Err(Error::unavailable(
-            "a snapshot was taken of it when it was moved to the trash: try again",
-        ));
-    }
-    schedule_purge(pool, &info.id, &info.name, info.parent.as_ref())?;
-    Ok(Deleted::Gone)
-}
-
-/// The image is removed half way, where no list shows it, or gone.
-fn finish_unseen(
+/// Removes an image at once if it is small and has no snapshots, and retains any other.
+fn remove_or_retain(
     pool: &Pool<'_>,
-    name: &str,
-    image: &str,
-    (found, terms): (Option<ImageInfo>, Terms),
-) -> Result<Deleted> {
-    let purged = pool.purge(image)?;
-    check_parent_later(pool, found.as_ref().and_then(|info| info.parent.as_ref()));
-    match (purged, found) {
-        (Removed::Gone, None) => {
-            check_unknown_parent_later(pool);
-            Ok(Deleted::Gone)
+    info: &ImageInfo,
+    lock: DeletionLock,
+    snapshots_may_outlive: bool,
+) -> Result<()> {
+    // Those by which an image is mirrored are not among them, and go with it.
+    let mut snapshots = if info.snapshots == 0 { Vec::new() } else { snapshots_of(pool, info)? };
+    if snapshots.is_empty() && !is_large(info) && !layout::options(pool)?.trashes_removed {
+        if remove_at_once(pool, info, lock)? != Removed::HasSnapshots {
+            return Ok(());
         }
-        (Removed::Gone, Some(_)) => Ok(Deleted::Gone),
-        (Removed::Absent, None) => {
-            // Taking the lock has made an object where no image is.
-            pool.remove_lockable(LockTarget::Header(image))?;
-            Ok(Deleted::Absent)
+        // Taken since the look.
+        snapshots = snapshots_of(pool, info)?;
+    }
+    if !snapshots_may_outlive {
+        refuse_needed(&snapshots)?;
+    }
+    retain(pool, info, lock)
+}
+
+fn snapshots_of(pool: &Pool<'_>, info: &ImageInfo) -> Result<Vec<SnapshotInfo>> {
+    Ok(pool.snapshots(ImageRef::Id(&info.id))?.unwrap_or_default())
+}
+
+fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<Removed> {
+    let remove = |pool: &Pool<'_>| match remove_for_good(pool, info)? {
+        Removed::Watched => refuse_mapped(pool, &info.name).map(|()| Removed::Watched),
+        removed => Ok(removed),
+    };
+    let removed = lock.under(pool, |pool| insist(pool, &info.name, || remove(pool)));
+    // Also after a failure: the command may have been killed between the parent and the rest.
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    match removed? {
+        Removed::Watched => {
+            refuse_watched(pool, &info.name, MayBeMirrored::Yes)?;
+            Err(interrupted())
         }
-        // On its way to the trash. As long as it is, nobody can make another image of the name.
-        (Removed::Absent, Some(_)) => match try_remove_by_name(pool, name, image, terms.lock)? {
-            Attempt::Done => Ok(Deleted::Gone),
-            Attempt::Changed => Err(Error::unavailable("others change it at this moment: try again")),
-        },
-        (Removed::HasSnapshots, _) => {
-            // Kept there for its clones by librbd, as 0.1.0 asked it to.
-            deletion_lock::release(pool, image);
-            Ok(Deleted::Absent)
-        }
-        (Removed::Watched, _) => Err(interrupted()),
+        removed => Ok(removed),
     }
 }
 
-/// Another controller deletes it: once the image is in the trash, that needs no lock any more.
-fn follow_other(pool: &Pool<'_>, image: &str, with_snapshots: WithSnapshots) -> Result<Deleted> {
-    let held_elsewhere = || Err(deletion_lock::held_elsewhere(pool.context));
-    match pool.trash()?.iter().find(|it| it.id == image) {
-        Some(trashed) if trashed.source == TrashSource::Clones => Ok(Deleted::Absent),
-        Some(_) if with_snapshots == WithSnapshots::Refuse && has_live_snapshots(pool, image)? => {
-            held_elsewhere()
-        }
-        Some(trashed) if schedule_purge(pool, image, &trashed.name, None)? == Purge::Scheduled => {
-            Ok(Deleted::Gone)
-        }
-        _ => held_elsewhere(),
+/// Finishes a killed deletion, or finds it finished. The name does not mean the image, which was found by its
+/// id like this.
+fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) -> Result<Deleted> {
+    let removed = match &found {
+        // Deleted, and retained; or renamed by an operator, and so no volume any more.
+        Some(info) if info.name != name => Removed::Absent,
+        _ => remove_rest(pool, name, image, found.is_some())?,
+    };
+    let parent = found.as_ref().and_then(|info| info.parent.as_ref());
+    parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    match (removed, found) {
+        (Removed::Gone, _) => return Ok(Deleted::Gone),
+        (Removed::Watched, _) => return Err(interrupted()),
+        (_, Some(_)) => deletion_lock::release(pool, image),
+        // Taking the lock has made an object where no image is.
+        (_, None) => pool.remove_lockable(LockTarget::Header(image))?,
+    }
+    Ok(Deleted::Absent)
+}
+
+/// Removes the rest of an image whose `rbd rm` was killed.
+fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Result<Removed> {
+    let removed = insist(pool, image, || pool.purge(image))?;
+    if removed != Removed::Absent || !is_there {
+        return Ok(removed);
+    }
+    // On its way to the trash. As long as it is, no other image can be made of the name.
+    remove_bare_name(pool, name)?;
+    match pool.info(ImageRef::Id(image))? {
+        None => Ok(Removed::Gone),
+        Some(_) => Err(interrupted()),
     }
 }
 
-/// Says to whom the volume is published, unless there is no volume any more and the lock was taken too late.
-fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHolder]) -> Result<Deleted> {
+/// Refuses an image whose deletion lock another controller has, unless the image is retained: the lock stays
+/// on it, and the volume is gone. A killed rename may have left the volume's name, which goes now.
+fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
+    match pool.info(ImageRef::Id(image))? {
+        Some(info) if names::id_of_retained(&info.name).is_none() => {
+            Err(deletion_lock::held_elsewhere(pool.context))
+        }
+        _ => find_by_own_name(pool, name).map(drop),
+    }
+}
+
+/// Refuses a volume that is published, unless there is none any more and the lock was taken too late.
+fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHolder]) -> Result<()> {
     let exists = find_volume(pool, id)?.is_some() || pool.info(ImageRef::Id(image))?.is_some();
     if !exists {
-        pool.remove_lockable(LockTarget::Header(image))?;
-        return Ok(Deleted::Absent);
+        return pool.remove_lockable(LockTarget::Header(image));
     }
     let names: Vec<String> =
         nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();

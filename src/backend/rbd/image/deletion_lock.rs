@@ -94,7 +94,8 @@ fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -
         }
         let holders = pool.holders(target)?;
         match holders.iter().find(|holder| is_own(pool, holder)) {
-            // This daemon removes an image once at a time (`begin_removal`), so what took it is dead.
+            // This daemon does one thing at a time with a volume, so what took it is dead; or it is over, and
+            // the image retained.
             Some(dead) => pool.unlock(target, dead)?,
             None if holders.iter().any(is_node) => return Ok(Some(Acquired::Published(holders))),
             None => return Ok(None),

@@ -1,8 +1,8 @@
 //! Images: the volumes, and what cephlet makes of them on the way.
 //!
 //! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `chain`, `layout`, `remove`, `unregister`, `retain`, `trash`);
-//! what all of it rests on (`removal`, `find`, `rename`, `watchers`, `deletion_lock`, `record`).
+//! `capacity`); how that is done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of it rests
+//! on (`rename`, `remove`, `find`, `watchers`, `deletion_lock`, `record`).
 
 pub(crate) mod capacity;
 pub(crate) mod chain;
@@ -21,13 +21,10 @@ pub(crate) mod parent;
 mod place;
 pub(crate) mod qos;
 pub(crate) mod record;
-pub(crate) mod removal;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod retain;
 mod spec;
-pub(crate) mod trash;
-pub(crate) mod trash_mark;
 mod unregister;
 pub(crate) mod watchers;
 
@@ -65,8 +62,8 @@ impl Volumes for Context {
         delete::delete(self, call, deletion, record_deletion)
     }
 
-    fn finish_deletion(&self, call: &Call, deletion: &Deletion<'_>) -> Result<Interrupted> {
-        delete::finish_deletion(self, call, deletion)
+    fn finish_deletion(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
+        delete::finish_deletion(self, call, id, secrets)
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {

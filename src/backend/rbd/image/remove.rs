@@ -1,165 +1,74 @@
-//! Removing an image, in the way that its snapshots and its size ask for: removed at once, moved to the
-//! trash, or retained under another name.
+//! `rbd rm`, which every removal by name goes through.
+//!
+//! - Status 2 does not prove that the image is gone. The image is looked up by its id.
+//! - A killed command frees the name, and leaves an entry in the trash that no list of the trash shows.
+//!   `rbd ls` shows the name. `rbd rm` of that name, or `rbd trash rm` of the id, finishes the removal.
+//! - In a pool that has the option `rbd_move_to_trash_on_remove` itself, which no command line overrides, the
+//!   image goes to the trash and stays there. `rbd trash rm` of the id follows. After a kill in between the
+//!   sweep tells our images from an operator's by their names. So in such a pool no image is removed while it
+//!   has the name of a volume.
+//! - A name that the directory does not have destroys the image: see [`rename`](super::rename).
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
-use crate::backend::rbd::image::internal;
-use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
-use crate::backend::rbd::image::removal::remove_for_good;
-use crate::backend::rbd::image::retain::{
-    names_of_live, needed_by, remove_transient, remove_trashed, retain,
-};
-use crate::backend::rbd::image::trash::{
-    Restored, is_large, move_to_trash, purge_moved, restore_snapshotted,
-};
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
-use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, SnapshotInfo};
-use crate::dispatch::Held;
+use crate::backend::rbd::image::deletion_lock::{self, Acquired};
+use crate::backend::rbd::image::layout;
+use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
-use crate::jobs::RETRY;
 
-/// How often an image is looked at again that changes meanwhile.
-const ATTEMPTS: usize = 4;
+/// Images with more bytes are not removed while a call waits: that is 1024 objects of the usual 4 MiB.
+const LARGE: u64 = 4 << 30;
 
-/// What becomes of an image whose snapshots need it. One that only clones need is retained in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WithSnapshots {
-    /// It is retained under another name.
-    Retain,
-    /// It is not removed.
-    Refuse,
+/// Whether an image is too large to be removed while a call waits.
+pub(crate) fn is_large(info: &ImageInfo) -> bool {
+    info.size > LARGE
 }
 
-/// On which terms an image is removed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub lock: DeletionLock,
-    pub with_snapshots: WithSnapshots,
+/// Removes an image without snapshots, by its own name.
+pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Removed> {
+    let ImageInfo { name, id, .. } = info;
+    let is_trashed = layout::options(pool)?.trashes_removed;
+    // An image in use is moved to the trash, too.
+    if is_trashed && !users(pool, name, MayBeMirrored::as_said_by(info))?.is_empty() {
+        return Ok(Removed::Watched);
+    }
+    let removed = if is_large(info) { pool.remove_large(name)? } else { pool.remove(name)? };
+    match removed {
+        Removed::Gone if !is_trashed => Ok(Removed::Gone),
+        Removed::Gone | Removed::Absent => purge_for_good(pool, id),
+        refused @ (Removed::Watched | Removed::HasSnapshots) => Ok(refused),
+    }
 }
 
-/// How an attempt ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
-    /// The image is no volume any more.
-    Done,
-    /// The image is not what it was: it has to be looked at again.
-    Changed,
+/// Removes an image from the trash whose name is gone.
+fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
+    match pool.purge(image)? {
+        // A pool at its quota, for example.
+        Removed::Absent if pool.info(ImageRef::Id(image))?.is_some() => Err(Error::unavailable(format!(
+            "image {image} of {} is there, but `rbd rm` did not find it: try again",
+            pool.at
+        ))),
+        removed => Ok(removed),
+    }
 }
 
-/// Removes an image. The caller holds its deletion lock.
-pub(crate) fn remove_image(pool: &Pool<'_>, info: ImageInfo, terms: Terms) -> Result<()> {
-    let parent = info.parent.clone();
-    let removed = remove_unchanged(pool, info, terms);
-    // Also of one that failed: it may be killed between the parent and the rest.
-    check_parent_later(pool, parent.as_ref());
-    removed
-}
-
-/// Removes an image that others may be changing.
-fn remove_unchanged(pool: &Pool<'_>, mut info: ImageInfo, terms: Terms) -> Result<()> {
-    for _ in 0..ATTEMPTS {
-        if try_remove_image(pool, &info, terms)? == Attempt::Done {
-            return Ok(());
+/// Removes a name that opens no image, left by a killed creation or removal. Only `rbd rm` of the name does.
+/// The caller knows that no image is given the name meanwhile.
+pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
+    let removed = pool.remove(name)?;
+    if removed == Removed::Gone && layout::options(pool)?.trashes_removed {
+        // The name goes to the trash, too.
+        for entry in pool.trash()?.iter().filter(|entry| entry.name == name) {
+            if pool.info(ImageRef::Id(&entry.id))?.is_none() {
+                pool.purge(&entry.id)?;
+            }
         }
-        // By the name that may be removed: the id would also find it in the trash, when the name means
-        // another.
-        info = match pool.info(ImageRef::Name(&info.name))? {
-            Some(now) if now.id == info.id => now,
-            _ => return Ok(()),
-        };
     }
-    Err(Error::unavailable("others change it at this moment: try again"))
+    Ok(removed)
 }
 
-fn try_remove_image(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<Attempt> {
-    if info.snapshots == 0 {
-        return try_remove_plain(pool, info, terms);
-    }
-    let Some(snapshots) = pool.snapshots(ImageRef::Id(&info.id))? else { return Ok(Attempt::Done) };
-    // Those by which it is mirrored go with it, and so does its copy in another cluster.
-    if snapshots.is_empty() && info.mirroring.is_some() {
-        return try_remove_plain(pool, info, terms);
-    }
-    let live = names_of_live(&snapshots);
-    if remove_transient(pool, &info.id, &live)? > 0 {
-        return Ok(Attempt::Changed);
-    }
-    if names::id_of_retained(&info.name) == Some(&info.id) {
-        if remove_trashed(pool, &info.id, &snapshots)? > 0 {
-            return Ok(Attempt::Changed);
-        }
-        deletion_lock::release(pool, &info.id);
-        return Ok(Attempt::Done);
-    }
-    if terms.with_snapshots == WithSnapshots::Refuse && !live.is_empty() {
-        return Err(needed_by(&live));
-    }
-    retain(pool, info, terms.lock)?;
-    if live.is_empty() {
-        // Perhaps no clone needs it either.
-        check_retained_later(pool, &info.id);
-    }
-    Ok(Attempt::Done)
-}
-
-/// Removes an image that has no snapshots.
-fn try_remove_plain(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<Attempt> {
-    match is_large(info) {
-        true => try_move_to_trash(pool, info, terms),
-        false => try_remove_by_name(pool, &info.name, &info.id, terms.lock),
-    }
-}
-
-/// Changed if the image had to be restored, as it has snapshots by now.
-fn try_move_to_trash(pool: &Pool<'_>, info: &ImageInfo, terms: Terms) -> Result<Attempt> {
-    let moved = move_to_trash(pool, info, terms.lock)?;
-    if terms.with_snapshots == WithSnapshots::Refuse && restore_snapshotted(pool, info)? == Restored::Done {
-        return Ok(Attempt::Changed);
-    }
-    purge_moved(pool, info, moved).map(|()| Attempt::Done)
-}
-
-/// Changed if the image has snapshots after all, or was in use for a moment only.
-pub(crate) fn try_remove_by_name(
-    pool: &Pool<'_>,
-    name: &str,
-    image: &str,
-    lock: DeletionLock,
-) -> Result<Attempt> {
-    match lock.under(pool, |pool| remove_for_good(pool, name))? {
-        Removed::Gone => Ok(Attempt::Done),
-        // An earlier removal may have been killed half way.
-        Removed::Absent => match pool.purge(image)? {
-            Removed::Watched => Err(interrupted()),
-            _ => Ok(Attempt::Done),
-        },
-        Removed::HasSnapshots => Ok(Attempt::Changed),
-        Removed::Watched => refuse_watched(pool, name, MayBeMirrored::Yes).map(|()| Attempt::Changed),
-    }
-}
-
-/// Called when a retained image may have lost its last snapshot or clone: removes it if so.
-pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    let _working = begin_removal(pool, image)?;
-    if is_referenced(pool, image, &names::retained(image))? {
-        return Ok(());
-    }
-    // Two removals at once would leave a header behind, which the slower one locks when it is gone.
-    let Acquired::Locked(lock) = deletion_lock::acquire(pool, image)? else {
-        check_retained_in(pool, image, RETRY);
-        return Ok(());
-    };
-    let removed = match pool.info(ImageRef::Id(image))? {
-        Some(info) => remove_image(pool, info, Terms { lock, with_snapshots: WithSnapshots::Retain }),
-        // Taking the lock has made an object where no image is.
-        None => pool.remove_lockable(LockTarget::Header(image)),
-    };
-    removed.inspect_err(|_| deletion_lock::release(pool, image))
-}
-
-/// Removes what a killed creation has left: a name without an image, which only a removal by name takes away.
-/// One controller at a time does so and looks once more, as another may have done it, and made the volume.
+/// Removes the name of a volume that opens no image. One controller at a time does so and looks once more, as
+/// another may have done it, and made the volume.
 pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     let target = LockTarget::BareName(name);
     let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {
@@ -167,29 +76,26 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     };
     let removed = lock.under(pool, |pool| match pool.info(ImageRef::Name(name))? {
         Some(_) => Ok(()),
-        None => remove_for_good(pool, name).map(drop),
+        None => remove_left_over(pool, name).map(drop),
     });
     let released = deletion_lock::unlock_own(pool, target);
     removed.and(released)
 }
 
-/// Begins to remove an image, as one in this daemon at a time does: the deletion lock does not keep out what
-/// is under way here.
-pub(crate) fn begin_removal(pool: &Pool<'_>, image: &str) -> Result<Held> {
-    internal::lock(pool, &names::retained(image))
-}
-
-/// Whether anything needs a retained image: it has a clone, or a snapshot that neither a killed copy nor the
-/// killed removal of a clone has left. Once nothing does, that stays so.
-fn is_referenced(pool: &Pool<'_>, image: &str, name: &str) -> Result<bool> {
-    let info = pool.info(ImageRef::Id(image))?;
-    let Some(info) = info.filter(|info| info.name == name) else { return Ok(true) };
-    if info.snapshots == 0 {
-        return Ok(false);
-    }
-    let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
-    let is_needed = |it: &SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
-    Ok(snapshots.iter().any(is_needed) || pool.has_clones(name)?)
+/// Removes an image, again as long as a client watches it: the cluster takes one that was killed for alive
+/// for half a minute, and a killed `rbd rm` was such a client.
+pub(crate) fn insist(
+    pool: &Pool<'_>,
+    image: &str,
+    mut remove: impl FnMut() -> Result<Removed>,
+) -> Result<Removed> {
+    let timing = pool.timing();
+    let what = format!("the clients of image {image} to close it or to be forgotten");
+    let removed = pool.call.wait_for(what, timing.removal_repeats, timing.removal_pause, || {
+        let removed = remove()?;
+        Ok((removed != Removed::Watched).then_some(removed))
+    })?;
+    Ok(removed.unwrap_or(Removed::Watched))
 }
 
 /// The refusal of an image whose removal was interrupted, and whose client is not forgotten yet.

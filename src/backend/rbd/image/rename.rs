@@ -1,12 +1,13 @@
 //! Images with two names. `rbd rename` makes the new name, changes the pool's directory and removes the old
-//! name. A killed one leaves both: each opens the image, and the removal of either removes it. The image's
-//! own name is the one that the directory has for its id; the other says only how far the rename came.
+//! name. A killed one leaves both, and each opens the image. Its own name is the one that the directory has
+//! for its id. `rbd rm` of the other destroys the image and says that there was none, so such a name is
+//! removed by `rados rm rbd_id.NAME`.
 //!
-//! Renamed are copies, when they are whole, and deleted volumes whose snapshots live on.
+//! Copies are renamed when they are whole, and deleted volumes when they are [retained](super::retain).
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
-use crate::backend::rbd::image::removal::remove_for_good;
+use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
@@ -15,8 +16,9 @@ use crate::error::Result;
 enum Settled {
     /// The image's own.
     OwnName,
-    /// A second one that a killed rename had left. It is removed; the image stays.
-    SecondNameRemoved,
+    /// A second one that a killed rename had left, which is removed while the image stays; or the image is
+    /// gone.
+    NoName,
 }
 
 /// Whether an image was given a name.
@@ -30,48 +32,38 @@ pub(crate) enum Named {
     Taken,
 }
 
-/// The image of this name, if the name is its own.
+/// The image of this name, if the name is its own. It is looked up by its id where the name may be a second
+/// one: of a large image or one with snapshots, which is renamed when it is deleted, and of a copy. Nothing
+/// that is remembered replaces that look: another controller may have been killed since.
 pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
-    if !may_be_renamed(pool, &info) {
-        return Ok(Some(info));
-    }
+    let may_be_renamed = is_large(&info) || info.snapshots > 0 || info.parent.is_some();
+    if may_be_renamed { settle(pool, info) } else { Ok(Some(info)) }
+}
+
+/// The same where the image may have been renamed though nothing of it says so: it was asked for as a copy,
+/// and one that was flattened has no parent; or it was to be deleted, and has lost its snapshots since.
+pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
+    pool.info(ImageRef::Name(name))?.map_or(Ok(None), |info| settle(pool, info))
+}
+
+/// The image, if it was found by its own name. A second name is removed.
+fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
     Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
 }
 
-/// The same for an image that was asked for as a copy: one that was flattened has no parent that says so.
-pub(crate) fn settle_and_find_copy(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
-    let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
-    if pool.memory().records.get(&pool.place().key(name), &info.id).is_some() {
-        return Ok(Some(info));
-    }
-    Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
-}
-
-/// Whether the image may be one that was renamed: one with snapshots, or a copy, unless it was seen whole
-/// before.
-fn may_be_renamed(pool: &Pool<'_>, info: &ImageInfo) -> bool {
-    let is_known = || pool.memory().records.get(&pool.place().key(&info.name), &info.id).is_some();
-    info.snapshots > 0 || (info.parent.is_some() && !is_known())
-}
-
-/// Removes a copy that was not finished. One that a killed rename has made a volume loses its former name
-/// only.
+/// Removes a copy that was not finished, or the rest of one whose removal was killed. One that a killed
+/// rename has made a volume loses its former name only.
 pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
-    let info = pool.info(ImageRef::Name(temporary))?;
-    if let Some(info) = &info
-        && settle_name(pool, info)? == Settled::SecondNameRemoved
-    {
+    let Some(info) = pool.info(ImageRef::Name(temporary))? else {
+        return remove_left_over(pool, temporary);
+    };
+    if settle_name(pool, &info)? == Settled::NoName {
         return Ok(Removed::Gone);
     }
-    let removed = remove_for_good(pool, temporary);
-    match (&removed, info) {
-        // Also of a removal that failed: it may be killed between the parent and the rest.
-        (_, Some(info)) => check_parent_later(pool, info.parent.as_ref()),
-        // The rest of such a removal.
-        (Ok(Removed::Gone), None) => check_unknown_parent_later(pool),
-        _ => {}
-    }
+    let removed = remove_for_good(pool, &info);
+    // Also after a failure: the command may have been killed between the parent and the rest.
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     removed
 }
 
@@ -103,27 +95,22 @@ fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
     }
 }
 
-/// Whether the name by which the image was found is its own, or it is gone.
-pub(crate) fn has_own_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
-    Ok(pool.info(ImageRef::Id(&info.id))?.is_none_or(|now| now.name == info.name))
-}
-
 /// Settles whether the image has the name by which it was found. A second name is removed once it is certain
 /// that nobody is renaming.
 fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
     let timing = pool.timing();
     let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
     let settled = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {
-        if has_own_name(pool, info)? {
+        if pool.info(ImageRef::Id(&info.id))?.is_some_and(|now| now.name == info.name) {
             return Ok(Some(Settled::OwnName));
         }
-        // The rename may have come to its end.
+        // The rename, or a removal, may have come to its end.
         let now = pool.info(ImageRef::Name(&info.name))?;
-        Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::SecondNameRemoved))
+        Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::NoName))
     })?;
     match settled {
         Some(settled) => Ok(settled),
-        None => remove_second_name(pool, info).map(|()| Settled::SecondNameRemoved),
+        None => remove_second_name(pool, info).map(|()| Settled::NoName),
     }
 }
 

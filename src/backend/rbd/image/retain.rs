@@ -1,97 +1,201 @@
-//! Deleted volumes that are retained for their snapshots and their clones. The image keeps existing under
-//! another name, `csi-held-<id>`, until the last of these is gone. The trash would not do: snapshots of an
-//! image in it cannot be used. And what librbd itself moves there for the clones, it removes with the last of
-//! them in a way that loses track of data, and leaves it there for ever where the last two go at once (Ceph
-//! 16.2).
+//! Deleted volumes that are large, or that snapshots or clones need. The image is renamed to `csi-held-<id>`,
+//! which ends the volume, and removed from there in the background once nothing needs it. The name is never
+//! used again, so `rbd rm` of it hits no other image, whenever it runs and however often it is killed.
+//!
+//! The trash would not do: snapshots of an image in it cannot be cloned, and an operator's images are there.
+//!
+//! A retained image goes when its last snapshot is deleted, or its last clone, or else by the hourly sweep.
+
+use std::time::Duration;
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
-use crate::backend::rbd::image::parent::check_retained_later;
-use crate::backend::rbd::image::rename::{Named, ensure_renamed};
+use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
+use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
+use crate::backend::rbd::image::rename::{Named, ensure_renamed, find_by_own_name};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, RemovedByNumber, SnapshotInfo};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, SnapshotInfo};
 use crate::error::{Error, Result};
+use crate::jobs::{RETRY, Requeue};
 
-/// Gives an image with snapshots the name of a retained one. A rename takes what has the old name, whatever
-/// that is by then, and even what is in use.
+/// What came of a look at a retained image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checked {
+    /// It is gone, or still needed.
+    Settled,
+    /// Nothing needs it, but it cannot be removed yet.
+    Busy,
+}
+
+impl Checked {
+    /// When a job looks again.
+    pub fn next(self) -> Requeue {
+        match self {
+            Self::Settled => Requeue::Never,
+            Self::Busy => Requeue::After(RETRY),
+        }
+    }
+}
+
+/// Gives an image the name of a retained one. The caller holds its deletion lock, which is not given back: it
+/// goes with the image, or runs out.
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
+    // A rename takes an image that is in use, too.
     refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
     let retained = names::retained(id);
     let named = lock.under(pool, |pool| {
+        // For its snapshots, also one that is taken between the look at the image and the rename.
         pool.set_metadata(name, OBJECT_KEY, name)?;
         ensure_renamed(pool, info, &retained)
     })?;
     match named {
-        // Whoever removed the last clone before the image had this name has left it alone.
-        Named::Done(renamed) if renamed.snapshots == 0 => check_retained_later(pool, id),
-        Named::Done(_) => {}
-        Named::Absent => return Err(undo(pool, info, &retained)),
-        Named::Taken => {
-            return Err(Error::precondition(format!(
-                "it has snapshots, and the name {retained:?} that would keep them is taken: look at that image \
-                 and remove it"
-            )));
+        Named::Done(_) => {
+            check_retained_in(pool, id, Duration::ZERO);
+            Ok(())
         }
+        Named::Absent => refuse_unless_gone(pool, info, &retained),
+        Named::Taken => Err(Error::precondition(format!(
+            "the name {retained:?} that it would have until it is removed is taken: look at that image and \
+             remove it"
+        ))),
     }
-    deletion_lock::release(pool, id);
+}
+
+/// The image to be retained does not have that name. Another controller may have removed it since. Or another
+/// image had the old name by then, and a rename takes whatever has it: that one gets its name back.
+fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Result<()> {
+    let ImageInfo { name, id, .. } = info;
+    let other = pool.info(ImageRef::Name(retained))?.filter(|found| found.id != *id);
+    if other.is_some() {
+        pool.rename(retained, name)?;
+    } else if pool.info(ImageRef::Id(id))?.is_none() {
+        return Ok(());
+    }
+    Err(Error::unavailable(format!("image {name:?} was replaced at this moment: try again")))
+}
+
+/// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more.
+pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
+    if check_retained(pool, image)? == Checked::Busy {
+        check_retained_in(pool, image, RETRY);
+    }
     Ok(())
 }
 
-/// Gives an image its name back that was found in the place of the one to be retained.
-fn undo(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Error {
-    let ImageInfo { name, id, .. } = info;
-    let other = pool.info(ImageRef::Name(retained)).map(|found| found.is_some_and(|found| found.id != *id));
-    match other.and_then(|other| if other { pool.rename(retained, name).map(drop) } else { Ok(()) }) {
-        Ok(()) => Error::unavailable(format!("image {name:?} is gone or replaced at this moment: try again")),
-        Err(error) => error,
+/// Removes an image, or the rest of one, if it is retained and nothing needs it. A large one has a job of its
+/// own, and no small one waits for it.
+pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+    match pool.info(ImageRef::Id(image))? {
+        None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
+        Some(info) if !is_unneeded(pool, &info)? => Ok(Checked::Settled),
+        Some(info) if is_large(&info) => {
+            let (at, image) = (pool.at.clone(), image.to_string());
+            pool.context.jobs.add_now(Job::RemoveLarge { at, image });
+            Ok(Checked::Settled)
+        }
+        Some(info) => remove_unneeded(pool, &info),
     }
 }
 
-/// The names of an image's snapshots, without those that only clones keep; None where the image is absent.
-pub(crate) fn live_snapshots(pool: &Pool<'_>, image: &str) -> Result<Option<Vec<String>>> {
-    Ok(pool.snapshots(ImageRef::Id(image))?.as_deref().map(names_of_live))
-}
-
-/// The names of snapshots, without those in the trash.
-pub(crate) fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<String> {
-    snapshots.iter().filter(|it| !it.trashed).map(|it| it.name.clone()).collect()
-}
-
-/// Whether an image is there and has such snapshots.
-pub(crate) fn has_live_snapshots(pool: &Pool<'_>, image: &str) -> Result<bool> {
-    Ok(live_snapshots(pool, image)?.is_some_and(|live| !live.is_empty()))
-}
-
-/// Removes the snapshots among `live` that killed copies left, from which their clones read on. Gives how
-/// many there were.
-pub(crate) fn remove_transient(pool: &Pool<'_>, image: &str, live: &[String]) -> Result<usize> {
-    let transient = || live.iter().filter(|name| names::is_transient(name));
-    for name in transient() {
-        pool.remove_snapshot(ImageRef::Id(image), name)?;
+/// Removes such an image however large it is.
+pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+    match pool.info(ImageRef::Id(image))? {
+        Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
+        _ => Ok(Checked::Settled),
     }
-    Ok(transient().count())
 }
 
-/// Removes those of an image's snapshots that are in its trash, up to one that clones read from. Gives how
-/// many there were. librbd removes such a snapshot with its last clone, but leaves it where that removal is
-/// killed in between.
-pub(crate) fn remove_trashed(pool: &Pool<'_>, image: &str, snapshots: &[SnapshotInfo]) -> Result<u64> {
-    let mut removed = 0;
-    for snapshot in snapshots.iter().filter(|snapshot| snapshot.trashed) {
-        match pool.remove_snapshot_by_number(image, snapshot.id)? {
-            RemovedByNumber::Gone | RemovedByNumber::Absent => removed += 1,
-            RemovedByNumber::Protected => break,
+/// Removes the rest of a removal that was killed at its end: an entry in the trash without a header. An image
+/// of another id that has the name is an operator's, which was renamed by mistake.
+fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
+    match pool.info(ImageRef::Name(name))? {
+        Some(_) => Ok(()),
+        None => remove_left_over(pool, name).map(drop),
+    }
+}
+
+/// Whether an image is retained and nothing needs it: it has no clone, and no snapshot but those that killed
+/// copies or killed removals of clones have left. Once that is so, it stays so.
+///
+/// Its name is the one that the directory has for its id. A killed rename may have left `csi-held-<id>`
+/// beside the name of a volume that is whole.
+fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
+    if info.name != names::retained(&info.id) {
+        return Ok(false);
+    }
+    if info.snapshots == 0 {
+        return Ok(true);
+    }
+    let snapshots = pool.snapshots(ImageRef::Id(&info.id))?.unwrap_or_default();
+    Ok(names_of_live(&snapshots).is_empty() && !pool.has_clones(&info.name)?)
+}
+
+/// Removes a retained image that nothing needs.
+fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
+    // The volume's name may still open the image if the rename was killed. No node may be given the image by
+    // that name, and `rbd rm` would leave the name behind, taken by no image.
+    if let Some(former) = pool.metadata(&info.name, OBJECT_KEY)? {
+        find_by_own_name(pool, &former)?;
+    }
+    match deletion_lock::acquire(pool, &info.id)? {
+        // Another controller's lock keeps nodes out as well, and two may remove the image at once.
+        Acquired::Locked(_) | Acquired::HeldElsewhere => {}
+        // It was given to a node by that name.
+        Acquired::Published(_) => return Ok(Checked::Busy),
+    }
+    let removed = remove_snapshots(pool, info).and_then(|()| remove_for_good(pool, info));
+    // Also after a failure: the command may have been killed between the parent and the rest.
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    match removed? {
+        Removed::Gone => {
+            log::info!("{}: removed {}, a deleted volume that nothing needs any more", pool.at, info.name);
+            Ok(Checked::Settled)
+        }
+        Removed::Absent => {
+            // Another controller removed it first, and the lock may have made an object where no image is.
+            pool.remove_lockable(LockTarget::Header(&info.id))?;
+            Ok(Checked::Settled)
+        }
+        Removed::HasSnapshots => Ok(Checked::Settled),
+        Removed::Watched => Ok(Checked::Busy),
+    }
+}
+
+/// Removes the snapshots that keep a retained image for nothing. One that a killed copy has left goes to the
+/// image's trash as long as something reads from it; librbd removes it from there with its last clone, but
+/// leaves it where the removal of that is killed in between.
+fn remove_snapshots(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
+    if info.snapshots == 0 {
+        return Ok(());
+    }
+    for snapshot in pool.snapshots(ImageRef::Id(&info.id))?.unwrap_or_default() {
+        let is_left_over = snapshot.trashed || names::is_transient(&snapshot.name);
+        if !is_left_over
+            || pool.remove_snapshot_by_number(&info.id, snapshot.id)? == RemovedByNumber::Protected
+        {
+            break;
         }
     }
-    Ok(removed)
+    Ok(())
 }
 
-/// The refusal of a volume whose deletion would free nothing, because its snapshots need the image.
-pub(crate) fn needed_by(snapshots: &[String]) -> Error {
-    Error::has_snapshots(format!(
+/// The names of the snapshots that were asked for: neither in the image's trash, nor taken for a copy.
+fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<&str> {
+    let is_live = |it: &&SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
+    snapshots.iter().filter(is_live).map(|it| it.name.as_str()).collect()
+}
+
+/// Refuses a volume whose deletion would free nothing, because its snapshots need the image.
+pub(crate) fn refuse_needed(snapshots: &[SnapshotInfo]) -> Result<()> {
+    let live = names_of_live(snapshots);
+    if live.is_empty() {
+        return Ok(());
+    }
+    Err(Error::has_snapshots(format!(
         "its storage cannot be freed, it has the snapshots {}: delete them first",
-        snapshots.join(", ")
-    ))
+        live.join(", ")
+    )))
 }

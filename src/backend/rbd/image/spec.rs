@@ -6,7 +6,7 @@ use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::{settle_and_find, settle_and_find_copy};
+use crate::backend::rbd::image::rename::{find_by_own_name, settle_and_find};
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::rbd::tool::ImageInfo;
@@ -66,7 +66,7 @@ pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Op
 pub(crate) fn find_whole(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
     match spec.new.source {
         None => settle_and_find(pool, &spec.new.object),
-        Some(_) => settle_and_find_copy(pool, &spec.new.object),
+        Some(_) => find_by_own_name(pool, &spec.new.object),
     }
 }
 

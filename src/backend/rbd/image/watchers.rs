@@ -92,6 +92,14 @@ pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrore
     if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
 }
 
+/// Refuses an image that a kernel has mapped: unlike other clients, that is no command of ours that was
+/// killed.
+pub(crate) fn refuse_mapped(pool: &Pool<'_>, name: &str) -> Result<()> {
+    let mut watchers = pool.watchers(name)?.unwrap_or_default();
+    watchers.retain(|watcher| watcher.is_kernel);
+    if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
+}
+
 /// The refusal of an image that clients have open.
 pub(crate) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
     Error::precondition(format!(

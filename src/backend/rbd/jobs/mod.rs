@@ -1,13 +1,11 @@
-//! What is done in the background: purging the trash, removing what a crash left. Each cluster has a lane of
-//! the queue, and another one for what may take hours.
+//! Work in the background: deleted volumes are removed, and what a crash left. Each cluster has a lane of the
+//! queue, and another one for large images, whose removal may take hours.
 //!
 //! The queue is in memory only. After a restart the sweep finds in the clusters with credentials of their own
 //! what was on it.
 //!
 //! Here is only what there is to do. [`run`] does it, with all the operations below it.
 
-pub(crate) mod parents;
-pub(crate) mod purge;
 pub(crate) mod run;
 pub(crate) mod sweep;
 
@@ -15,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::Parent;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::{JobQueue, Requeue};
@@ -27,16 +24,14 @@ const NOW: Duration = Duration::ZERO;
 pub(crate) enum Job {
     /// Look for what a crash left.
     Sweep { cluster: String },
-    /// Delete an image in the trash, which has this name there.
-    Purge { at: PoolRef, image: String, name: String },
-    /// Remove an image that was retained for its clones, if it has none any more.
-    CheckParent { at: PoolRef, image: String, in_trash: bool },
+    /// Remove the image of this id, if it is retained and nothing needs it any more.
+    Retained { at: PoolRef, image: String },
+    /// The same of a large one.
+    RemoveLarge { at: PoolRef, image: String },
     /// Look for what is left in all of a cluster by its names and its trash.
     CheckLeftovers { cluster: String },
     /// Have that done in every cluster, from time to time.
     CheckClusters,
-    /// Look at an image that the cluster's manager deletes until it is gone, after twice the pause each time.
-    FollowPurge { at: PoolRef, image: String, name: String, parent: Option<Parent>, pause: Duration },
     /// Remove a copy that was not finished, and the snapshot that it was made from, if that was taken for it.
     RemoveTemporary { at: PoolRef, temporary: String, source: Option<CopiedVolume> },
 }
@@ -87,16 +82,15 @@ impl Job {
     pub fn at(&mut self) -> Option<&mut PoolRef> {
         match self {
             Self::Sweep { .. } | Self::CheckLeftovers { .. } | Self::CheckClusters => None,
-            Self::Purge { at, .. }
-            | Self::CheckParent { at, .. }
-            | Self::FollowPurge { at, .. }
-            | Self::RemoveTemporary { at, .. } => Some(at),
+            Self::Retained { at, .. } | Self::RemoveLarge { at, .. } | Self::RemoveTemporary { at, .. } => {
+                Some(at)
+            }
         }
     }
 
     fn lane(&self) -> String {
         match self {
-            Self::Purge { .. } => format!("long work in {}", self.cluster()),
+            Self::RemoveLarge { .. } => format!("long work in {}", self.cluster()),
             _ => self.cluster().to_string(),
         }
     }
@@ -105,10 +99,9 @@ impl Job {
         match self {
             Self::Sweep { cluster } | Self::CheckLeftovers { cluster } => cluster,
             Self::CheckClusters => "all clusters",
-            Self::Purge { at, .. }
-            | Self::CheckParent { at, .. }
-            | Self::FollowPurge { at, .. }
-            | Self::RemoveTemporary { at, .. } => &at.access.cluster.name,
+            Self::Retained { at, .. } | Self::RemoveLarge { at, .. } | Self::RemoveTemporary { at, .. } => {
+                &at.access.cluster.name
+            }
         }
     }
 }
@@ -124,17 +117,14 @@ impl std::fmt::Display for Job {
             Self::RemoveTemporary { at, temporary, source: Some(CopiedVolume { image, .. }) } => {
                 write!(f, "remove image {temporary} of {at}, and what it was copied from of image {image}")
             }
-            Self::Purge { at, image, .. } => write!(f, "purge image {image} from the trash of {at}"),
-            Self::CheckParent { at, image, .. } => {
-                write!(f, "look at image {image} of {at}, which may have lost its last clone")
+            Self::Retained { at, image } => {
+                write!(f, "remove image {image} of {at}, if it is deleted and nothing needs it")
             }
+            Self::RemoveLarge { at, image } => write!(f, "remove the large deleted image {image} of {at}"),
             Self::CheckLeftovers { cluster } => {
                 write!(f, "look for what is left over in cluster {cluster:?}")
             }
             Self::CheckClusters => f.write_str("look for what is left over in every cluster"),
-            Self::FollowPurge { at, image, .. } => {
-                write!(f, "look at image {image} in the trash of {at}")
-            }
         }
     }
 }

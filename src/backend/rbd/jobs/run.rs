@@ -3,10 +3,8 @@
 use std::sync::Weak;
 
 use crate::backend::rbd::context::Context;
-use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::retain::{Checked, check_retained, remove_large};
 use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::jobs::parents::{Checked, purge_if_childless};
-use crate::backend::rbd::jobs::purge::{Outcome, follow_purge, purge};
 use crate::backend::rbd::jobs::sweep::{
     Swept, in_every_pool, own_clusters, remove_leftovers, remove_unfinished, sweep_cluster,
 };
@@ -42,25 +40,8 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
                 Swept::BeingMade => Requeue::After(RETRY),
             })
         }
-        Job::Purge { at, image, name } => Ok(match purge(&context.pool(call, at), image, name)? {
-            Outcome::Over => Requeue::Never,
-            Outcome::StillInTrash => Requeue::After(RETRY),
-        }),
-        Job::FollowPurge { at, image, name, parent, pause } => {
-            let outcome = follow_purge(&context.pool(call, at), image, name, parent)?;
-            *pause *= 2;
-            let goes_on = outcome == Outcome::StillInTrash && *pause < context.timing.parents_interval;
-            Ok(if goes_on { Requeue::After(*pause) } else { Requeue::Never })
-        }
-        Job::CheckParent { at, image, in_trash: true } => {
-            Ok(match purge_if_childless(&context.pool(call, at), image)? {
-                Checked::Settled => Requeue::Never,
-                Checked::Watched => Requeue::After(RETRY),
-            })
-        }
-        Job::CheckParent { at, image, in_trash: false } => {
-            remove_retained(&context.pool(call, at), image).map(|()| Requeue::Never)
-        }
+        Job::Retained { at, image } => check_retained(&context.pool(call, at), image).map(Checked::next),
+        Job::RemoveLarge { at, image } => remove_large(&context.pool(call, at), image).map(Checked::next),
         Job::CheckLeftovers { cluster } => {
             check_leftovers(context, call, cluster);
             Ok(Requeue::Never)
@@ -69,7 +50,7 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
             for cluster in own_clusters(context) {
                 context.jobs.add_now(Job::CheckLeftovers { cluster });
             }
-            Ok(Requeue::After(context.timing.parents_interval))
+            Ok(Requeue::After(context.timing.sweep_interval))
         }
     }
 }
@@ -77,6 +58,6 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
 /// Looks for what was left in a cluster. What fails waits for the next look.
 fn check_leftovers(context: &Context, call: &Call, cluster: &str) {
     if let Err(error) = in_every_pool(context, call, cluster, remove_leftovers) {
-        log::warn!("{error}; the next look is in {} s at most", context.timing.parents_interval.as_secs());
+        log::warn!("{error}; the next look is in {} s at most", context.timing.sweep_interval.as_secs());
     }
 }

@@ -1,20 +1,16 @@
-//! Sweeping up after a crash: copies that nobody finishes, volumes retained for snapshots that are gone,
-//! deleted volumes that wait in the trash. Only images with names that cephlet gives are touched.
+//! Sweeping up after a crash: unfinished copies, and deleted volumes that nothing needs any more. Only images
+//! are touched whose names cephlet gives and never uses again. The name of a volume is used again, so an
+//! image of such a name stays, in the trash as well: a deletion that was killed is in the journal.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::internal;
-use crate::backend::rbd::image::parent::{
-    check_parent_in_trash, check_retained_later, check_unknown_parent_later,
-};
-use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::parent::{check_retained_in, check_retained_later};
 use crate::backend::rbd::image::rename::remove_copy;
-use crate::backend::rbd::image::trash::schedule_purge;
-use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageRef, Removed, TrashSource, Trashed};
+use crate::backend::rbd::tool::{ImageRef, Removed, Trashed};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, try_each};
@@ -33,7 +29,7 @@ pub(crate) fn sweep_later(context: &Context) {
     for cluster in own_clusters(context) {
         context.jobs.add_now(Job::Sweep { cluster });
     }
-    context.jobs.add(context.timing.parents_interval, Job::CheckClusters);
+    context.jobs.add(context.timing.sweep_interval, Job::CheckClusters);
 }
 
 /// The clusters with credentials of their own, by name: nothing is done in the background in others.
@@ -75,14 +71,13 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
 }
 
-/// What was killed while it was made or removed is among the names only, and only its name leads to the rest
-/// of it.
+/// An image whose creation or removal was killed is among the names only, and its name may open no image.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     try_each(&names, |name| {
         if let Some(image) = names::id_of_retained(name) {
-            remove_retained_or_later(pool, image);
+            check_retained_in(pool, image, Duration::ZERO);
         } else if let Some(tag) = names::tag_of_temporary(name)
             && (tag == pool.tag() || is_abandoned(pool, name)?)
         {
@@ -92,9 +87,16 @@ fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     })
 }
 
+/// In a pool that moves to the trash what is removed a killed removal leaves the image there.
 fn sweep_trash(pool: &Pool<'_>) -> Result<()> {
-    let trash = pool.trash()?;
-    try_each(trash.iter().filter(|it| names::is_ours(&it.name)), |image| sweep_trashed(pool, image))
+    try_each(pool.trash()?, |Trashed { name, id }| {
+        if names::id_of_retained(&name) == Some(&id) {
+            check_retained_in(pool, &id, Duration::ZERO);
+        } else if names::tag_of_temporary(&name).is_some() {
+            pool.purge(&id)?;
+        }
+        Ok(())
+    })
 }
 
 /// The snapshots that killed copies were made from. Only a list of all images shows them, which opens each:
@@ -109,20 +111,6 @@ fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
         Some(tag) if tag == pool.tag() => remove_own_transient(pool, &image.id, snapshot),
         Some(_) => remove_abandoned_transient(pool, &image.id, snapshot),
     })
-}
-
-/// What no controller has moved there is somebody else's to remove, whatever it is called.
-fn sweep_trashed(pool: &Pool<'_>, image: &Trashed) -> Result<()> {
-    if image.source == TrashSource::Clones {
-        check_parent_in_trash(pool, &image.id);
-        return Ok(());
-    }
-    if !trash_mark::is_marked(pool, image)? {
-        return Ok(());
-    }
-    log::info!("{}: purging deleted image {} ({})", pool.at, image.name, image.id);
-    let parent = pool.info(ImageRef::Id(&image.id))?.and_then(|info| info.parent);
-    schedule_purge(pool, &image.id, &image.name, parent.as_ref()).map(drop)
 }
 
 /// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
@@ -142,13 +130,6 @@ fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> R
     Ok(())
 }
 
-fn remove_retained_or_later(pool: &Pool<'_>, image: &str) {
-    if let Err(error) = remove_retained(pool, image) {
-        log::warn!("{error}; it is tried again later");
-        check_retained_later(pool, image);
-    }
-}
-
 fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
     if let Err(error) = remove_unfinished(pool, name, None) {
         log::warn!("{error}; it is tried again later");
@@ -157,9 +138,13 @@ fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
     }
 }
 
-/// Whether a copy of another controller is too old to be in the making.
+/// Whether a copy of another controller is too old to be in the making. A killed command has left a name that
+/// opens no image for long.
 fn is_abandoned(pool: &Pool<'_>, name: &str) -> Result<bool> {
-    Ok(pool.info(ImageRef::Name(name))?.is_some_and(|info| is_too_old_for_a_copy(pool, info.created)))
+    let (timing, what) = (pool.timing(), format!("another controller to make image {name}"));
+    let look = || pool.info(ImageRef::Name(name));
+    let found = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, look)?;
+    Ok(found.is_none_or(|info| is_too_old_for_a_copy(pool, info.created)))
 }
 
 fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
@@ -172,18 +157,14 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
     let Some(_working) = internal::try_lock(pool, name)? else { return Ok(Swept::BeingMade) };
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
-        there.remove_snapshot(ImageRef::Id(image), &names::transient_of(name))?;
+        there.remove_snapshot(ImageRef::Id(image), &names::transient(name))?;
         // It may be retained by now, for this snapshot only.
         check_retained_later(&there, image);
     }
     loop {
         match remove_copy(pool, name)? {
             Removed::Gone => log::info!("{}: removed {name}, a copy that was never finished", pool.at),
-            Removed::Absent => {
-                // `rbd rm` may say so of what it has just removed, and has let go of the parent all the same.
-                check_unknown_parent_later(pool);
-                return Ok(Swept::Done);
-            }
+            Removed::Absent => return Ok(Swept::Done),
             Removed::Watched => {
                 return Err(Error::unavailable(format!("image {name:?} is still in use")));
             }

@@ -2,7 +2,6 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::deletion_lock::{self, Acquired};
-use crate::backend::rbd::image::remove::begin_removal;
 use crate::backend::rbd::publish::lock::PublicationLock;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
@@ -16,7 +15,6 @@ pub(super) fn while_unpublished<T>(
     refusal: impl FnOnce(&[LockHolder]) -> Error,
     act: impl FnOnce(&Pool<'_>) -> Result<T>,
 ) -> Result<T> {
-    let _working = begin_removal(pool, image)?;
     let lock = match deletion_lock::acquire(pool, image)? {
         Acquired::Locked(lock) => lock,
         Acquired::Published(holders) => return Err(refusal(&holders)),

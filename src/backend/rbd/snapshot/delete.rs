@@ -1,7 +1,7 @@
 //! Deleting a snapshot.
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::remove::remove_retained;
+use crate::backend::rbd::image::retain::remove_retained;
 use crate::backend::rbd::snapshot::find::{all_named, find_in};
 use crate::backend::rbd::snapshot::name_lock::{self, NameOwner};
 use crate::backend::rbd::tool::{RemovedByNumber, SnapshotInfo};

@@ -5,7 +5,7 @@ use super::topology::{three_zones, wanted_in};
 use super::*;
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::{Deleted, Deletion, Interrupted};
+use crate::backend::{Deleted, Interrupted};
 use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
@@ -50,7 +50,6 @@ fn assert_one_at_most(cluster: &FakeCluster, new: &NewVolume) {
 #[track_caller]
 fn assert_nothing_left(cluster: &FakeCluster, rbd: &Rbd) {
     do_jobs(rbd);
-    cluster.run_manager();
     cluster.advance(Duration::from_secs(700));
     assert_eq!(cluster.dump(), "");
 }
@@ -141,16 +140,16 @@ fn a_claim_of_a_dead_controller_is_given_up_where_nothing_can_be_made() {
     assert_nothing_left(&cluster, &rbd);
 }
 
-/// A large image is in the trash for as long as its removal takes, and its name is free meanwhile.
+/// A large image is there for as long as its removal takes, and the name of the volume is free meanwhile.
 #[test]
-fn a_late_deletion_of_what_is_in_the_trash_spares_the_claim_of_its_successor() {
+fn a_late_deletion_of_what_is_retained_spares_the_claim_of_its_successor() {
     for tag in [ONE, TWO, "0000cccc"] {
         let cluster = three_zones();
         let new = wanted_in("a", &["1"], &[]);
         let large = NewVolume { size: SizeRange { required: 8 * GIB, limit: 0 }, ..new.clone() };
         let first = create(&controller(&cluster, ONE), &large).unwrap().id;
         assert_eq!(delete(&controller(&cluster, ONE), &first).unwrap(), Deleted::Gone);
-        assert!(cluster.dump().contains("trash"), "{}", cluster.dump());
+        assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
         let second = create(&controller(&cluster, TWO), &new).unwrap().id;
         delete(&controller(&cluster, tag), &first).unwrap();
         assert_one_at_most(&cluster, &new);
@@ -292,8 +291,7 @@ fn an_interrupted_deletion_is_finished_at_the_next_start() {
     let cluster = three_zones();
     let rbd = controller(&cluster, ONE);
     let made = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap();
-    let deletion = Deletion { id: &made.id, snapshots_may_outlive: true, secrets: &Secrets::default() };
-    let finish = || rbd.volumes().finish_deletion(&call(), &deletion).unwrap();
+    let finish = || rbd.volumes().finish_deletion(&call(), &made.id, &Secrets::default()).unwrap();
     assert_eq!(finish(), Interrupted::Whole);
     assert_one_at_most(&cluster, &wanted_in("a", &[], &[]));
     // The look at the claim, the deletion lock, the look at the image, its removal.
@@ -369,7 +367,7 @@ fn a_claim_whose_pool_is_gone_says_how_to_free_the_name() {
     let new = wanted_in("a", &["1"], &[]);
     create(&rbd, &new).unwrap();
     cluster.remove_pool("one");
-    let digits = new.object.strip_prefix("csi-vol-").unwrap().split_once('.').unwrap().0;
+    let digits = crate::ids::volume_key(&new.object).unwrap();
     for rbd in [&rbd, &controller(&cluster, TWO)] {
         let error = create(rbd, &wanted_in("a", &["2"], &[])).unwrap_err();
         let command = format!("`rados --pool=rbd rm cephlet.name.{digits}` frees the name");

@@ -1,6 +1,7 @@
 //! Volumes that begin as copies.
 
 use super::*;
+use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -58,7 +59,7 @@ fn refused(outcome: Result<Volume>, kind: Kind, part: &str) {
 }
 
 #[test]
-fn a_snapshot_becomes_a_volume_in_seven_processes_and_is_found_in_one() {
+fn a_snapshot_becomes_a_volume_in_seven_processes_and_is_found_in_two() {
     let scene = Scene::new();
     let before = scene.cluster.dump();
     let new = wanted("copy", GIB, scene.of_snapshot());
@@ -73,7 +74,7 @@ fn a_snapshot_becomes_a_volume_in_seven_processes_and_is_found_in_one() {
     scene.cluster.forget_steps();
     let again = create(&scene.rbd, &new).unwrap();
     assert_eq!((again.id, again.fs_type, again.source), (volume.id.clone(), volume.fs_type, volume.source));
-    assert_eq!(scene.cluster.steps().len(), 1);
+    assert_eq!(scene.cluster.steps().len(), 2, "by its name, and by its id: {:?}", scene.cluster.steps());
     let cold = create(&controller(&scene.cluster, ONE), &new).unwrap();
     assert_eq!((cold.id, cold.fs_type.as_deref()), (volume.id, Some("xfs")));
     assert_eq!(scene.others("copy"), before, "a repeat leaves nothing");
@@ -155,7 +156,7 @@ fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken(
         scene.cluster.dump()
     );
     // In the trash it cannot be cloned.
-    scene.cluster.move_to_trash(&call(), &at, &held).unwrap();
+    scene.cluster.put_aside(&at, &held);
     refused(
         create(&scene.rbd, &wanted("other", 0, scene.of_snapshot())),
         Kind::NotFound,
@@ -203,44 +204,18 @@ fn another_source_is_another_volume() {
 }
 
 #[test]
-fn a_blank_image_of_a_killed_clone_is_never_taken_for_a_copy() {
-    let scene = Scene::new();
-    let at = scene.cluster.at();
-    let new = wanted("copy", 0, scene.of_snapshot());
-    let blank = NewImage {
-        name: &names::temporary(&new.object, ONE),
-        size: GIB,
-        layout: &Layout::default(),
-        metadata: &[],
-    };
-    scene.cluster.create(&call(), &at, &blank).unwrap();
-    assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
-    assert!(!scene.cluster.dump().contains("csi-tmp-"));
-}
-
-#[test]
-fn a_temporary_image_is_awaited_while_a_killed_command_has_it_open() {
-    let scene = Scene::new();
-    let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_snapshot()));
-    let temporary = names::temporary(&new.object, ONE);
-    let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
-    scene.cluster.create(&call(), &at, &blank).unwrap();
-    scene.cluster.watch(&at, &temporary, "10.0.0.1:0/9");
-    // Locked, looked at by name and by id, refused, and then the dead client is given up.
-    scene.cluster.on_step(4, |cluster| cluster.unwatch("10.0.0.1:0/9"));
-    assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "old");
-}
-
-#[test]
-fn an_old_passing_snapshot_is_not_copied_from() {
+fn what_a_killed_attempt_left_is_no_part_of_the_next_one() {
     let scene = Scene::new();
     let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_volume()));
-    scene
-        .cluster
-        .create_snapshot(&call(), &at, &scene.source.object, &names::transient(&new.object, ONE))
-        .unwrap();
+    let temporary = names::temporary(&new.object, ONE, "zyxw7654");
+    let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
+    scene.cluster.create(&call(), &at, &blank).unwrap();
+    let transient = names::transient(&temporary);
+    scene.cluster.create_snapshot(&call(), &at, &scene.source.object, &transient).unwrap();
     scene.cluster.write(&at, &scene.source.object, "newest");
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "newest");
+    sweep_pool(&scene.rbd.context.pool(&call(), &at)).unwrap();
+    assert!(!scene.cluster.dump().contains("zyxw7654"), "{}", scene.cluster.dump());
 }
 
 #[test]
@@ -266,7 +241,7 @@ fn after_a_crash_at_any_step_the_same_request_leaves_the_same() {
     for (which, fault) in [0, 1].into_iter().flat_map(|which| FAULTS.map(|fault| (which, fault))) {
         let scene = Scene::new();
         create(&scene.rbd, &requests(&scene)[which]).unwrap();
-        let perfect = scene.cluster.dump().replace(&scene.snap.source, "ID");
+        let perfect = without_drawn(&scene.cluster.dump().replace(&scene.snap.source, "ID"));
         for k in 1.. {
             let scene = Scene::new();
             let new = &requests(&scene)[which];
@@ -275,9 +250,11 @@ fn after_a_crash_at_any_step_the_same_request_leaves_the_same() {
             let reached = !scene.cluster.fault_pending();
             scene.cluster.restart();
             assert_eq!(outcome.is_err(), reached);
-            let copy = create(&controller(&scene.cluster, ONE), new).unwrap();
+            let rbd = controller(&scene.cluster, ONE);
+            let copy = create(&rbd, new).unwrap();
             assert_eq!(scene.content(&copy), ["old", "new"][which], "{fault:?} at step {k}");
-            let dump = scene.cluster.dump().replace(&scene.snap.source, "ID");
+            sweep_pool(&rbd.context.pool(&call(), &scene.cluster.at())).unwrap();
+            let dump = without_drawn(&scene.cluster.dump().replace(&scene.snap.source, "ID"));
             assert_eq!(dump, perfect, "{fault:?} at step {k}");
             if !reached {
                 break;
@@ -300,6 +277,7 @@ fn a_command_that_fails_at_any_step_leaves_what_a_repeat_needs() {
             assert!(first.is_err());
             let copy = create(&scene.rbd, new).unwrap();
             assert_eq!(scene.content(&copy), ["old", "new"][which]);
+            sweep_pool(&scene.rbd.context.pool(&call(), &scene.cluster.at())).unwrap();
             let dump = scene.cluster.dump();
             assert!(!dump.contains("csi-tmp-") && dump.matches("csi-copy-").count() <= 2, "step {k}: {dump}");
         }

@@ -5,7 +5,7 @@ use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Deletion, Origin, RecordDeletion};
 use crate::error::{Error, Kind, Result};
-use crate::ids::{VolumeId, volume_object};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 use super::*;
@@ -139,6 +139,16 @@ fn a_volume_in_use_is_refused_and_can_be_published_again() {
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
 }
 
+/// A client in a kernel is no command that was killed.
+#[test]
+fn a_volume_that_is_mapped_is_refused_at_once() {
+    let (cluster, rbd, id) = with_volume(1);
+    cluster.watch_by_kernel(&cluster.at(), &id.object, "10.0.0.7:0/1");
+    let refused = delete(&rbd, &id).unwrap_err();
+    assert!(refused.kind() == Kind::Precondition && refused.message().contains("10.0.0.7:0/1"), "{refused}");
+    assert_eq!(words(&cluster), ["lock", "info", "remove", "watchers", "holders", "unlock"]);
+}
+
 #[test]
 fn a_published_volume_is_refused_with_its_nodes() {
     let (cluster, rbd, id) = with_volume(1);
@@ -171,9 +181,9 @@ fn the_snapshots_of_a_deleted_volume_live_on_until_the_last_is_deleted() {
     let (one, two) = (snapshot(&rbd, &id, "one").unwrap(), snapshot(&rbd, &id, "two").unwrap());
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
     assert!(cluster.dump().contains("image rbd/csi-held-"), "{}", cluster.dump());
-    assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
     let held = cluster.dump();
     for rbd in [&rbd, &controller(&cluster, TWO)] {
+        do_jobs(rbd);
         assert_eq!(delete(rbd, &id).unwrap(), Deleted::Absent);
         assert_eq!(cluster.dump(), held);
     }
@@ -183,7 +193,7 @@ fn the_snapshots_of_a_deleted_volume_live_on_until_the_last_is_deleted() {
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Snapshot(one.id.clone())))).unwrap().id;
     delete_snapshot(&rbd, &one.id).unwrap();
     delete_snapshot(&rbd, &two.id).unwrap();
-    assert_eq!(cluster.dump().matches("csi-held-").count(), 3, "{}", cluster.dump());
+    assert!(cluster.dump().contains("image rbd/csi-held-"), "{}", cluster.dump());
     delete(&rbd, &copy).unwrap();
     delete(&rbd, &new).unwrap();
     do_jobs_due_within(&rbd, timing().parent_check);
@@ -215,29 +225,30 @@ fn a_volume_copied_from_a_volume_outlives_it() {
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
     cluster.forget_steps();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
-    assert_eq!(
-        words(&cluster),
-        ["lock", "info", "snapshots", "watchers", "set_metadata", "rename", "info", "holders", "unlock"]
-    );
+    assert_eq!(words(&cluster), ["lock", "info", "snapshots", "watchers", "set_metadata", "rename", "info"]);
+    cluster.forget_steps();
+    do_jobs(&rbd);
+    assert_eq!(words(&cluster), ["info", "snapshots", "has_clones"]);
     assert_eq!(
         delete(&controller(&cluster, TWO), &source).unwrap(),
         Deleted::Absent,
         "it is retained for its clone"
     );
     assert_eq!(delete(&rbd, &copy).unwrap(), Deleted::Gone);
-    do_jobs(&rbd);
+    cluster.advance(Duration::from_secs(400));
     cluster.forget_steps();
     do_jobs_due_within(&rbd, timing().parent_check);
-    assert_eq!(words(&cluster), ["info", "lock", "info", "remove"]);
+    assert_eq!(words(&cluster), ["info", "metadata", "info", "lock", "remove"]);
     assert_eq!(cluster.dump(), "");
 }
 
 #[test]
 fn what_a_killed_copy_left_on_its_source_keeps_it_not() {
     let (cluster, rbd, source) = with_volume(1);
-    let left = format!("csi-copy-{}-{TWO}", &volume_object("default", "x")[8..]);
+    let left = format!("csi-copy-{TWO}-abcdefghij234-zyxw7654");
     cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
+    do_jobs(&rbd);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -251,62 +262,30 @@ fn a_volume_with_snapshots_in_use_is_refused() {
     assert_eq!(cluster.dump(), before);
 }
 
+/// The cluster forgets a client that was killed half a minute later at the latest, and `rbd rm` cannot tell
+/// it from another before.
 #[test]
-fn a_large_volume_is_purged_by_the_manager() {
-    let (cluster, rbd, id) = with_volume(5);
+fn an_image_that_a_dead_client_seems_to_have_open_is_removed_once_that_is_forgotten() {
+    let (cluster, rbd, id) = with_volume(1);
+    cluster.watch(&cluster.at(), &id.object, "10.0.0.1:0/1");
+    // Locked, looked up, refused twice, each time with a look at the clients.
+    cluster.on_step(6, |cluster| cluster.unwatch("10.0.0.1:0/1"));
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-    assert_eq!(words(&cluster), ["lock", "info", "watchers", "lock", "move_to_trash", "purge_by_manager"]);
-    assert_eq!(delete(&controller(&cluster, ONE), &id).unwrap(), Deleted::Gone, "it is not gone yet");
-    assert!(cluster.dump().contains("task"), "{}", cluster.dump());
-    // Its name is free.
-    create(&rbd, &wanted("a", GIB, None)).unwrap();
-    cluster.run_manager();
-    assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", id.object));
-}
-
-#[test]
-fn a_large_volume_is_purged_by_the_daemon_if_nobody_else_does() {
-    let (cluster, rbd, id) = with_volume(5);
-    cluster.set_manager(false);
-    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-    assert!(cluster.dump().contains("trash"), "the call does not wait for it: {}", cluster.dump());
-    do_jobs(&rbd);
+    assert_eq!(words(&cluster), ["lock", "info", "remove", "watchers", "remove", "watchers", "remove"]);
     assert_eq!(cluster.dump(), "");
 }
 
+/// In a pool at its quota `rbd rm` says 2 of an image that is whole.
 #[test]
-fn a_large_volume_in_use_stays() {
-    let (cluster, rbd, id) = with_volume(5);
-    let before = cluster.dump();
-    cluster.watch(&cluster.at(), &id.object, "10.0.0.7:0/1");
-    assert!(delete(&rbd, &id).unwrap_err().message().contains("10.0.0.7:0/1"));
-    assert_eq!(cluster.dump(), before);
-}
-
-#[test]
-fn another_image_that_was_moved_or_renamed_in_its_place_is_taken_back() {
-    // An operator, who takes no locks, gives the name to another image.
-    for (size, snapshots, after) in [(5, 0, 3), (1, 1, 5)] {
-        let (cluster, rbd, id) = with_volume(size);
-        (0..snapshots).for_each(|_| drop(snapshot(&rbd, &id, "s").unwrap()));
-        let object = id.object.clone();
-        cluster.on_step(after, move |other| {
-            let at = other.at();
-            other.rename(&call(), &at, &object, "aside").unwrap();
-            let image = NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] };
-            other.create(&call(), &at, &image).unwrap();
-            other.write(&at, &object, "precious");
-        });
-        assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
-        assert_eq!(cluster.content(&cluster.at(), &id.object), "precious");
-        assert!(!cluster.dump().contains("trash") && !cluster.dump().contains("held"), "{}", cluster.dump());
-        assert_eq!(
-            delete(&rbd, &id).unwrap(),
-            Deleted::Absent,
-            "the volume is no more, the operator's images are"
-        );
-        assert!(!cluster.dump().contains("lock"), "{}", cluster.dump());
-    }
+fn an_image_is_not_taken_for_gone_because_rm_says_so() {
+    let (cluster, rbd, id) = with_volume(1);
+    // Locked, looked up.
+    cluster.on_step(2, |cluster| cluster.set_room("rbd", FreeSpace { available: 0, full: true }));
+    let refused = delete(&rbd, &id).unwrap_err();
+    assert!(refused.kind() == Kind::Unavailable, "{refused}");
+    cluster.set_room("rbd", FreeSpace { available: 1 << 40, full: false });
+    assert_eq!(cluster.dump(), format!("image rbd/{} {GIB}", id.object));
+    assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use crate::backend::Deleted;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
 use crate::ids::{SnapshotId, VolumeId};
+use crate::jobs::RETRY;
 
-use super::delete::{delete, delete_snapshot, publish, with_volume};
+use super::delete::{delete, delete_snapshot, publish, release, with_volume};
 use super::*;
 
 /// Has `other` happen after every step of a deletion, one after the other; gives the outcome of the deletion
@@ -45,8 +46,11 @@ fn two_delete_the_same_volume() {
             |cluster, id| drop(delete(&controller(cluster, TWO), id)),
             |cluster, id, outcome, step| {
                 outcome.unwrap_or_else(|error| panic!("step {step}: {error}"));
-                delete(&controller(cluster, TWO), id).unwrap();
-                cluster.run_manager();
+                let two = controller(cluster, TWO);
+                delete(&two, id).unwrap();
+                cluster.advance(Duration::from_secs(400));
+                two.recover().unwrap();
+                do_jobs(&two);
                 assert_eq!(cluster.dump(), "", "step {step}");
             },
         );
@@ -78,36 +82,31 @@ fn a_new_volume_of_the_name_is_never_lost() {
     }
 }
 
-/// When an image that was moved to the trash is looked at.
-const A_WHILE: Duration = Duration::from_secs(30);
-
+/// The look came before the snapshot, and the rename after it.
 #[test]
-fn a_large_image_that_got_a_snapshot_is_taken_back() {
-    for manager in [true, false] {
+fn a_snapshot_that_a_large_image_got_last_lives_on() {
+    for (look, strictly) in [(2, false), (2, true), (3, false), (4, false)] {
         let (cluster, rbd, id) = with_volume(5);
         let (taken, source) = (Arc::new(parking_lot::Mutex::new(None)), id.clone());
         let kept = Arc::clone(&taken);
-        cluster.set_manager(manager);
-        // After the look at its watchers.
-        cluster
-            .on_step(3, move |cluster| *kept.lock() = snapshot(&controller(cluster, TWO), &source, "s").ok());
-        assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-        cluster.run_manager();
-        do_jobs_due_within(&rbd, A_WHILE);
-        assert_usable(&cluster, &id, &taken.lock().take().unwrap().id, 3);
+        cluster.on_step(look, move |cluster| {
+            *kept.lock() = snapshot(&controller(cluster, TWO), &source, "s").ok();
+        });
+        assert_eq!(if strictly { release(&rbd, &id) } else { delete(&rbd, &id) }.unwrap(), Deleted::Gone);
+        do_jobs(&rbd);
+        assert_usable(&cluster, &id, &taken.lock().take().unwrap().id, look);
     }
 }
 
 #[test]
 fn a_snapshot_that_was_taken_is_never_lost() {
-    for (size, manager) in [(1, true), (5, true), (5, false)] {
+    for size in [1, 5] {
         for dies in [false, true] {
             let acknowledged = Arc::new(parking_lot::Mutex::new(None));
             let kept = Arc::clone(&acknowledged);
             at_every_step(
                 size,
                 move |cluster, id| {
-                    cluster.set_manager(manager);
                     *kept.lock() = snapshot(&controller(cluster, TWO), id, "s").ok();
                     // Whoever deletes has no time to look.
                     if dies {
@@ -116,11 +115,9 @@ fn a_snapshot_that_was_taken_is_never_lost() {
                 },
                 |cluster, id, _, step| {
                     cluster.restart();
-                    cluster.run_manager();
                     let rbd = controller(cluster, ONE);
                     rbd.recover().unwrap();
                     do_jobs(&rbd);
-                    do_jobs_due_within(&rbd, A_WHILE);
                     if let Some(taken) = acknowledged.lock().take() {
                         assert_usable(cluster, id, &taken.id, step);
                     }
@@ -142,13 +139,10 @@ fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step:
     // It may be there still: its deletion failed where it was interrupted.
     cluster.advance(Duration::from_secs(400));
     delete(&rbd, id).unwrap();
-    cluster.run_manager();
-    // The copy is seen to be gone, and then its source.
-    for _ in 0..3 {
-        do_jobs_due_within(&rbd, timing().parent_check);
-        cluster.run_manager();
-    }
     cluster.advance(Duration::from_secs(400));
+    rbd.recover().unwrap();
+    // The copy goes first, and then its source.
+    (0..2).for_each(|_| do_jobs_due_within(&rbd, RETRY));
     assert_eq!(cluster.dump(), "", "step {step}:\n{dump}");
 }
 

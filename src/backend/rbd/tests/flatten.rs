@@ -6,6 +6,7 @@ use super::delete::delete;
 use super::publish::publish;
 use super::*;
 use crate::backend::ceph::FreeSpace;
+use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::dispatch::Workers;
@@ -108,7 +109,10 @@ fn whatever_is_killed_the_copy_is_whole_or_not_there() {
             }
             assert!(first.is_err());
             cluster.restart();
-            assert_whole(&cluster, &create(&controller(&cluster, ONE), &new).unwrap().id);
+            let rbd = controller(&cluster, ONE);
+            let id = create(&rbd, &new).unwrap().id;
+            sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
+            assert_whole(&cluster, &id);
         }
     }
 }
@@ -138,7 +142,9 @@ fn a_failed_flatten_is_not_repeated_over_what_it_has_done() {
     let (cluster, rbd, new) = scene();
     cluster.fail_at(step_of("flatten"), Fault::HalfMade);
     create(&rbd, &new).unwrap_err();
-    assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
+    let id = create(&rbd, &new).unwrap().id;
+    sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
+    assert_whole(&cluster, &id);
 }
 
 /// What a controller has flattened, or is about to, nobody else could have.
@@ -180,15 +186,16 @@ fn a_second_controller_makes_the_same_copy_meanwhile() {
 }
 
 #[test]
-fn a_full_pool_is_said_and_what_was_begun_is_removed() {
+fn a_full_pool_is_said_and_what_was_begun_is_removed_once_there_is_room() {
     let (cluster, rbd, new) = scene();
     let before = cluster.dump();
     let full = FreeSpace { available: 0, full: true };
     cluster.on_step(step_of("flatten") - 1, move |cluster| cluster.set_room("rbd", full));
     let error = create(&rbd, &new).unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
-    assert_eq!(cluster.dump(), before);
     cluster.add_pool("rbd");
+    do_jobs_due_within(&rbd, timing().dead_client);
+    assert_eq!(cluster.dump(), before);
     assert_whole(&cluster, &create(&rbd, &new).unwrap().id);
 }
 

@@ -41,7 +41,7 @@ fn a_copy_that_another_renames_is_not_lost() {
         let source = create(&two, &wanted("source", GIB, None)).unwrap().id;
         let new = wanted("copy", 0, Some(Origin::Volume(source)));
         let theirs = create(&two, &new).unwrap();
-        let temporary = names::temporary(&new.object, TWO);
+        let temporary = names::temporary(&new.object, TWO, "zyxw7654");
         cluster.rename(&call(), &at, &new.object, &temporary).unwrap();
         cluster.fail_at(1, Fault::HalfMade);
         cluster.rename(&call(), &at, &temporary, &new.object).unwrap_err();

@@ -18,7 +18,7 @@ fn scene() -> (FakeCluster, Rbd, Vec<VolumeId>) {
     snapshot(&rbd, &source, "s").unwrap();
     super::delete::delete(&rbd, &source).unwrap();
     let retained = format!("csi-held-{}", source.incarnation.as_ref().unwrap());
-    let copy = format!("csi-tmp-{}-{TWO}", "0".repeat(32));
+    let copy = format!("csi-tmp-{TWO}-abcdefghij234-zyxw7654");
     let image = NewImage { name: &copy, size: GIB, layout: &Layout::default(), metadata: &[] };
     cluster.create(&call(), &cluster.at(), &image).unwrap();
     let id = |object: &str, named: bool| {

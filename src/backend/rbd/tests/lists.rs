@@ -91,13 +91,13 @@ fn only_volumes_are_listed() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let volume = add(&rbd, "ceph", "rbd", "", "a");
-    let digits = "0".repeat(32);
+    let key = "abcdefghij234";
     for name in [
-        format!("csi-tmp-{digits}-0000aaaa"),
+        format!("csi-tmp-0000aaaa-{key}-zyxw7654"),
         "csi-held-1".into(),
         "web".into(),
         "csi-vol-1".into(),
-        format!("csi-vol-{digits}x"),
+        format!("csi-vol-{key}x"),
     ] {
         let image = NewImage { name: &name, size: GIB, layout: &Default::default(), metadata: &[] };
         cluster.create(&call(), &cluster.at(), &image).unwrap();

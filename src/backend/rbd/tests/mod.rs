@@ -30,6 +30,7 @@ mod publish;
 mod publish_races;
 mod qos;
 mod release;
+mod retained;
 mod snapshots;
 mod sweep;
 mod topology;
@@ -114,6 +115,8 @@ pub(super) fn timing() -> Timing {
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
+        removal_repeats: 5 * short,
+        removal_pause: short,
         copy_goes_on: 5 * short,
         copy_stands_still: 5 * short,
         copy_look: short,
@@ -172,6 +175,18 @@ pub(super) fn do_jobs(rbd: &Rbd) {
 /// The same with jobs that are due later, if it is not much later.
 pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
     rbd.context.jobs.queue.work_off(time);
+}
+
+/// A dump with `R` for the digits that are drawn for each attempt to make a copy.
+pub(super) fn without_drawn(dump: &str) -> String {
+    let mut parts = dump.split("csi-copy-");
+    let first = parts.next().unwrap_or_default().to_string();
+    // TAG-KEY-R
+    let drawn = 8 + 1 + 13 + 1..8 + 1 + 13 + 1 + 8;
+    parts.fold(first, |text, part| {
+        let (before, after) = (&part[..drawn.start], &part[drawn.end..]);
+        format!("{text}csi-copy-{before}R{after}")
+    })
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {

@@ -4,7 +4,7 @@ use super::delete::delete;
 use super::mapping::{Host, attach};
 use super::publish::{refused, scene};
 use super::*;
-use crate::backend::rbd::tool::fake::FakeCluster;
+use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
 use crate::backend::rbd::tool::*;
 use crate::csi::Mode;
 use crate::error::Kind;
@@ -81,22 +81,29 @@ fn an_image_in_use_is_not_removed_by_way_of_the_trash() {
     cluster.unwatch("10.0.0.7:0/7");
     assert_eq!(cluster.dump(), before);
     delete(&rbd, &id).unwrap();
+    do_jobs(&rbd);
     assert_eq!(cluster.dump(), "");
 }
 
+/// In such a pool the name of a volume means an operator's image in the trash.
 #[test]
-fn an_image_that_gets_a_snapshot_on_the_way_to_the_trash_is_restored() {
+fn what_a_killed_removal_left_in_the_trash_is_purged_and_an_operators_is_not() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     cluster.set_options("rbd", |options| options.trashes_removed = true);
-    let id = create(&rbd, &wanted("volume", GIB, None)).unwrap().id;
-    cluster.forget_steps();
-    let (at, object) = (cluster.at(), id.object.clone());
-    // It is locked, looked up twice, looked at for clients, and marked: the move comes next.
-    cluster.on_step(5, move |cluster| cluster.take_snapshots(&at, &object, 1));
+    let [id, by_hand] = ["volume", "other"].map(|name| create(&rbd, &wanted(name, GIB, None)).unwrap().id);
+    cluster.put_aside(&cluster.at(), &by_hand.object);
     delete(&rbd, &id).unwrap();
-    let info = cluster.info(&call(), &cluster.at(), ImageRef::Id(id.incarnation.as_ref().unwrap())).unwrap();
-    assert!(info.unwrap().name.starts_with("csi-held-"), "UNSAFE: {}", cluster.dump());
+    // Looked up, its former name, locked by ourselves, locked anew, its clients: the removal.
+    let removal = 9;
+    cluster.fail_at(removal, Fault::After);
+    do_jobs(&rbd);
+    assert!(cluster.dump().contains("trash rbd/csi-held-"), "{}", cluster.dump());
+    let late = controller(&cluster, TWO);
+    cluster.advance(Duration::from_secs(400));
+    late.recover().unwrap();
+    do_jobs(&late);
+    assert_eq!(cluster.dump(), format!("trash rbd/{} {GIB}", by_hand.object));
 }
 
 /// 450 snapshots leave room below the 510 that the kernel's driver takes.

@@ -15,7 +15,8 @@ use super::delete::{delete, with_volume};
 use super::*;
 use crate::backend::rbd::image::internal;
 
-const DIGITS: &str = "0123456789abcdef0123456789abcdef";
+/// A key, and the digits that were drawn for an attempt.
+const DIGITS: &str = "abcdefghij234-aaaaaaaa";
 
 fn image(cluster: &FakeCluster, name: &str) {
     let image = NewImage { name, size: GIB, layout: &Layout::default(), metadata: &[] };
@@ -27,7 +28,9 @@ fn sweep_soon(rbd: &Rbd, cluster: &str) {
 }
 
 fn sweep(cluster: &FakeCluster, rbd: &Rbd) -> crate::error::Result<()> {
-    sweep_pool(&rbd.context.pool(&call(), &cluster.at()))
+    let swept = sweep_pool(&rbd.context.pool(&call(), &cluster.at()));
+    do_jobs(rbd);
+    swept
 }
 
 #[test]
@@ -35,9 +38,9 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
     let cluster = FakeCluster::new();
     cluster.set_now(SystemTime::now());
     let (ours, theirs, making) = (
-        format!("csi-tmp-{DIGITS}-{ONE}"),
-        format!("csi-tmp-{DIGITS}-{TWO}"),
-        format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")),
+        format!("csi-tmp-{ONE}-{DIGITS}"),
+        format!("csi-tmp-{TWO}-{DIGITS}"),
+        format!("csi-tmp-{ONE}-{}", DIGITS.replace('a', "b")),
     );
     [&ours, &theirs, &making].into_iter().for_each(|name| image(&cluster, name));
     image(&cluster, "csi-tmp-of-an-operator");
@@ -56,28 +59,30 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
 fn copies_of_another_controller_go_after_a_day() {
     let cluster = FakeCluster::new();
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{TWO}"));
+    image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
     sweep(&cluster, &controller(&cluster, ONE)).unwrap();
     assert_eq!(cluster.dump(), "");
 }
 
 #[test]
 fn copies_whose_removal_was_killed_go() {
-    let cluster = FakeCluster::new();
-    let name = format!("csi-tmp-{DIGITS}-{ONE}");
-    image(&cluster, &name);
-    cluster.fail_at(1, Fault::HalfMade);
-    cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
-    assert!(cluster.list(&call(), &cluster.at()).unwrap().is_empty());
-    assert!(!cluster.dump().is_empty());
-    sweep(&cluster, &controller(&cluster, ONE)).unwrap();
-    assert_eq!(cluster.dump(), "");
+    for tag in [ONE, TWO] {
+        let cluster = FakeCluster::new();
+        let name = format!("csi-tmp-{tag}-{DIGITS}");
+        image(&cluster, &name);
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
+        assert!(cluster.list(&call(), &cluster.at()).unwrap().is_empty());
+        assert!(!cluster.dump().is_empty());
+        sweep(&cluster, &controller(&cluster, ONE)).unwrap();
+        assert_eq!(cluster.dump(), "", "{tag}");
+    }
 }
 
 #[test]
 fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     let cluster = FakeCluster::new();
-    let (rbd, name) = (controller(&cluster, ONE), format!("csi-tmp-{DIGITS}-{ONE}"));
+    let (rbd, name) = (controller(&cluster, ONE), format!("csi-tmp-{ONE}-{DIGITS}"));
     for _ in 0..3 {
         image(&cluster, &name);
         cluster.fail_at(1, Fault::HalfMade);
@@ -96,14 +101,14 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     do_jobs_due_within(&rbd, soon);
     assert_eq!(cluster.dump(), "");
     let waiting = rbd.context.jobs.queue.waiting();
-    assert!(waiting.iter().all(|(name, _)| name.contains("left over")), "{waiting:?}");
+    assert!(waiting.is_empty(), "{waiting:?}");
 }
 
 #[test]
 fn a_copy_that_is_still_open_is_tried_again_and_keeps_nothing_else() {
     let cluster = FakeCluster::new();
     let (open, other) =
-        (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-tmp-{}-{ONE}", DIGITS.replace('0', "f")));
+        (format!("csi-tmp-{ONE}-{DIGITS}"), format!("csi-tmp-{ONE}-{}", DIGITS.replace('a', "b")));
     image(&cluster, &open);
     image(&cluster, &other);
     cluster.watch(&cluster.at(), &open, "10.0.0.7:0/1");
@@ -121,7 +126,7 @@ fn snapshots_that_killed_copies_were_made_from_go() {
     cluster.set_now(SystemTime::now());
     for tag in [ONE, TWO] {
         cluster
-            .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{DIGITS}-{tag}"))
+            .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{tag}-{DIGITS}"))
             .unwrap();
     }
     sweep(&cluster, &rbd).unwrap();
@@ -132,7 +137,7 @@ fn snapshots_that_killed_copies_were_made_from_go() {
 #[test]
 fn snapshots_that_another_controller_made_a_copy_from_go_after_a_day() {
     let (cluster, rbd, id) = with_volume(1);
-    let snapshots = [format!("csi-copy-{DIGITS}-{TWO}"), "csi-copy-by-hand".to_string()];
+    let snapshots = [format!("csi-copy-{TWO}-{DIGITS}"), "csi-copy-by-hand".to_string()];
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
     for snapshot in &snapshots {
         cluster.create_snapshot(&call(), &cluster.at(), &id.object, snapshot).unwrap();
@@ -150,31 +155,32 @@ fn what_was_left_since_the_start_goes_within_the_hour() {
     let rbd = controller(&cluster, ONE);
     rbd.recover().unwrap();
     do_jobs(&rbd);
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{ONE}"));
+    image(&cluster, &format!("csi-tmp-{ONE}-{DIGITS}"));
     let dies = controller(&cluster, TWO);
     let large = create(&dies, &wanted("large", 5 * GIB, None)).unwrap().id;
-    cluster.set_manager(false);
     delete(&dies, &large).unwrap();
-    assert!(cluster.dump().contains("trash"), "{}", cluster.dump());
+    cluster.advance(Duration::from_secs(400));
+    assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
     cluster.forget_steps();
-    do_jobs_due_within(&rbd, timing().parents_interval);
+    do_jobs_due_within(&rbd, timing().sweep_interval);
     assert_eq!(cluster.dump(), "");
     assert!(!cluster.steps().contains(&"list".to_string()), "{:?}", cluster.steps());
 }
 
 #[test]
 fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
-    // The list, the names.
-    for step in [1, 2] {
+    // The list, the names, the trash.
+    for step in [1, 2, 3] {
         let (cluster, dies, id) = with_volume(5);
-        cluster.set_now(SystemTime::now());
-        cluster.set_manager(false);
         delete(&dies, &id).unwrap();
+        cluster.advance(Duration::from_secs(400));
+        image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
+        cluster.put_aside(&cluster.at(), &format!("csi-tmp-{TWO}-{DIGITS}"));
         cluster.fail_at(step, Fault::Before);
         let rbd = controller(&cluster, TWO);
         sweep(&cluster, &rbd).unwrap_err();
-        do_jobs(&rbd);
-        assert_eq!(cluster.dump(), "", "step {step}");
+        let left = cluster.dump();
+        assert_eq!((left.contains("csi-held-"), left.contains("trash")), (step == 2, step == 3), "{left}");
     }
 }
 
@@ -182,7 +188,7 @@ fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
 #[test]
 fn a_removal_that_waits_keeps_none_that_does_more() {
     let (cluster, rbd, source) = with_volume(1);
-    let (temporary, snapshot) = (format!("csi-tmp-{DIGITS}-{ONE}"), format!("csi-copy-{DIGITS}-{ONE}"));
+    let (temporary, snapshot) = (format!("csi-tmp-{ONE}-{DIGITS}"), format!("csi-copy-{ONE}-{DIGITS}"));
     cluster.create_snapshot(&call(), &cluster.at(), &source.object, &snapshot).unwrap();
     let copied = CopiedVolume { at: cluster.at(), image: source.incarnation.clone().unwrap() };
     for from in [None, Some(copied)] {
@@ -200,8 +206,8 @@ fn copies_of_a_controller_that_never_comes_back_are_found_by_the_others() {
     rbd.recover().unwrap();
     do_jobs(&rbd);
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{TWO}"));
-    do_jobs_due_within(&rbd, timing().parents_interval);
+    image(&cluster, &format!("csi-tmp-{TWO}-{DIGITS}"));
+    do_jobs_due_within(&rbd, timing().sweep_interval);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -218,16 +224,6 @@ fn what_a_copy_was_made_from_goes_with_what_is_left_of_it() {
         assert!(!left.contains("csi-copy-") || left.contains("trash"), "step {step}: {left}");
         assert!(!left.contains("csi-tmp-"), "step {step}: {left}");
     }
-}
-
-#[test]
-fn what_an_operator_put_aside_stays() {
-    let (cluster, rbd, id) = with_volume(1);
-    cluster.put_aside(&cluster.at(), &id.object);
-    let is = cluster.dump();
-    sweep(&cluster, &rbd).unwrap();
-    do_jobs(&rbd);
-    assert_eq!(cluster.dump(), is);
 }
 
 /// A look that fails goes on an hour later, not each minute.
@@ -264,68 +260,27 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
 }
 
+/// Only an image whose name is never used again was moved there by a removal.
 #[test]
-fn a_purge_goes_on_after_a_restart_and_an_operators_trash_is_his() {
+fn what_an_operator_put_into_the_trash_stays() {
     let (cluster, rbd, id) = with_volume(5);
-    cluster.set_now(SystemTime::now());
-    cluster.set_manager(false);
-    delete(&rbd, &id).unwrap();
-    image(&cluster, "web");
-    cluster.move_to_trash(&call(), &cluster.at(), "web").unwrap();
-    let rbd = controller(&cluster, ONE);
-    rbd.recover().unwrap();
-    do_jobs(&rbd);
-    assert_eq!(cluster.dump(), format!("trash rbd/web {GIB}"));
-}
-
-/// One that was marked when its deletion went no further, and then used again, as little as any other.
-#[test]
-fn a_volume_that_was_put_into_the_trash_by_hand_stays() {
-    let long_ago = SystemTime::now() - Duration::from_secs(60 * 60);
-    for marked in [None, Some(long_ago)] {
-        let (cluster, rbd, id) = with_volume(5);
-        let image = id.incarnation.clone().unwrap();
-        if let Some(marked) = marked {
-            let seconds = marked.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-            let description = format!("1 {seconds} by controller {ONE}");
-            let mark = LockRequest { cookie: "deleted".into(), description, shared: None, seconds: None };
-            cluster.lock(&call(), &cluster.at(), LockTarget::TrashMark(&image), &mark).unwrap();
-        }
-        cluster.set_now(SystemTime::now());
-        cluster.move_to_trash(&call(), &cluster.at(), &id.object).unwrap();
-        let is = cluster.dump();
-        rbd.recover().unwrap();
-        do_jobs(&rbd);
-        cluster.run_manager();
-        assert_eq!(cluster.dump(), is, "UNSAFE: an operator's image was purged");
+    let at = cluster.at();
+    let held_by_name = "csi-held-10ab".to_string();
+    for name in ["web", &held_by_name] {
+        image(&cluster, name);
     }
-}
-
-/// A deletion that was tried twice is marked anew.
-#[test]
-fn what_was_marked_before_is_marked_again_when_it_is_moved() {
-    let (cluster, rbd, id) = with_volume(5);
-    cluster.set_now(SystemTime::now());
-    cluster.set_manager(false);
-    let image = id.incarnation.clone().unwrap();
-    let mark = LockRequest {
-        cookie: "deleted".into(),
-        description: "1 1 by controller x".into(),
-        shared: None,
-        seconds: None,
-    };
-    cluster.lock(&call(), &cluster.at(), LockTarget::TrashMark(&image), &mark).unwrap();
-    delete(&rbd, &id).unwrap();
-    let rbd = controller(&cluster, TWO);
+    for name in ["web", &id.object, &held_by_name] {
+        cluster.put_aside(&at, name);
+    }
+    let is = cluster.dump();
     rbd.recover().unwrap();
     do_jobs(&rbd);
-    assert_eq!(cluster.dump(), "");
+    assert_eq!(cluster.dump(), is, "UNSAFE: an operator's image was purged");
 }
 
 #[test]
 fn the_thread_does_what_is_put_on_the_list() {
     let (cluster, rbd, id) = with_volume(5);
-    cluster.set_manager(false);
     let rbd = Arc::new(rbd);
     rbd.context.jobs.queue.start();
     delete(&rbd, &id).unwrap();
@@ -346,7 +301,7 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
     sweep_soon(&rbd, "away");
     hangs.recv().unwrap();
     // Both are one cluster here, where the same is left.
-    image(&cluster, &format!("csi-tmp-{DIGITS}-{ONE}"));
+    image(&cluster, &format!("csi-tmp-{ONE}-{DIGITS}"));
     sweep_soon(&rbd, "ceph");
     await_that(|| cluster.dump().is_empty());
     go.send(()).unwrap();
@@ -377,10 +332,9 @@ fn jobs_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
 #[test]
 fn a_job_that_fails_is_kept() {
     let (cluster, rbd, id) = with_volume(5);
-    cluster.set_manager(false);
     delete(&rbd, &id).unwrap();
     cluster.fail_at(1, Fault::Before);
     do_jobs(&rbd);
-    assert!(cluster.dump().contains("trash"));
+    assert!(cluster.dump().contains("csi-held-"));
     assert_eq!(rbd.context.jobs.queue.waiting().len(), 1);
 }

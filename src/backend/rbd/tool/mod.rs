@@ -25,8 +25,8 @@ pub use self::mirror::{
 };
 pub use self::types::{
     Changed, DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, ImageInfo, ImageRef, Layout, Limits, ListedImage,
-    ListedSnapshot, Made, ManagerTask, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed,
-    RemovedByNumber, Renamed, SnapshotInfo, TrashSource, Trashed, Watcher, largest_size,
+    ListedSnapshot, Made, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed, RemovedByNumber,
+    Renamed, SnapshotInfo, Trashed, Watcher, largest_size,
 };
 pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
 
@@ -66,16 +66,18 @@ pub trait ImageTool: Send + Sync {
     /// The options of a pool; None where there is no such pool.
     fn pool_options(&self, call: &Call, at: &PoolRef) -> Result<Option<PoolOptions>>;
 
-    /// Removes an image without snapshots, or moves it to the trash where the [pool](PoolOptions) says so. A
-    /// parent that librbd keeps in the trash for its clones goes with
-    /// the last of them.
+    /// Removes an image without snapshots, or moves it to the trash where the [pool](PoolOptions) says so.
+    /// [`Removed::Absent`] does not prove that it is gone: see there.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
+
+    /// The same of a large image. Takes as long as it takes.
+    fn remove_large(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
 
     /// Gives an image another name. [`Renamed::Done`] does not prove that it has it: see there.
     fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed>;
 
-    /// Takes a name away that a killed renaming left beside the image's own; the image stays. One that is
-    /// gone is no error.
+    /// Takes a name away that a killed renaming left beside the image's own; the image stays, where
+    /// [`remove`](Self::remove) would destroy it. A name that is gone is no error.
     fn remove_name(&self, call: &Call, at: &PoolRef, name: &str) -> Result<()>;
 
     /// Sets the size of an image to `size` bytes. Never makes it smaller: that is an error.
@@ -137,21 +139,13 @@ pub trait SnapshotTool: Send + Sync {
 
 /// The trash of a pool.
 pub trait TrashTool: Send + Sync {
-    /// Moves an image to the trash, even one that is in use.
-    fn move_to_trash(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
-
-    /// What is in the trash.
+    /// Lists the trash, without the images whose removal was broken off: only [`ImageTool::names`] shows
+    /// these.
     fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>>;
 
-    /// Takes an image back from the trash, under a name.
-    fn restore_from_trash(&self, call: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed>;
-
-    /// Deletes an image in the trash for good, also one whose removal was broken off there. Takes as long as
-    /// it takes. One that is only on its way to the trash is absent.
+    /// Deletes an image in the trash for good, also one whose removal was broken off. Takes as long as it
+    /// takes. One that is only on its way to the trash is absent.
     fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed>;
-
-    /// Has the cluster's manager delete an image in the trash.
-    fn purge_by_manager(&self, call: &Call, at: &PoolRef, id: &str) -> Result<ManagerTask>;
 }
 
 /// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
+use serde::Deserialize;
+
 use super::Mirroring;
 use crate::backend::ceph::PoolRef;
 use crate::backend::size::LARGEST;
@@ -120,9 +122,10 @@ pub enum Changed {
 pub enum Removed {
     /// It is gone now.
     Gone,
-    /// It was not there.
+    /// It was not there. `rbd rm` says so of an image that is whole, too, where it may write nothing (a pool
+    /// at its quota), and of one that it has destroyed by a second name of it.
     Absent,
-    /// Somebody watches the image: it is in use.
+    /// A client watches the image: it is in use, or the client died less than half a minute ago.
     Watched,
     /// The image has snapshots, perhaps only such as wait in its trash for their clones.
     HasSnapshots,
@@ -264,40 +267,12 @@ pub struct Watcher {
 }
 
 /// An image in the trash of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Trashed {
     /// The name it had.
     pub name: String,
     /// Its id.
     pub id: String,
-    /// Who moved it there.
-    pub source: TrashSource,
-    /// When it was moved there, in whole seconds.
-    pub moved: SystemTime,
-    /// It is to be kept until a moment that has not come yet.
-    pub is_deferred: bool,
-}
-
-/// Who moved an image to the trash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrashSource {
-    /// Somebody who moves images there, as cephlet does.
-    User,
-    /// librbd for its clones, as 0.1.0 asked it to. It removes the image with the last of them.
-    Clones,
-    /// A mirror, a migration.
-    Other,
-}
-
-/// Whether the cluster's manager takes on a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ManagerTask {
-    /// It will be done; also if somebody asked before.
-    Accepted,
-    /// The image is not in the trash.
-    Absent,
-    /// No manager takes such tasks.
-    NoManager,
 }
 
 /// The limits of an image, by the cluster's names (`rbd_qos_iops_limit`, …); zero is no limit.

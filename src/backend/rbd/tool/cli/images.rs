@@ -38,17 +38,17 @@ pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
     [data_pool, features, object_size, unit, count].into_iter().flatten()
 }
 
-/// `rbd rm` says 2 as well where it fails half way (a full pool, a second `rbd rm` at the same time): what is
-/// there counts.
-fn verify_absent(cli: &CommandTool, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-    match cli.info(call, at, ImageRef::Name(image))? {
-        None => Ok(Removed::Absent),
-        Some(_) => {
-            let image = path(at, image);
-            Err(Error::unavailable(format!(
-                "remove image {image}: `rbd rm` found it gone, but it is there; it will be tried again"
-            )))
-        }
+/// `rbd rm`, whatever the cluster says of the trash. It also clears up half-made images.
+fn remove(cli: &CommandTool, call: &Call, at: &PoolRef, image: &str, class: Class) -> Result<Removed> {
+    let cmd = rbd_image(at, class, &["rm", "--no-progress"], ImageRef::Name(image))?.args(FOR_GOOD);
+    match cli.run(call, &at.access, cmd) {
+        Ok(_) => Ok(Removed::Gone),
+        Err(failure) if absent(&failure, &["delete error: "]) => Ok(Removed::Absent),
+        // Another command removed it at the same time.
+        Err(failure) if is(&failure, libc::ESTALE) => Ok(Removed::Absent),
+        Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
+        Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
+        Err(failure) => Err(cli.error(call, failure, at, &format!("remove image {}", path(at, image)))),
     }
 }
 
@@ -180,19 +180,12 @@ impl ImageTool for CommandTool {
         options::pool_options(self, call, at)
     }
 
-    /// `rbd rm`, whatever the cluster says of the trash. It also clears up half-made images.
     fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-        let cmd =
-            rbd_image(at, Class::Change, &["rm", "--no-progress"], ImageRef::Name(image))?.args(FOR_GOOD);
-        match self.run(call, &at.access, cmd) {
-            Ok(_) => Ok(Removed::Gone),
-            Err(failure) if absent(&failure, &["delete error: "]) => verify_absent(self, call, at, image),
-            // Somebody else removed it at the same time.
-            Err(failure) if is(&failure, libc::ESTALE) => verify_absent(self, call, at, image),
-            Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
-            Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
-            Err(failure) => Err(self.error(call, failure, at, &format!("remove image {}", path(at, image)))),
-        }
+        remove(self, call, at, image, Class::Change)
+    }
+
+    fn remove_large(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
+        remove(self, call, at, image, Class::Lasting)
     }
 
     /// `rbd rename`

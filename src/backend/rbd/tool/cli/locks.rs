@@ -20,7 +20,6 @@ fn name(target: LockTarget<'_>) -> Cow<'static, str> {
     match target {
         LockTarget::Header(_) | LockTarget::SnapshotName(_) | LockTarget::VolumeName(_) => "cephlet".into(),
         LockTarget::Clients(_) => "cephlet.clients".into(),
-        LockTarget::TrashMark(_) => "cephlet.trash".into(),
         // The name of an attribute has at most 100 bytes (osd_max_attr_name_len).
         LockTarget::BareName(name) => format!("cephlet.bare.{:016x}", number_of(name)).into(),
         // RBD_LOCK_NAME of librbd.

@@ -27,10 +27,9 @@ pub(super) fn rados(at: &PoolRef, class: Class, words: &[&str]) -> Cmd {
 /// The object that carries a lock.
 pub(super) fn object(on: LockTarget<'_>) -> String {
     match on {
-        LockTarget::Header(id)
-        | LockTarget::TrashMark(id)
-        | LockTarget::Clients(id)
-        | LockTarget::Owner(id) => format!("rbd_header.{id}"),
+        LockTarget::Header(id) | LockTarget::Clients(id) | LockTarget::Owner(id) => {
+            format!("rbd_header.{id}")
+        }
         LockTarget::BareName(_) => "rbd_directory".into(),
         LockTarget::SnapshotName(digits) => format!("cephlet.snap.{digits}"),
         LockTarget::VolumeName(digits) => format!("cephlet.name.{digits}"),

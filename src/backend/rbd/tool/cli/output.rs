@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::backend::MirroringMode;
 use crate::backend::rbd::tool::{
     ImageInfo, ListedImage, ListedSnapshot, MirrorSnapshot, MirrorSnapshotKind, MirrorState, Mirroring,
-    OBJECT_MAP, Parent, SnapshotInfo, TrashSource, Trashed, Watcher, largest_size,
+    OBJECT_MAP, Parent, SnapshotInfo, Watcher, largest_size,
 };
 use crate::error::{Error, Result};
 
@@ -226,33 +226,6 @@ impl SnapNamespace {
             ("mirror", _, false) => MirrorSnapshotKind::Orphan,
             _ => return None,
         })
-    }
-}
-
-/// A row of `rbd trash ls --all --long --format=json`
-#[derive(Deserialize)]
-pub(super) struct TrashOutput {
-    id: String,
-    name: String,
-    /// In long lists only.
-    #[serde(default)]
-    source: String,
-    #[serde(default)]
-    deleted_at: String,
-    #[serde(default)]
-    status: String,
-}
-
-impl From<TrashOutput> for Trashed {
-    fn from(output: TrashOutput) -> Self {
-        let source = match output.source.as_str() {
-            "USER" | "" => TrashSource::User,
-            "USER_PARENT" => TrashSource::Clones,
-            _ => TrashSource::Other,
-        };
-        let is_deferred = output.status.starts_with("protected until");
-        let moved = time(&output.deleted_at);
-        Self { name: output.name, id: output.id, source, moved, is_deferred }
     }
 }
 

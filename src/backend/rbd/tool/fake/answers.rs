@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::state::{Disk, Link, Place, Pool, State, path};
+use super::state::{Disk, Link, Pool, State, path};
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, LockTool, Locked, Made, ManagerTask, NewClone, NewImage, PoolOptions, RbdTool, Removed,
-    RemovedByNumber, Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
+    LockTarget, LockTool, Locked, Made, NewClone, NewImage, PoolOptions, RbdTool, Removed, RemovedByNumber,
+    Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -116,6 +116,10 @@ impl ImageTool for FakeCluster {
             Fault::HalfMoved => state.move_half(at, image),
             _ => state.remove_half(at, image),
         })
+    }
+
+    fn remove_large(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
+        self.remove(call, at, image)
     }
 
     fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed> {
@@ -231,38 +235,12 @@ impl SnapshotTool for FakeCluster {
 }
 
 impl TrashTool for FakeCluster {
-    fn move_to_trash(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        begin(call)?;
-        self.step(format!("move_to_trash {image}"), |state| {
-            state.check_room(at)?;
-            let moved = state.time();
-            match state.find_mut(at, ImageRef::Name(image)) {
-                Some(disk) => {
-                    (disk.place, disk.moved) = (Place::Trash, moved);
-                    Ok(Changed::Done)
-                }
-                None => Ok(Changed::Absent),
-            }
-        })
-    }
-
     fn trash(&self, _: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
         self.ask("trash".to_string(), at, |state| state.in_trash(at))
     }
 
-    fn restore_from_trash(&self, _: &Call, at: &PoolRef, id: &str, name: &str) -> Result<Renamed> {
-        let act = |state: &mut State| state.check(at).map(|()| state.restore(at, id, name));
-        self.step(format!("restore_from_trash #{id} {name}"), act)
-    }
-
     fn purge(&self, _: &Call, at: &PoolRef, id: &str) -> Result<Removed> {
         self.step(format!("purge #{id}"), |state| state.check(at).map(|()| state.purge(at, id)))
-    }
-
-    fn purge_by_manager(&self, _: &Call, at: &PoolRef, id: &str) -> Result<ManagerTask> {
-        self.step(format!("purge_by_manager #{id}"), |state| {
-            state.check(at).map(|()| state.purge_by_manager(at, id))
-        })
     }
 }
 

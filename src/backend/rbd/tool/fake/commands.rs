@@ -4,8 +4,8 @@ use super::Fault;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, ManagerTask, NewImage, Parent, Removed,
-    RemovedByNumber, Renamed, SnapshotInfo, TrashSource, Trashed,
+    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, NewImage, Parent, Removed, RemovedByNumber,
+    Renamed, SnapshotInfo, Trashed,
 };
 use crate::error::{Error, Result};
 
@@ -70,7 +70,7 @@ impl State {
 
     /// Names of images, also of those that are half made or half removed.
     pub(super) fn names(&self, at: &PoolRef) -> Vec<String> {
-        let seen = |disk: &&Disk| matches!(disk.place, Place::Directory | Place::TrashUnseen | Place::Moving);
+        let seen = |disk: &&Disk| matches!(disk.place, Place::Directory | Place::Removing | Place::Moving);
         let whole = self.images_in(at).filter(seen).map(|disk| disk.name.clone());
         let half_made = self
             .half_made
@@ -79,42 +79,49 @@ impl State {
         whole.chain(half_made.map(|(.., name)| name.clone())).collect()
     }
 
-    /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal.
+    /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal. In a
+    /// pool that takes no writes there is nothing that could be removed, it says.
     pub(super) fn remove_named(&mut self, at: &PoolRef, name: &str) -> Removed {
+        if self.check_room(at).is_err() {
+            return Removed::Absent;
+        }
         if self.half_made.remove(&path(at, name)) {
             return Removed::Gone;
         }
         if let Some(id) = self.second_names.get(&path(at, name)).cloned() {
             return self.remove_by_second_name(at, name, &id);
         }
-        if self.pools.get(&at.pool).is_some_and(|pool| pool.options.trashes_removed) {
-            let moved = self.time();
-            if let Some(disk) = self.find_mut(at, ImageRef::Name(name)) {
-                (disk.place, disk.moved) = (Place::Trash, moved);
-                return Removed::Gone;
-            }
-        }
-        let id =
-            self.find(at, ImageRef::Name(name)).or_else(|| self.unseen(at, name)).map(|disk| disk.id.clone());
-        id.map_or(Removed::Absent, |id| self.remove(&id))
-    }
-
-    /// The image goes, and its own name is taken by nothing.
-    pub(super) fn remove_by_second_name(&mut self, at: &PoolRef, name: &str, id: &str) -> Removed {
-        let own = self.images.get(id).map(|disk| path(at, &disk.name));
-        let removed = self.remove(id);
-        if matches!(removed, Removed::Gone | Removed::Absent) {
-            self.second_names.remove(&path(at, name));
-            self.half_made.extend(own);
+        let is_trashed = self.pools.get(&at.pool).is_some_and(|pool| pool.options.trashes_removed);
+        if let Some(disk) = self.find_mut(at, ImageRef::Name(name)).filter(|_| is_trashed) {
+            disk.place = Place::Trash;
             return Removed::Gone;
         }
-        removed
+        let id = self.find(at, ImageRef::Name(name)).or_else(|| self.half_removed(at, name));
+        id.map(|disk| disk.id.clone()).map_or(Removed::Absent, |id| self.remove(&id))
+    }
+
+    /// The image goes, and its own name is taken by nothing; but it was not there, it says.
+    fn remove_by_second_name(&mut self, at: &PoolRef, name: &str, id: &str) -> Removed {
+        let own = self.images.get(id).map(|disk| path(at, &disk.name));
+        match self.remove(id) {
+            Removed::Gone => {
+                self.second_names.remove(&path(at, name));
+                self.half_made.extend(own);
+                Removed::Absent
+            }
+            // The image went by its own name.
+            Removed::Absent => {
+                self.second_names.remove(&path(at, name));
+                Removed::Gone
+            }
+            refused => refused,
+        }
     }
 
     /// The image whose removal was broken off.
-    pub(super) fn unseen(&self, at: &PoolRef, name: &str) -> Option<&Disk> {
+    fn half_removed(&self, at: &PoolRef, name: &str) -> Option<&Disk> {
         self.images_in(at)
-            .find(|disk| matches!(disk.place, Place::TrashUnseen | Place::Moving) && disk.name == name)
+            .find(|disk| matches!(disk.place, Place::Removing | Place::Moving) && disk.name == name)
     }
 
     /// Before that, the name has lost its image and is still in the list of names.
@@ -130,7 +137,7 @@ impl State {
     pub(super) fn remove_half(&mut self, at: &PoolRef, name: &str) {
         let free = |disk: &&mut Disk| disk.snapshots.is_empty() && disk.watchers.is_empty();
         if let Some(disk) = self.find_mut(at, ImageRef::Name(name)).filter(free) {
-            disk.place = Place::TrashUnseen;
+            disk.place = Place::Removing;
         }
     }
 
@@ -162,18 +169,6 @@ impl State {
         };
         let id = disk.id.clone();
         self.second_names.insert(path(at, &second), id);
-    }
-
-    pub(super) fn restore(&mut self, at: &PoolRef, id: &str, name: &str) -> Renamed {
-        let taken = self.taken(at, name);
-        match self.trashed(at, id) {
-            None => Renamed::Absent,
-            Some(_) if taken => Renamed::Taken,
-            Some(disk) => {
-                (disk.place, disk.name) = (Place::Directory, name.to_string());
-                Renamed::Done
-            }
-        }
     }
 
     pub(super) fn create_snapshot(&mut self, at: &PoolRef, image: &str, name: &str) -> Option<Made> {
@@ -257,32 +252,12 @@ impl State {
     }
 
     pub(super) fn in_trash(&self, at: &PoolRef) -> Vec<Trashed> {
-        let seen =
-            self.images_in(at).filter(|disk| matches!(disk.place, Place::Trash | Place::TrashForClones));
-        let trashed = |disk: &Disk| Trashed {
-            name: disk.name.clone(),
-            id: disk.id.clone(),
-            source: if disk.place == Place::TrashForClones { TrashSource::Clones } else { TrashSource::User },
-            moved: disk.moved,
-            is_deferred: disk.is_deferred,
-        };
-        seen.map(trashed).collect()
+        let trashed = |disk: &Disk| Trashed { name: disk.name.clone(), id: disk.id.clone() };
+        self.images_in(at).filter(|disk| disk.place == Place::Trash).map(trashed).collect()
     }
 
     pub(super) fn purge(&mut self, at: &PoolRef, id: &str) -> Removed {
-        if self.trashed(at, id).is_some() { self.remove(id) } else { Removed::Absent }
-    }
-
-    pub(super) fn purge_by_manager(&mut self, at: &PoolRef, id: &str) -> ManagerTask {
-        if !self.manager {
-            return ManagerTask::NoManager;
-        }
-        if self.trashed(at, id).is_none() {
-            return ManagerTask::Absent;
-        }
-        if !self.tasks.iter().any(|task| task == id) {
-            self.tasks.push(id.to_string());
-        }
-        ManagerTask::Accepted
+        let is_there = |disk: &Disk| disk.id == id && matches!(disk.place, Place::Trash | Place::Removing);
+        if self.images_in(at).any(is_there) { self.remove(id) } else { Removed::Absent }
     }
 }

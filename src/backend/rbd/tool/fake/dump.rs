@@ -1,19 +1,17 @@
 //! What exists, as text to compare: sorted lines, without ids where a name tells the same.
 //!
 //! ```text
-//! claim rbd/0123456789abcdef0123456789abcdef: tag "name" shared "place"
+//! claim rbd/abcdefghij234: tag "name" shared "place"
 //! client of rbd/b: 10.0.0.7:0/1 "description" shared "tag"
 //! half-made rbd/a
 //! image rbd/b 1024
 //! image rbd/c 1024 of rbd/b@s
 //! lock image rbd/b: node-1 "description" shared "tag"
-//! mark of image rbd/e: deleted "description"
 //! object header rbd/1000000009e37: node-1 "description"      (of an image that is gone)
 //! object name rbd/0123456789abcdef: purpose "description"
 //! second name rbd/f of rbd/g                                  ("of nothing" where the image is gone)
 //! snapshot rbd/b@s 1024                                       ("trashed" if in the image's trash)
-//! task rbd/e
-//! trash rbd/e 1024               ("for clones"; "unseen", "not yet" if broken off)
+//! trash rbd/e 1024                                            ("unseen", "not yet" if broken off)
 //! ```
 
 use super::object::Object;
@@ -33,8 +31,7 @@ fn image(state: &State, disk: &Disk) -> String {
     let (kind, remark) = match disk.place {
         Place::Directory => ("image", ""),
         Place::Trash => ("trash", ""),
-        Place::TrashForClones => ("trash", " for clones"),
-        Place::TrashUnseen => ("trash", " unseen"),
+        Place::Removing => ("trash", " unseen"),
         Place::Moving => ("trash", " not yet"),
     };
     let of = |parent: Parent| {
@@ -63,11 +60,6 @@ fn object(state: &State, pool: &str, namespace: &str, object: &Object, holders: 
         Object::Header(id) => match state.images.get(id) {
             Some(disk) => (format!("lock image {}", of_disk(disk)), false),
             None => (format!("object header {}", at(pool, namespace, id)), true),
-        },
-        // It is there as long as the header is.
-        Object::Mark(id) => match state.images.get(id) {
-            Some(disk) => (format!("mark of image {}", of_disk(disk)), false),
-            None => (format!("mark of header {}", at(pool, namespace, id)), false),
         },
         Object::Clients(id) => (
             state
@@ -106,13 +98,6 @@ pub(super) fn text(state: &State) -> String {
             .map(|(pool, namespace, name)| format!("half-made {}", at(pool, namespace, name))),
     );
     lines.extend(state.second_names.iter().map(|(path, id)| second_name(state, path, id)));
-    lines.extend(
-        state
-            .tasks
-            .iter()
-            .filter_map(|id| state.images.get(id))
-            .map(|disk| format!("task {}", of_disk(disk))),
-    );
     for ((pool, namespace, it), locks) in &state.objects {
         let holders: Vec<String> = locks.iter().map(|lock| holder(&lock.holder)).collect();
         lines.extend(object(state, pool, namespace, it, &holders));

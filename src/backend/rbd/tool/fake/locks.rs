@@ -15,7 +15,8 @@ impl State {
     /// Whether the image of this id is there: the header exists without locks, too.
     fn has_header(&self, at: &PoolRef, object: &Object) -> bool {
         let Object::Header(id) = object else { return false };
-        self.images.get(id).is_some_and(|disk| disk.pool == at.pool && disk.namespace == at.namespace)
+        let disk = self.images.get(id).filter(|disk| !disk.is_headless);
+        disk.is_some_and(|disk| disk.pool == at.pool && disk.namespace == at.namespace)
     }
 
     /// Locks whose time is over are held no longer.
@@ -70,9 +71,6 @@ impl State {
     pub(super) fn remove_object(&mut self, at: &PoolRef, on: LockTarget<'_>) {
         let key = key(at, on);
         assert!(!self.has_header(at, &key.2), "the header of an image that exists was removed: {:?}", key.2);
-        if let Object::Header(id) = &key.2 {
-            self.objects.remove(&(key.0.clone(), key.1.clone(), Object::Mark(id.clone())));
-        }
         self.objects.remove(&key);
     }
 }

@@ -64,7 +64,7 @@ fn access() -> ClusterAccess {
 
 /// What there is in a cluster.
 impl FakeCluster {
-    /// An empty cluster with a manager and the pool `rbd`.
+    /// An empty cluster with the pool `rbd`.
     pub fn new() -> Self {
         let cluster = Self(Arc::new(Mutex::new(Inner { state: State::new(), script: Script::default() })));
         cluster.add_pool("rbd");
@@ -220,20 +220,15 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.layout.clone())
     }
 
-    /// Moves an image to the trash as librbd does that is told to keep it for its clones.
-    pub fn keep_for_clones(&self, at: &PoolRef, image: &str) {
-        self.disk(at, image, |disk| disk.place = Place::TrashForClones);
-    }
-
-    /// Moves an image to the trash as an operator does who wants it kept there for a while.
+    /// `rbd trash mv`, by an operator.
     pub fn put_aside(&self, at: &PoolRef, image: &str) {
-        self.disk(at, image, |disk| (disk.place, disk.is_deferred) = (Place::Trash, true));
+        self.disk(at, image, |disk| disk.place = Place::Trash);
     }
 
-    /// From now on such an image stays in the trash when its last clone goes, as where the last two go at
-    /// once.
-    pub fn leave_parents(&self) {
-        self.0.lock().state.leaves_parents = true;
+    /// The removal of the image of this id was killed later: the header is gone, too.
+    pub fn remove_header(&self, id: &str) {
+        let mut inner = self.0.lock();
+        inner.state.images.get_mut(id).expect("the image exists").is_headless = true;
     }
 
     /// `rbd snap protect`
@@ -265,23 +260,6 @@ impl FakeCluster {
     /// From now on a name that is taken was free when the command that gives it to an image looked.
     pub fn overtake_renames(&self) {
         self.0.lock().state.overtakes_renames = true;
-    }
-
-    /// Whether there is a manager to give tasks to.
-    pub fn set_manager(&self, present: bool) {
-        self.0.lock().state.manager = present;
-    }
-
-    /// The manager tries all its tasks once; those that cannot be done stay, unless the image is in the trash
-    /// no more.
-    pub fn run_manager(&self) {
-        let state = &mut self.0.lock().state;
-        for id in std::mem::take(&mut state.tasks) {
-            if state.is_trashed(&id) {
-                state.remove(&id);
-                state.tasks.extend(state.images.contains_key(&id).then_some(id));
-            }
-        }
     }
 
     /// Lets time pass; locks taken for some seconds run out.

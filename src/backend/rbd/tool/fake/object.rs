@@ -9,8 +9,6 @@ use crate::backend::rbd::tool::{LockHolder, LockTarget};
 pub(super) enum Object {
     /// The header of the image of this id.
     Header(String),
-    /// The same header, for the mark of an image in the trash.
-    Mark(String),
     /// The same header, by the lock of the clients.
     Clients(String),
     /// The same header, by the lock of librbd and the kernel.
@@ -34,7 +32,6 @@ impl Object {
     pub(super) fn of(on: LockTarget<'_>) -> Self {
         match on {
             LockTarget::Header(id) => Self::Header(id.to_string()),
-            LockTarget::TrashMark(id) => Self::Mark(id.to_string()),
             LockTarget::Clients(id) => Self::Clients(id.to_string()),
             LockTarget::Owner(id) => Self::Owner(id.to_string()),
             LockTarget::BareName(name) => Self::BareName(name.to_string()),

@@ -13,10 +13,10 @@ pub enum Fault {
     /// After it did all it was asked for.
     After,
     /// In the middle. `create` leaves a name that is taken while nothing is found under it, `clone_image` a
-    /// blank image of the right size without a parent, `remove` an image that neither the list nor the trash
-    /// shows and only `remove` of the same name, or `purge`, takes away, `rename` an image that is found by
-    /// the new name, too, `flatten` a clone of which a second `flatten` loses a part. Of all other steps
-    /// nothing is left.
+    /// blank image of the right size without a parent, `remove` an image that is among the names, but neither
+    /// opened by its name nor in a list, and that `remove` of the same name, or `purge`, takes away, `rename`
+    /// an image that is found by the new name, too, `flatten` a clone of which a second `flatten` loses a
+    /// part. Of all other steps nothing is left.
     HalfMade,
     /// In the middle, but earlier: `remove` leaves an image whose name means nothing and cannot be given to
     /// another, and only `remove` of that name takes it away. `rename`, later: it leaves a renamed image that

@@ -35,12 +35,10 @@ pub(super) struct Pool {
 pub(super) enum Place {
     /// Under its name.
     Directory,
-    /// In the trash, moved there by hand.
+    /// In the trash, moved there by hand, or by a removal in a pool that asks for that.
     Trash,
-    /// In the trash until its last clone goes, where librbd has moved it.
-    TrashForClones,
-    /// In the trash, unseen: its removal was broken off.
-    TrashUnseen,
+    /// Its removal was broken off: it is in the trash, which does not list it, and among the names.
+    Removing,
     /// On its way to the trash, which was broken off: its name means nothing, and cannot be given to another.
     Moving,
 }
@@ -78,10 +76,8 @@ pub(super) struct Disk {
     pub(super) parent: Option<Link>,
     pub(super) snapshots: Vec<Shot>,
     pub(super) place: Place,
-    /// When it was moved to the trash, if it ever was.
-    pub(super) moved: SystemTime,
-    /// In the trash it is to be kept.
-    pub(super) is_deferred: bool,
+    /// Its removal was broken off after that of its header: it is not found by its id any more.
+    pub(super) is_headless: bool,
     pub(super) watchers: Vec<Watcher>,
     pub(super) content: String,
     pub(super) mirror: MirroredDisk,
@@ -98,15 +94,10 @@ pub(super) struct State {
     /// Names beside their image's own, by which a broken-off renaming lets it be found, and its id.
     pub(super) second_names: BTreeMap<Path, String>,
     pub(super) objects: BTreeMap<(String, String, Object), Vec<Lock>>,
-    pub(super) manager: bool,
-    /// The client of another clone is always found on a parent when the last clone goes, and it stays.
-    pub(super) leaves_parents: bool,
     /// A removal is always killed between letting go of a snapshot and removing that from the trash.
     pub(super) leaves_snapshots: bool,
     /// Whoever renames finds a name free that another takes before it is written.
     pub(super) overtakes_renames: bool,
-    /// Ids of images that the manager is to purge.
-    pub(super) tasks: Vec<String>,
     pub(super) blocklist: Vec<ShutOut>,
     /// Nobody may let clients in again.
     pub(super) forbids_readmission: bool,
@@ -132,11 +123,8 @@ impl State {
             half_made: BTreeSet::new(),
             second_names: BTreeMap::new(),
             objects: BTreeMap::new(),
-            manager: true,
-            leaves_parents: false,
             leaves_snapshots: false,
             overtakes_renames: false,
-            tasks: Vec::new(),
             blocklist: Vec::new(),
             forbids_readmission: false,
             without_tools: false,
@@ -198,7 +186,7 @@ impl State {
             ImageRef::Name(name) => {
                 disk.place == Place::Directory && (disk.name == name || second(disk, name))
             }
-            ImageRef::Id(id) => disk.id == id,
+            ImageRef::Id(id) => disk.id == id && !disk.is_headless,
         };
         self.images_in(at).find(found)
     }
@@ -207,17 +195,6 @@ impl State {
     pub(super) fn find_mut(&mut self, at: &PoolRef, image: ImageRef<'_>) -> Option<&mut Disk> {
         let id = self.find(at, image)?.id.clone();
         self.images.get_mut(&id)
-    }
-
-    /// Whether the image of this id is in the trash.
-    pub(super) fn is_trashed(&self, id: &str) -> bool {
-        self.images.get(id).is_some_and(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
-    }
-
-    /// The image of this id, if it is in the trash.
-    pub(super) fn trashed(&mut self, at: &PoolRef, id: &str) -> Option<&mut Disk> {
-        self.find_mut(at, ImageRef::Id(id))
-            .filter(|disk| !matches!(disk.place, Place::Directory | Place::Moving))
     }
 
     /// Whether a name cannot be given.
@@ -255,8 +232,7 @@ impl State {
             parent: None,
             snapshots: Vec::new(),
             place: Place::Directory,
-            moved: SystemTime::UNIX_EPOCH,
-            is_deferred: false,
+            is_headless: false,
             watchers: Vec::new(),
             content: String::new(),
             mirror: MirroredDisk::default(),
@@ -303,13 +279,7 @@ impl State {
     /// The image is gone, and the locks on its header with it.
     fn erase(&mut self, id: &str) {
         let Some(disk) = self.images.remove(id) else { return };
-        let header = [
-            LockTarget::Header(id),
-            LockTarget::TrashMark(id),
-            LockTarget::Clients(id),
-            LockTarget::Owner(id),
-        ];
-        for on in header {
+        for on in [LockTarget::Header(id), LockTarget::Clients(id), LockTarget::Owner(id)] {
             self.objects.remove(&(disk.pool.clone(), disk.namespace.clone(), Object::of(on)));
         }
         if !self.leaves_snapshots {
@@ -324,10 +294,6 @@ impl State {
         }
         let Some(parent) = self.images.get_mut(&link.image) else { return };
         parent.snapshots.retain(|shot| shot.snap.id != link.snapshot || !shot.snap.trashed);
-        let is_removed = parent.place == Place::TrashForClones && !self.leaves_parents;
-        if parent.snapshots.is_empty() && is_removed {
-            self.erase(&link.image);
-        }
     }
 
     /// A client is shut out: it watches nothing any more, and keeps its locks.

@@ -67,7 +67,7 @@ fn a_clone_has_the_data_of_its_snapshot_and_the_all_metadata_its_parent() {
 }
 
 #[test]
-fn clones_keep_snapshots_and_images_until_the_last_one_goes() {
+fn clones_keep_a_snapshot_until_the_last_one_goes() {
     let (cluster, at) = with_snapshot();
     clone(&cluster, "a", "b").unwrap();
     clone(&cluster, "a", "c").unwrap();
@@ -77,19 +77,19 @@ fn clones_keep_snapshots_and_images_until_the_last_one_goes() {
     let snaps = cluster.snapshots(&call(), &at, ImageRef::Name("a")).unwrap().unwrap();
     assert!(snaps.len() == 1 && snaps[0].trashed && snaps[0].name == "s");
     assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::HasSnapshots);
-    cluster.keep_for_clones(&at, "a");
+    cluster.put_aside(&at, "a");
     assert_eq!(
         cluster.dump(),
         "image rbd/b 1073741824 of rbd/a@s\n\
          image rbd/c 1073741824 of rbd/a@s\n\
          snapshot rbd/a@s 1073741824 trashed\n\
-         trash rbd/a 1073741824 for clones"
+         trash rbd/a 1073741824"
     );
     let trash = cluster.trash(&call(), &at).unwrap();
-    assert_eq!(trash[0].source, TrashSource::Clones);
     assert_eq!(cluster.purge(&call(), &at, &trash[0].id).unwrap(), Removed::HasSnapshots);
     assert_eq!(cluster.flatten(&call(), &at, "b").unwrap(), Changed::Done);
     assert_eq!(cluster.remove(&call(), &at, "c").unwrap(), Removed::Gone);
+    assert_eq!(cluster.purge(&call(), &at, &trash[0].id).unwrap(), Removed::Gone);
     assert_eq!(cluster.dump(), "image rbd/b 1073741824");
 }
 
@@ -101,30 +101,75 @@ fn an_image_in_use_can_be_trashed_and_renamed_but_not_removed() {
     cluster.watch(&at, "a", "10.0.0.7:0/1");
     assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Watched);
     assert_eq!(cluster.rename(&call(), &at, "a", "b").unwrap(), Renamed::Done);
-    assert_eq!(cluster.move_to_trash(&call(), &at, "b").unwrap(), Changed::Done);
+    cluster.put_aside(&at, "b");
     assert_eq!(cluster.info(&call(), &at, ImageRef::Name("b")).unwrap(), None);
     assert_eq!(cluster.info(&call(), &at, ImageRef::Id(&id)).unwrap().unwrap().name, "b");
     assert_eq!(cluster.purge(&call(), &at, &id).unwrap(), Removed::Watched);
-    assert_eq!(cluster.restore_from_trash(&call(), &at, &id, "a").unwrap(), Renamed::Done);
     cluster.unwatch("10.0.0.7:0/1");
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Gone);
+    assert_eq!(cluster.purge(&call(), &at, &id).unwrap(), Removed::Gone);
     assert_eq!(cluster.dump(), "");
 }
 
+/// Seen after every kill between two writes of `rbd rename`, and with second names that were made by hand.
 #[test]
-fn the_manager_purges_when_it_gets_to_it() {
+fn a_removal_by_a_second_name_destroys_the_image_and_says_that_there_was_none() {
+    for (fault, own, second) in [(Fault::HalfMade, "a", "b"), (Fault::HalfMoved, "b", "a")] {
+        let killed = || {
+            let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
+            create(&cluster, "a");
+            cluster.fail_at(1, fault);
+            cluster.rename(&call(), &at, "a", "b").unwrap_err();
+            assert_eq!(
+                (id(&cluster, "a"), cluster.names(&call(), &at).unwrap()),
+                (id(&cluster, "b"), vec![own.into()])
+            );
+            (cluster, at)
+        };
+        let (cluster, at) = killed();
+        assert_eq!(cluster.remove(&call(), &at, second).unwrap(), Removed::Absent);
+        assert_eq!(cluster.dump(), format!("half-made rbd/{own}"), "the directory has it still");
+        assert_eq!(cluster.remove(&call(), &at, own).unwrap(), Removed::Gone);
+        assert_eq!(cluster.dump(), "");
+        let (cluster, at) = killed();
+        assert_eq!(cluster.remove(&call(), &at, own).unwrap(), Removed::Gone);
+        assert_eq!(create(&cluster, second), Made::Taken);
+        assert_eq!(cluster.remove(&call(), &at, second).unwrap(), Removed::Gone);
+        assert_eq!(cluster.dump(), "");
+        let (cluster, at) = killed();
+        cluster.remove_name(&call(), &at, second).unwrap();
+        assert_eq!(cluster.dump(), format!("image rbd/{own} {GIB}"));
+    }
+}
+
+#[test]
+fn a_removal_in_a_full_pool_says_that_there_is_no_image() {
     let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
     create(&cluster, "a");
-    let id = id(&cluster, "a");
-    cluster.move_to_trash(&call(), &at, "a").unwrap();
-    cluster.set_manager(false);
-    assert_eq!(cluster.purge_by_manager(&call(), &at, &id).unwrap(), ManagerTask::NoManager);
-    cluster.set_manager(true);
-    assert_eq!(cluster.purge_by_manager(&call(), &at, "10").unwrap(), ManagerTask::Absent);
-    assert_eq!(cluster.purge_by_manager(&call(), &at, &id).unwrap(), ManagerTask::Accepted);
-    assert_eq!(cluster.dump(), "task rbd/a\ntrash rbd/a 1073741824");
-    cluster.run_manager();
-    assert_eq!(cluster.dump(), "");
+    cluster.set_room("rbd", FreeSpace { available: 0, full: true });
+    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Absent);
+    assert_eq!(cluster.dump(), format!("image rbd/a {GIB}"));
+}
+
+#[test]
+fn what_a_killed_removal_left_is_beside_a_new_image_of_the_name() {
+    for headless in [false, true] {
+        let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
+        create(&cluster, "a");
+        let old = id(&cluster, "a");
+        cluster.fail_at(1, Fault::HalfMade);
+        cluster.remove(&call(), &at, "a").unwrap_err();
+        if headless {
+            cluster.remove_header(&old);
+        }
+        let found = cluster.info(&call(), &at, ImageRef::Id(&old)).unwrap();
+        assert_eq!((found.is_none(), cluster.trash(&call(), &at).unwrap()), (headless, Vec::new()));
+        create(&cluster, "a");
+        assert_eq!(cluster.names(&call(), &at).unwrap(), ["a", "a"]);
+        assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Gone);
+        assert_eq!(cluster.info(&call(), &at, ImageRef::Name("a")).unwrap(), None, "the new one goes first");
+        assert_eq!(cluster.purge(&call(), &at, &old).unwrap(), Removed::Gone);
+        assert_eq!(cluster.dump(), "");
+    }
 }
 
 #[test]

@@ -275,6 +275,10 @@ fn a_removal_ends_as_rbd_says() {
     let it = Fixture::new();
     it.prints(RM, "");
     assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Gone);
+    assert!(!it.was(Class::Lasting));
+    it.prints(RM, "");
+    assert_eq!(it.remove_large(&it.call, &it.at, "web").unwrap(), Removed::Gone);
+    assert!(it.was(Class::Lasting), "it has all the time it needs");
     it.fails(RM, 16, "rbd: error: image still has watchers\n");
     assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Watched);
     it.fails(RM, 39, "rbd: image has snapshots - these must be deleted …\n");
@@ -282,18 +286,14 @@ fn a_removal_ends_as_rbd_says() {
 }
 
 #[test]
-fn what_rm_finds_absent_is_looked_for() {
+fn a_removal_of_what_another_removes_finds_it_absent() {
     let it = Fixture::new();
     let absent = "rbd: delete error: (2) No such file or directory\n";
     // One of several removals at the same time may say 116.
     for (status, said) in [(2, absent), (116, "rbd: delete error: (116) Stale file handle\n")] {
         it.fails(RM, status, said);
-        it.fails(INFO, 2, NO_IMAGE);
         assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Absent);
     }
-    it.fails(RM, 2, absent);
-    it.prints(INFO, WEB);
-    assert_error(it.remove(&it.call, &it.at, "web"), Kind::Unavailable, &["vms/web", "it is there"]);
 }
 
 #[test]
