@@ -18,7 +18,7 @@ use crate::backend::rbd::tool::{
     Promoted, RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
-use crate::backend::{MirroringMode, Served};
+use crate::backend::{BegunRenames, MirroringMode, Served};
 use crate::clusters::Clusters;
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Kind, Result};
@@ -36,6 +36,8 @@ pub(crate) struct Context {
     pub jobs: Jobs,
     /// For internal images, temporary or retained, that this daemon works on.
     pub locks: Arc<dyn ObjectLocks>,
+    /// Renames of copies that may have been killed.
+    pub renames: Arc<dyn BegunRenames>,
     /// Clients of nodes that have not given an image back are shut out.
     pub fences: bool,
 }

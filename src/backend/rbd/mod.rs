@@ -51,8 +51,8 @@ use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
-    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service, Snapshots,
-    Traits, Volumes,
+    Backend, BegunRenames, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service,
+    Snapshots, Traits, Volumes,
 };
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::domains::Wishes;
@@ -84,7 +84,7 @@ impl Rbd {
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences): (Identity, bool),
-        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>),
+        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
         Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), background)
     }
@@ -94,7 +94,7 @@ impl Rbd {
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences, timing): (Identity, bool, Timing),
-        (queue, locks): (Arc<JobQueue>, Arc<dyn ObjectLocks>),
+        (queue, locks, renames): (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
         let parent_counts = Cache::for_at_most(timing.parent_count_valid);
         let context = Arc::new(Context {
@@ -105,6 +105,7 @@ impl Rbd {
             memory: Memory { parent_counts, ..Memory::default() },
             jobs: Jobs::new(queue),
             locks,
+            renames,
             fences,
         });
         // The queue must not keep what it works for.

@@ -4,6 +4,7 @@
 //!
 //! Renamed are copies, when they are whole, and deleted volumes whose snapshots live on.
 
+use crate::backend::Rename;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
 use crate::backend::rbd::image::removal::remove_for_good;
@@ -12,7 +13,7 @@ use crate::error::Result;
 
 /// What a name turned out to be, by which an image was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settled {
+pub(crate) enum Settled {
     /// The image's own.
     OwnName,
     /// A second one that a killed rename had left. It is removed; the image stays.
@@ -53,6 +54,34 @@ pub(crate) fn settle_and_find_copy(pool: &Pool<'_>, name: &str) -> Result<Option
 fn may_be_renamed(pool: &Pool<'_>, info: &ImageInfo) -> bool {
     let is_known = || pool.memory().records.get(&pool.place().key(&info.name), &info.id).is_some();
     info.snapshots > 0 || (info.parent.is_some() && !is_known())
+}
+
+/// Gives a copy its final name. The rename stays on record until it is known how far it came: if it is
+/// killed, the temporary name may be left, and no list shows it.
+pub(crate) fn rename_copy(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
+    let (from, image) = (info.name.clone(), info.id.clone());
+    pool.context.renames.begin(&pool.place(), &Rename { from, to: name.to_string(), image })?;
+    let named = ensure_renamed(pool, info, name)?;
+    pool.context.renames.end(&pool.place(), &info.name);
+    Ok(named)
+}
+
+/// Settles a recorded rename. The name that the directory does not have is removed: it says whether that was
+/// the temporary one.
+pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<Settled> {
+    let Rename { from, to, image } = rename;
+    if let Some(second) = pool.info(ImageRef::Name(to))?.filter(|found| found.id == *image) {
+        settle_name(pool, &second)?;
+    }
+    let settled = match pool.info(ImageRef::Id(image))? {
+        Some(now) if now.name == *from => Settled::OwnName,
+        Some(_) | None => {
+            pool.remove_name(from)?;
+            Settled::SecondNameRemoved
+        }
+    };
+    pool.context.renames.end(&pool.place(), from);
+    Ok(settled)
 }
 
 /// Removes a copy that was not finished. One that a killed rename has made a volume loses its former name

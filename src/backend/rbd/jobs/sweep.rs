@@ -9,7 +9,7 @@ use crate::backend::rbd::image::parent::{
     check_parent_in_trash, check_retained_later, check_unknown_parent_later,
 };
 use crate::backend::rbd::image::remove::remove_retained;
-use crate::backend::rbd::image::rename::remove_copy;
+use crate::backend::rbd::image::rename::{Settled, remove_copy, settle_rename};
 use crate::backend::rbd::image::trash::schedule_purge;
 use crate::backend::rbd::image::trash_mark;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
@@ -76,9 +76,10 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
 }
 
 /// What was killed while it was made or removed is among the names only, and only its name leads to the rest
-/// of it.
+/// of it. What a killed rename has left may not even be there, but then it is on record.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
+    pool.context.renames.begun(&place).iter().for_each(|it| remove_unfinished_or_later(pool, &it.from));
     let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     try_each(&names, |name| {
         if let Some(image) = names::id_of_retained(name) {
@@ -175,6 +176,12 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
         there.remove_snapshot(ImageRef::Id(image), &names::transient(name))?;
         // It may be retained by now, for this snapshot only.
         check_retained_later(&there, image);
+    }
+    let renames = pool.context.renames.begun(&pool.place());
+    if let Some(rename) = renames.iter().find(|rename| rename.from == name)
+        && settle_rename(pool, rename)? == Settled::SecondNameRemoved
+    {
+        return Ok(Swept::Done);
     }
     loop {
         match remove_copy(pool, name)? {

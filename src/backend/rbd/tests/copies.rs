@@ -1,5 +1,6 @@
 //! Volumes that begin as copies.
 
+use super::delete::delete;
 use super::*;
 use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::names;
@@ -7,6 +8,7 @@ use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 use crate::ids::SnapshotId;
+use crate::journal::Table;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
@@ -281,6 +283,42 @@ fn a_command_that_fails_at_any_step_leaves_what_a_repeat_needs() {
             let dump = scene.cluster.dump();
             assert!(!dump.contains("csi-tmp-") && dump.matches("csi-copy-").count() <= 2, "step {k}: {dump}");
         }
+    }
+}
+
+/// The rename is the last but one of the steps.
+const RENAME: u64 = 6;
+
+#[test]
+fn a_killed_rename_leaves_one_name_where_the_daemon_lives_on() {
+    for fault in FAULTS {
+        let scene = Scene::new();
+        scene.cluster.fail_at(RENAME, fault);
+        create(&scene.rbd, &wanted("copy", GIB, scene.of_snapshot())).unwrap_err();
+        assert!(scene.cluster.steps().last().unwrap().starts_with("rename "), "{:?}", scene.cluster.steps());
+        do_jobs_due_within(&scene.rbd, timing().dead_client);
+        let dump = scene.cluster.dump();
+        assert!(!dump.contains("csi-tmp-") && !dump.contains("second name"), "{fault:?}: {dump}");
+        assert_eq!(scene.cluster.journal(ONE).entries(Table::Renames), [], "{fault:?}");
+    }
+}
+
+/// A volume that is deleted before the sweep comes has left the name of nothing.
+#[test]
+fn a_killed_rename_leaves_no_name_where_the_volume_is_deleted_next() {
+    for fault in FAULTS {
+        let scene = Scene::new();
+        let (cluster, new) = (&scene.cluster, wanted("copy", GIB, scene.of_snapshot()));
+        let before = cluster.dump();
+        cluster.crash_at(RENAME, fault);
+        create(&scene.rbd, &new).unwrap_err();
+        cluster.restart();
+        let other = controller(cluster, TWO);
+        delete(&other, &create(&other, &new).unwrap().id).unwrap();
+        let rbd = controller(cluster, ONE);
+        sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
+        assert_eq!(cluster.dump(), before, "{fault:?}");
+        assert_eq!(cluster.journal(ONE).entries(Table::Renames), [], "{fault:?}");
     }
 }
 

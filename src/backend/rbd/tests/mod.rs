@@ -42,13 +42,14 @@ use super::context::Identity;
 use super::node::Mapper;
 use super::timing::Timing;
 use super::tool::fake::FakeCluster;
-use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::backend::{Backend, BegunRenames, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::dispatch::{Call, LockTable, ObjectLocks};
 use crate::error::Result;
 use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
+use crate::jobs::JobQueue;
 use crate::kernel::Kernel;
 use crate::secrets::{Secret, Secrets};
 use crate::sys::random::Machine;
@@ -93,9 +94,16 @@ pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timin
 }
 
 fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
-    let (tool, background) = (Arc::new(cluster.clone()), (Arc::default(), locks()));
     let who = (identity("node7", tag), true, timing);
-    Rbd::with_timing(Arc::new(clusters), tool, mapper(), who, background)
+    Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
+}
+
+/// What the controller with this tag has for what is done in the background.
+pub(super) fn background(
+    cluster: &FakeCluster,
+    tag: &str,
+) -> (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>) {
+    (Arc::default(), locks(), cluster.journal(tag))
 }
 
 /// A node, on a machine of its name.

@@ -28,6 +28,8 @@ use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
+use crate::journal::Journal;
+use crate::journal::ram::RamDisk;
 use crate::secrets::Secret;
 
 /// What a step takes.
@@ -41,6 +43,8 @@ pub struct FakeCluster(Arc<Mutex<Inner>>);
 struct Inner {
     state: State,
     script: Script,
+    /// The controllers' own, by their tags: they outlive a crash, too.
+    journals: BTreeMap<String, Arc<Journal>>,
 }
 
 impl fmt::Debug for FakeCluster {
@@ -66,9 +70,17 @@ fn access() -> ClusterAccess {
 impl FakeCluster {
     /// An empty cluster with a manager and the pool `rbd`.
     pub fn new() -> Self {
-        let cluster = Self(Arc::new(Mutex::new(Inner { state: State::new(), script: Script::default() })));
+        let (state, script, journals) = (State::new(), Script::default(), BTreeMap::new());
+        let cluster = Self(Arc::new(Mutex::new(Inner { state, script, journals })));
         cluster.add_pool("rbd");
         cluster
+    }
+
+    /// The journal of the controller with this tag.
+    pub fn journal(&self, tag: &str) -> Arc<Journal> {
+        let make =
+            || Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).expect("an empty journal"));
+        Arc::clone(self.0.lock().journals.entry(tag.to_string()).or_insert_with(make))
     }
 
     /// The pool `rbd`.
@@ -368,7 +380,7 @@ impl FakeCluster {
         half: impl FnOnce(&mut State, Fault),
     ) -> Result<T> {
         let mut guard = self.0.lock();
-        let Inner { state, script } = &mut *guard;
+        let Inner { state, script, .. } = &mut *guard;
         state.now += STEP;
         let fault = script.step(&name);
         let answer = match fault {
