@@ -147,8 +147,8 @@ pub struct Snapshot {
 pub struct NewSnapshot {
     /// The volume to copy.
     pub source: VolumeId,
-    /// The digits of its ID.
-    pub digits: String,
+    /// The key of its name.
+    pub key: String,
     /// The name in the request.
     pub name: String,
     /// Credentials of the request.

@@ -151,7 +151,7 @@ mod tests {
     fn entries_have_this_form() {
         let began = UNIX_EPOCH + Duration::from_secs(1_763_777_600);
         let volume = VolumeId::parse("rbd:main:vms::csi-vol-1:10").expect("an ID");
-        let snapshot = SnapshotId::parse("rbd:main:vms::10@0123456789abcdef").expect("an ID");
+        let snapshot = SnapshotId::parse("rbd:main:vms::csi-vol-1:10@abcdefghij234-zyxw7654").expect("an ID");
         let entries = [
             (
                 Deleting::Volume { id: volume.clone(), snapshots_may_outlive: true },
@@ -165,7 +165,7 @@ mod tests {
             ),
             (
                 Deleting::Snapshot(snapshot),
-                "snapshot rbd:main:vms::10@0123456789abcdef",
+                "snapshot rbd:main:vms::csi-vol-1:10@abcdefghij234-zyxw7654",
                 r#"{"began":1763777600,"snapshots_may_outlive":false}"#,
             ),
         ];

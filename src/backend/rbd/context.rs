@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
-use crate::backend::ceph::registry::Name;
-use crate::backend::ceph::{PoolRef, locks, placement, removed};
+use crate::backend::ceph::{PoolRef, placement, removed};
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
@@ -114,11 +114,11 @@ impl Context {
         Pool { context: self, call, at }
     }
 
-    /// A registered name, in its registry.
-    pub fn name<'a>(&'a self, call: &'a Call, registry: &'a PoolRef, digits: &'a str) -> Name<'a> {
+    /// The name of a volume, by its key, in its registry.
+    pub fn volume_name<'a>(&'a self, call: &'a Call, registry: &'a PoolRef, key: &'a str) -> Name<'a> {
         let (tool, tag) = (&*self.tool, self.identity.tag.as_str());
-        let grace = (self.timing.claim_grace, self.timing.poll);
-        Name { tool, call, registry, digits, tag, grace }
+        let (target, grace) = (LockTarget::VolumeName(key), self.timing.claim_grace);
+        Name { tool, call, at: registry, target, tag, grace }
     }
 
     /// Whose pools and namespaces are asked for.
@@ -154,6 +154,12 @@ impl<'a> Pool<'a> {
     /// The tag of this controller.
     pub fn tag(&self) -> &'a str {
         &self.context.identity.tag
+    }
+
+    /// The name of a snapshot, by its key.
+    pub fn snapshot_name(&self, key: &'a str) -> Name<'a> {
+        let (target, grace) = (LockTarget::SnapshotName(key), self.timing().snapshot_claim_grace);
+        Name { tool: self.tool(), call: self.call, at: self.at, target, tag: self.tag(), grace }
     }
 
     /// The plugin's name.
@@ -322,10 +328,6 @@ impl Pool<'_> {
 
     pub fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
         self.tool().remove_lockable(self.call, self.at, target)
-    }
-
-    pub fn remove_free_name(&self, target: LockTarget<'_>) -> Result<()> {
-        locks::remove_free_name(self.tool(), self.call, self.at, target, self.tag())
     }
 }
 

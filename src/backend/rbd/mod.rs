@@ -6,11 +6,11 @@
 //! |---|---|
 //! | a volume | image `csi-vol-[SLUG-]KEY`, from the name in the request; its id is the incarnation |
 //! | the same where topology chose the pool | image `csi-vol-[SLUG-]KEY.POOL`: the pool with the registry |
-//! | where that is | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the place |
+//! | where that is | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the pool |
 //! | how it was asked for | `cephlet.request` in the image's metadata |
 //! | how it is replicated | `cephlet.replication` in the image's metadata |
-//! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
-//! | the name of a snapshot | a lock on the object `cephlet.snap.<16 hex>`, whose cookie is the source's id |
+//! | a snapshot | snapshot `csi-snap-KEY-R` of its source |
+//! | the name of a snapshot | a lock on the object `cephlet.snap.KEY`, whose tag is `IMAGE@csi-snap-KEY-R` |
 //! | to which nodes a volume is published | locks on the image's header: cookie = node |
 //! | which clients of nodes write to it | another lock there: cookie = address |
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |

@@ -230,7 +230,7 @@ fn complete(
         pool.set_limits(temporary, &limits)?;
     }
     let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(disturbed) };
-    if let Some(wrong) = source.mismatch(pool, &info)? {
+    if let Some(wrong) = source.mismatch(&info) {
         return Ok(Completed::NotNeeded(wrong.into()));
     }
     let bounds = bounds(&spec.settings, &spec.new.capabilities, record.asked.fs_type.as_deref());

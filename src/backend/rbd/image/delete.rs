@@ -100,7 +100,7 @@ pub(crate) fn delete(
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
-    context.memory.claims.forget(&id.lock_key());
+    context.memory.placed.forget(&id.lock_key());
     context.memory.deleted.remember(id.to_string(), ());
     Ok(outcome)
 }
@@ -112,7 +112,6 @@ fn delete_registered(
     record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
     let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    registered.iter().try_for_each(|it| it.await_creators(pool))?;
     let Ended { deleted, had_its_name } = delete_in(pool, deletion, record_deletion)?;
     if let Some(registered) = registered {
         registered.give_back(pool, deletion.id, had_its_name, record_deletion)?;
@@ -123,7 +122,6 @@ fn delete_registered(
 /// Gives back the name of a volume whose pool was removed, if that is registered in another one.
 fn give_back_name(pool: &Pool<'_>, deletion: &Deletion<'_>) -> Result<()> {
     let Some(registered) = Registered::find(pool, deletion.id, deletion.secrets)? else { return Ok(()) };
-    registered.await_creators(pool)?;
     registered.give_back(pool, deletion.id, true, &|| Ok(()))
 }
 

@@ -52,6 +52,6 @@ fn check_later(pool: &Pool<'_>, job: Job) {
 /// Whether it was deleted, or nothing but its clones needed the snapshot any more: then it may have been
 /// deleted since.
 fn may_be_deleted(parent: &Parent) -> bool {
-    let is_live = names::snapshot_digits(&parent.snapshot).is_some() || names::is_transient(&parent.snapshot);
+    let is_live = names::in_snapshot(&parent.snapshot).is_some() || names::is_transient(&parent.snapshot);
     parent.in_trash || names::id_of_retained(&parent.image).is_some() || !is_live
 }
