@@ -21,6 +21,7 @@
 //! its `memory`, and nothing else.
 
 mod context;
+mod header_lock;
 mod image;
 mod jobs;
 mod memory;

@@ -1,6 +1,6 @@
 //! Deleting a volume.
 //!
-//! Three processes where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
+//! Three processes where nothing is in the way: the [deletion lock](crate::backend::rbd::header_lock::deletion_lock) is taken, the name
 //! is looked up, the image is removed. What a killed removal left is finished by the image's id, which the
 //! volume's ID contains: when the deletion is repeated, and when the daemon is started again, which then
 //! touches no volume that is there by its name.
@@ -16,7 +16,7 @@
 //! | the header is gone, the rest is there | absent | absent | purge by id |
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::deletion_lock::{self, Acquired};
+use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::parent::{check_parent_later, check_unknown_parent_later};
 use crate::backend::rbd::image::remove::{

@@ -2,7 +2,7 @@
 //! trash, or retained under another name.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in, check_retained_later};
 use crate::backend::rbd::image::removal::remove_for_good;

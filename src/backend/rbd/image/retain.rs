@@ -5,7 +5,7 @@
 //! 16.2).
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, DeletionLock};
+use crate::backend::rbd::header_lock::deletion_lock::{self, DeletionLock};
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::rename::{Named, ensure_renamed};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};

@@ -7,7 +7,7 @@
 //! start's sweep looks at.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::DeletionLock;
+use crate::backend::rbd::header_lock::deletion_lock::DeletionLock;
 use crate::backend::rbd::image::removal::restore_wrong;
 use crate::backend::rbd::image::retain::has_live_snapshots;
 use crate::backend::rbd::image::trash_mark;

@@ -10,7 +10,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock;
+use crate::backend::rbd::header_lock::deletion_lock;
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked, TrashSource, Trashed};
 use crate::error::{Error, Result};
 

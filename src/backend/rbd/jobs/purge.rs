@@ -1,7 +1,7 @@
 //! Images in the trash: purged, or restored when they have snapshots.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock;
+use crate::backend::rbd::header_lock::deletion_lock;
 use crate::backend::rbd::image::parent::check_any_parent_later;
 use crate::backend::rbd::image::remove::remove_retained;
 use crate::backend::rbd::image::retain::{live_snapshots, remove_transient};

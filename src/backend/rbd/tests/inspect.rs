@@ -30,7 +30,7 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
     unpublish(&it.rbd, &it.id, None).unwrap();
     let hold = LockRequest {
         cookie: "delete".into(),
-        description: "deletion by controller x".into(),
+        description: r#"{"deletion":{"controller":"x"},"version":1}"#.into(),
         shared: None,
         seconds: None,
     };

@@ -43,7 +43,7 @@ pub(super) fn given(cluster: &FakeCluster) -> Vec<String> {
     let dump = cluster.dump();
     let node = |line: &str| Some(line.split_once(": ")?.1.split(' ').next()?.to_string());
     dump.lines()
-        .filter(|line| line.starts_with("lock ") && line.contains("\"given "))
+        .filter(|line| line.starts_with("lock ") && line.contains(r#"\"stage\":\"given\""#))
         .filter_map(node)
         .collect()
 }
@@ -270,20 +270,40 @@ fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     let it = scene();
     let hold = LockRequest {
         cookie: DELETER.into(),
-        description: "deletion by controller x".into(),
+        description: r#"{"deletion":{"controller":"x"},"version":1}"#.into(),
         shared: None,
         seconds: Some(180),
     };
     it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly] {
-        refused(
-            it.publish("n1", mode, false),
-            Kind::Unavailable,
-            &["\"delete\"", "deletion by controller x", "try again"],
-        );
+        refused(it.publish("n1", mode, false), Kind::Unavailable, &["\"delete\"", "deletion", "try again"]);
     }
     unpublish(&it.rbd, &it.id, None).unwrap();
     assert!(it.cluster.dump().contains("delete"), "it is not the unpublisher's to take");
+}
+
+/// Nothing is changed or removed that a later version holds, whatever that means.
+#[test]
+fn what_a_later_version_holds_is_in_use() {
+    let it = scene();
+    let hold = LockRequest {
+        cookie: "n7".into(),
+        description: r#"{"lease":{"until":"noon"},"version":2}"#.into(),
+        shared: Some("n7".into()),
+        seconds: None,
+    };
+    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
+    let before = it.cluster.dump();
+    refused(it.publish("n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["later cephlet"]);
+    let unpublished = unpublish(&it.rbd, &it.id, None).unwrap_err();
+    let deleted = super::delete::delete(&it.rbd, &it.id).unwrap_err();
+    for error in [unpublished, deleted] {
+        let is_said = error.kind() == Kind::Precondition && error.message().contains("later cephlet");
+        assert!(is_said, "UNSAFE: {error}");
+    }
+    assert_eq!(it.cluster.dump(), before);
+    let found = it.rbd.volumes().inspect(&call(), &it.id, &Secrets::default()).unwrap().unwrap();
+    assert_eq!(found.published, ["n7"]);
 }
 
 #[test]
