@@ -1,17 +1,18 @@
 //! Claims: what a request's name stands for, where the name of the object does not say it.
 //!
-//! A claim is a shared lock on an object that is named after the request's name. Its tag is what the name stands
-//! for: equal tags share, any other is refused. Each who claims has a share of his own, with the controller's
-//! tag as its cookie. The description is JSON, for people and for those who find the claim.
+//! A claim is a shared lock on an object that is named after the request's name. Its tag is what the name
+//! stands for: equal tags share, any other is refused. Each who claims has a share of his own, with the
+//! controller's tag as its cookie. The description is JSON, for people and for those who find the claim.
 //!
 //! 1. [Claim](Name::claim) the name. If it stands for something else that is there, that is the answer.
-//! 2. If that is not there, its maker may be about to make it. It gets the [grace](Name::await_maker); then the
-//!    shares that were read are released, and the name is claimed again.
+//! 2. If that is not there, its maker may be about to make it. It gets the [grace](Name::await_maker); then
+//!    the shares that were read are released, and the name is claimed again.
 //! 3. Make it.
-//! 4. A maker that took longer than a third of the grace [looks](Name::confirm) whether it has its share still.
+//! 4. A maker that took longer than a third of the grace [looks](Name::confirm) whether it has its share
+//!    still.
 //!
-//! The name is given back in the opposite order: [find](Name::find) the claim, remove what it stands for, [give
-//! it back](Name::give_back).
+//! The name is given back in the opposite order: [find](Name::find) the claim, remove what it stands for,
+//! [give it back](Name::give_back).
 //!
 //! A claim is an index. Without it no ID changes its meaning, and nothing is removed for want of one.
 
@@ -150,7 +151,8 @@ impl Name<'_> {
         Ok(found)
     }
 
-    /// After the deed: whether the name stands for it. After a long time others may have taken the share away.
+    /// After the deed: whether the name stands for it. After a long time others may have taken the share
+    /// away.
     pub fn confirm(&self, share: &Share) -> Result<bool> {
         if self.is_safe(share.since) {
             return Ok(true);
@@ -162,8 +164,8 @@ impl Name<'_> {
         }
     }
 
-    /// Gives the name back if the error says that nothing was made under the share, and nothing will be. Gives
-    /// the error.
+    /// Gives the name back if the error says that nothing was made under the share, and nothing will be.
+    /// Gives the error.
     pub fn give_back_after(&self, share: &Share, refusal: Error) -> Error {
         if !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal)
             && let Err(error) = self.give_back_own(share)
@@ -181,9 +183,9 @@ impl Name<'_> {
         if others.is_empty() { self.give_back(&claim) } else { self.release(&claim) }
     }
 
-    /// Gives the name back when what it stood for was there after the claim was found, and is gone now. Within
-    /// a third of the grace nobody else can have claimed it, so the object goes. Later it stays, empty, for the
-    /// next of the name.
+    /// Gives the name back when what it stood for was there after the claim was found, and is gone now.
+    /// Within a third of the grace nobody else can have claimed it, so the object goes. Later it stays,
+    /// empty, for the next of the name.
     pub fn give_back(&self, claim: &Claim) -> Result<()> {
         if !self.is_safe(claim.seen) {
             return self.release(claim);

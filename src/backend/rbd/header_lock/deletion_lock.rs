@@ -130,7 +130,8 @@ pub(crate) fn held_elsewhere(context: &Context) -> Error {
     ))
 }
 
-/// The controller that holds a lock to remove or change the image; None where that is not what it is held for.
+/// The controller that holds a lock to remove or change the image; None where that is not what it is held
+/// for.
 fn controller(holder: &LockHolder) -> Result<Option<String>> {
     let said = text::read(holder, KIND)?;
     Ok(said.filter(|_| holder.cookie == DELETER).map(|said| word(&said, "controller").to_string()))

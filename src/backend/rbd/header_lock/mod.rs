@@ -1,10 +1,14 @@
 //! The locks on the header of an image. They die with it.
 //!
-//! | lock | held by | cookie | tag | description |
-//! |---|---|---|---|---|
-//! | `cephlet` | each node that the volume is published to: [`publication`] | the node | what others must say to hold it too | how it is published |
-//! | `cephlet` | for some minutes, the controller that removes or demotes the image: [`deletion_lock`] | `delete` | | the controller |
-//! | `cephlet.clients` | each client by which a node writes to the image: [`clients`] | its address | `clients` | whose it is |
+//! `cephlet` is held
+//!
+//! - by each node that the volume is published to ([`publication`]): the cookie is the node, the tag is what
+//!   others must say to hold it too;
+//! - for some minutes, and alone, by the controller that removes or demotes the image ([`deletion_lock`]):
+//!   the cookie is `delete`.
+//!
+//! `cephlet.clients` is held by each client by which a node writes to the image ([`clients`]): the cookie is
+//! its address, the tag is `clients`.
 //!
 //! [`text`] has how descriptions are written.
 

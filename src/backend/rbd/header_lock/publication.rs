@@ -1,12 +1,12 @@
 //! The locks by which a volume is published: to which node, and how it will be used there.
 //!
-//! The cluster lets in only who says the same tag: the mode; for a single node everything. So a volume for one
-//! node alone is held by one node and in one way, but by every controller that is asked for just that; and what
-//! is asked for twice needs no luck to be published twice.
+//! The cluster lets in only who says the same tag: the mode; for a single node everything. So a volume for
+//! one node alone is held by one node and in one way, but by every controller that is asked for just that;
+//! and what is asked for twice needs no luck to be published twice.
 //!
 //! A description reads `{"publication":{"access":"mount:ext4","by":"controller","mode":"SingleNodeWriter",
-//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are spelled out here,
-//! where they are written and read, and never change.
+//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are spelled out
+//! here, where they are written and read, and never change.
 
 use serde_json::{Value, json};
 

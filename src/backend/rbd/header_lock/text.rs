@@ -1,6 +1,6 @@
 //! What is written on these locks: one JSON value with a version, for instance
-//! `{"deletion":{"controller":"0000aaaa"},"version":1}`. Only the description is JSON: the cluster compares tags
-//! and cookies by their bytes, so these are fixed words.
+//! `{"deletion":{"controller":"0000aaaa"},"version":1}`. Only the description is JSON: the cluster compares
+//! tags and cookies by their bytes, so these are fixed words.
 //!
 //! What a later version has written is in use, whatever it says: nothing is changed or removed.
 

@@ -1,6 +1,6 @@
 //! Deleting a volume.
 //!
-//! Three processes where nothing is in the way: the [deletion lock](crate::backend::rbd::header_lock::deletion_lock) is taken, the name
+//! Three processes where nothing is in the way: the [deletion lock](deletion_lock) is taken, the name
 //! is looked up, the image is removed. What a killed removal left is finished by the image's id, which the
 //! volume's ID contains: when the deletion is repeated, and when the daemon is started again, which then
 //! touches no volume that is there by its name.
@@ -326,8 +326,7 @@ fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHo
         pool.remove_lockable(LockTarget::Header(image))?;
         return Ok(Deleted::Absent);
     }
-    let names: Vec<String> =
-        nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();
+    let names: Vec<String> = nodes.iter().map(|node| format!("{:?}", node.cookie)).collect();
     Err(Error::precondition(format!(
         "it is published to {}: unpublish it with ControllerUnpublishVolume first",
         names.join(", ")

@@ -3,9 +3,9 @@
 //!
 //! 1. what this daemon knows of the name: is the volume there? then that is the answer
 //! 2. choose a pool
-//! 3. [claim](crate::backend::ceph::claim) the name for it, or find where it is claimed for: is the volume there?
-//!    then that is the answer, if it can be reachable from where this request asks for; may it be made there by
-//!    this request? then under that claim; else the claim is released once its maker counts as dead
+//! 3. [claim](crate::backend::ceph::claim) the name for it, or find where it is claimed for: is the volume
+//!    there? then that is the answer, if it can be reachable from where this request asks for; may it be made
+//!    there by this request? then under that claim; else the claim is released once its maker counts as dead
 //! 4. make the volume there; if that is refused, the share is given back: the next request may choose another
 //!    pool
 
@@ -133,8 +133,8 @@ impl Registered<'_> {
         }
     }
 
-    /// Claims the name for what was chosen, or for the place that it is claimed for. What was made before is the
-    /// answer also where nothing would be chosen today.
+    /// Claims the name for what was chosen, or for the place that it is claimed for. What was made before is
+    /// the answer also where nothing would be chosen today.
     fn claim(&self, choice: Result<Choice>) -> Result<Found> {
         for _ in 0..ATTEMPTS {
             if let Ok(choice) = &choice

@@ -20,8 +20,8 @@ pub(crate) struct Registered<'a> {
 }
 
 impl<'a> Registered<'a> {
-    /// The claim of a volume's name; None where it was never registered, or is no longer, or is registered for
-    /// another pool, or where its registry is gone.
+    /// The claim of a volume's name; None where it was never registered, or is no longer, or is registered
+    /// for another pool, or where its registry is gone.
     pub fn find(pool: &Pool<'_>, id: &'a VolumeId, secrets: &Secrets) -> Result<Option<Self>> {
         let Some((key, registry)) = ids::registration(&id.object) else { return Ok(None) };
         let look = || -> Result<_> {

@@ -1,8 +1,9 @@
 //! Taking a snapshot.
 //!
 //! A snapshot's name is unique in its image only, but a request's name is to be unique everywhere. So the
-//! request's name is [claimed](crate::backend::ceph::claim) before the snapshot is taken, for one image and one
-//! snapshot, whose name is drawn: whoever asks again finds that snapshot, and an ID never means a later one.
+//! request's name is [claimed](crate::backend::ceph::claim) before the snapshot is taken, for one image and
+//! one snapshot, whose name is drawn: whoever asks again finds that snapshot, and an ID never means a later
+//! one.
 
 use crate::backend::ceph::claim::{Claim, Description, Name, Share};
 use crate::backend::creation_record::Placed;
@@ -112,8 +113,8 @@ fn of_another(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo, there: &Sna
     ))
 }
 
-/// Takes the snapshot for which the name is claimed; None if that took so long that the name stands for another
-/// by now. Somebody may have been told of this one, so it stays.
+/// Takes the snapshot for which the name is claimed; None if that took so long that the name stands for
+/// another by now. Somebody may have been told of this one, so it stays.
 fn take(
     pool: &Pool<'_>,
     new: &NewSnapshot,

@@ -43,8 +43,8 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     Ok(deleted)
 }
 
-/// A deletion that was killed may have left the snapshot in its image's trash, where it stays as long as clones
-/// read from it.
+/// A deletion that was killed may have left the snapshot in its image's trash, where it stays as long as
+/// clones read from it.
 fn remove_from_trash(pool: &Pool<'_>, id: &SnapshotId) -> Result<()> {
     let name = names::snapshot(&id.snapshot);
     let all = pool.snapshots(ImageRef::Id(&id.source))?.unwrap_or_default();

@@ -25,8 +25,8 @@ struct Listed {
     size: u64,
 }
 
-/// A page of snapshots, in the order of their places, images and names. A page may have fewer entries than asked for and still not
-/// be the last.
+/// A page of snapshots, in the order of their places, images and names. A page may have fewer entries than
+/// asked for and still not be the last.
 pub(crate) fn list(
     context: &Context,
     call: &Call,

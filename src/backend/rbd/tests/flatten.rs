@@ -117,8 +117,8 @@ fn whatever_is_killed_the_copy_is_whole_or_not_there() {
     }
 }
 
-/// The final name opens the image before the directory has it. Until then the sweep of the controller that was
-/// killed removes the image.
+/// The final name opens the image before the directory has it. Until then the sweep of the controller that
+/// was killed removes the image.
 #[test]
 fn a_copy_that_another_controller_was_killed_renaming_outlives_the_sweeps_once_it_is_answered() {
     for fault in [Fault::HalfMade, Fault::HalfMoved] {

@@ -282,30 +282,6 @@ fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     assert!(it.cluster.dump().contains("delete"), "it is not the unpublisher's to take");
 }
 
-/// Nothing is changed or removed that a later version holds, whatever that means.
-#[test]
-fn what_a_later_version_holds_is_in_use() {
-    let it = scene();
-    let hold = LockRequest {
-        cookie: "n7".into(),
-        description: r#"{"lease":{"until":"noon"},"version":2}"#.into(),
-        shared: Some("n7".into()),
-        seconds: None,
-    };
-    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
-    let before = it.cluster.dump();
-    refused(it.publish("n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["later cephlet"]);
-    let unpublished = unpublish(&it.rbd, &it.id, None).unwrap_err();
-    let deleted = super::delete::delete(&it.rbd, &it.id).unwrap_err();
-    for error in [unpublished, deleted] {
-        let is_said = error.kind() == Kind::Precondition && error.message().contains("later cephlet");
-        assert!(is_said, "UNSAFE: {error}");
-    }
-    assert_eq!(it.cluster.dump(), before);
-    let found = it.rbd.volumes().inspect(&call(), &it.id, &Secrets::default()).unwrap().unwrap();
-    assert_eq!(found.published, ["n7"]);
-}
-
 #[test]
 fn unknown_volumes_and_impossible_nodes_are_not_found() {
     let it = scene();

@@ -5,6 +5,7 @@
 mod answers;
 mod commands;
 mod dump;
+mod journals;
 mod locks;
 mod mirror;
 mod mirrored;
@@ -29,7 +30,6 @@ use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
-use crate::journal::ram::RamDisk;
 use crate::secrets::Secret;
 
 /// What a step takes.
@@ -74,13 +74,6 @@ impl FakeCluster {
         let cluster = Self(Arc::new(Mutex::new(Inner { state, script, journals })));
         cluster.add_pool("rbd");
         cluster
-    }
-
-    /// The journal of the controller with this tag.
-    pub fn journal(&self, tag: &str) -> Arc<Journal> {
-        let make =
-            || Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).expect("an empty journal"));
-        Arc::clone(self.0.lock().journals.entry(tag.to_string()).or_insert_with(make))
     }
 
     /// The pool `rbd`.
