@@ -164,15 +164,21 @@ impl Name<'_> {
         }
     }
 
-    /// Gives the name back if the error says that nothing was made under the share, and nothing will be.
-    /// Gives the error.
+    /// Gives the name back if the error says that nothing was made under the share, and nothing will be; else
+    /// one share of this controller stays, however often it tries. Gives the error.
     pub fn give_back_after(&self, share: &Share, refusal: Error) -> Error {
-        if !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal)
-            && let Err(error) = self.give_back_own(share)
-        {
-            log::warn!("{:?} stays claimed for now: {error}", share.description.name);
+        let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
+        let given_back = if is_over { self.give_back_own(share) } else { self.keep_one() };
+        if let Err(error) = given_back {
+            log::warn!("{:?} stays claimed as it is for now: {error}", share.description.name);
         }
         refusal
+    }
+
+    fn keep_one(&self) -> Result<()> {
+        let shares = self.find()?.map(|claim| claim.shares).unwrap_or_default();
+        let own = shares.iter().filter(|share| share.cookie == self.tag);
+        own.skip(1).try_for_each(|share| self.tool.unlock(self.call, self.at, self.target, share))
     }
 
     fn give_back_own(&self, share: &Share) -> Result<()> {

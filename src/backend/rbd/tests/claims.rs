@@ -353,6 +353,20 @@ fn a_claim_that_was_taken_away_from_a_slow_creation_is_there_again() {
 }
 
 #[test]
+fn a_creation_that_fails_again_and_again_has_one_share() {
+    let cluster = three_zones();
+    let (rbd, new) = (controller(&cluster, ONE), wanted_in("a", &["1"], &[]));
+    // The pools, their room, the claim, the image.
+    for step in [4, 2, 2] {
+        cluster.fail_at(step, Fault::Before);
+        create(&rbd, &new).unwrap_err();
+        assert_eq!(cluster.dump().lines().count(), 1, "{}", cluster.dump());
+    }
+    create(&rbd, &new).unwrap();
+    assert_one_at_most(&cluster, &new);
+}
+
+#[test]
 fn a_claim_under_which_nothing_can_be_made_is_given_back() {
     let cluster = three_zones();
     let rbd = controller(&cluster, ONE);

@@ -52,7 +52,7 @@ fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
     cluster.run_manager();
     // A lock on what is in the trash bothers nobody until it runs out.
     cluster.advance(Duration::from_secs(400));
-    without_drawn(&cluster.dump())
+    without_free_names(&without_drawn(&cluster.dump()))
 }
 
 /// Interrupts `act` at every step in every way and repeats it by a controller with each of the tags; all must

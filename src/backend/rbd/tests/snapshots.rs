@@ -187,22 +187,21 @@ fn a_held_image_keeps_its_snapshots_and_goes_with_the_last_one() {
 #[test]
 fn a_list_is_told_in_pages_that_stay_as_they_were() {
     let scene = Scene::new();
-    let mut ids: Vec<_> = (0..5)
-        .map(|n| snapshot(&scene.rbd, &scene.source, &format!("s{n}")).unwrap().id.to_string())
-        .collect();
-    ids.push(snapshot(&scene.rbd, &scene.other, "o").unwrap().id.to_string());
+    let mut ids: Vec<_> =
+        (0..5).map(|n| snapshot(&scene.rbd, &scene.source, &format!("s{n}")).unwrap().id).collect();
+    ids.push(snapshot(&scene.rbd, &scene.other, "o").unwrap().id);
     scene
         .cluster
         .create_snapshot(&call(), &scene.cluster.at(), &scene.other.object, "csi-snap-by-hand")
         .unwrap();
-    ids.sort();
+    ids.sort_by_key(|id| (id.source.clone(), id.snapshot.clone()));
     let rbd = controller(&scene.cluster, TWO);
     scene.steps();
     let (mut told, mut after) = (Vec::new(), String::new());
     loop {
         let part =
             rbd.snapshots().list(&call(), &SnapshotFilter::All, &Secrets::default(), &after, 2).unwrap();
-        told.extend(part.entries.iter().map(|it| it.id.to_string()));
+        told.extend(part.entries.iter().map(|it| it.id.clone()));
         match part.next {
             Some(next) => after = next,
             None => break,
