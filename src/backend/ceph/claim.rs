@@ -69,6 +69,9 @@ impl Claim {
     }
 }
 
+/// The shares of a claim, and when they were looked for.
+pub(crate) type Shares = (Duration, Vec<LockHolder>);
+
 /// A share that was taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
@@ -109,8 +112,20 @@ impl Name<'_> {
     /// # Errors
     /// Precondition: a later cephlet has claimed it.
     pub fn find(&self) -> Result<Option<Claim>> {
+        self.read(self.look()?)
+    }
+
+    /// The shares that there are, before anything is made of them.
+    pub fn look(&self) -> Result<Shares> {
         let seen = clock::since_boot();
-        let shares = self.tool.holders(self.call, self.at, self.target)?;
+        Ok((seen, self.tool.holders(self.call, self.at, self.target)?))
+    }
+
+    /// What shares say.
+    ///
+    /// # Errors
+    /// As those of [`Name::find`], but for those of the cluster.
+    pub fn read(&self, (seen, shares): Shares) -> Result<Option<Claim>> {
         let Some(LockHolder { shared, .. }) = shares.first() else { return Ok(None) };
         let of = shared.clone().unwrap_or_default();
         let read = |share: &LockHolder| {

@@ -26,16 +26,18 @@ impl<'a> Registered<'a> {
         let Some((key, registry)) = ids::registration(&id.object) else { return Ok(None) };
         let look = || -> Result<_> {
             let registry = pool.context.locate(&Place { pool: registry, ..id.place.clone() }, secrets)?;
-            let found = pool.context.volume_name(pool.call, &registry, key).find()?;
-            Ok(found.filter(|it| it.of == id.place.pool).map(|claim| Self { registry, key, claim }))
+            let shares = pool.context.volume_name(pool.call, &registry, key).look()?;
+            Ok((registry, shares))
         };
-        match look() {
+        let (registry, shares) = match look() {
             Err(error) if matches!(error.kind(), Kind::Precondition | Kind::InvalidArgument) => {
                 log::warn!("volume {id} goes without its name being given back: {error}");
-                Ok(None)
+                return Ok(None);
             }
-            found => found,
-        }
+            looked => looked?,
+        };
+        let found = pool.context.volume_name(pool.call, &registry, key).read(shares)?;
+        Ok(found.filter(|it| it.of == id.place.pool).map(|claim| Self { registry, key, claim }))
     }
 
     /// Gives the name back. Where the image did not have its name until it was removed, others may have made
