@@ -8,7 +8,6 @@ use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 use crate::ids::SnapshotId;
-use crate::journal::Table;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
@@ -299,7 +298,7 @@ fn a_killed_rename_leaves_one_name_where_the_daemon_lives_on() {
         do_jobs_due_within(&scene.rbd, timing().dead_client);
         let dump = scene.cluster.dump();
         assert!(!dump.contains("csi-tmp-") && !dump.contains("second name"), "{fault:?}: {dump}");
-        assert_eq!(scene.cluster.journal(ONE).entries(Table::Renames), [], "{fault:?}");
+        assert_eq!(renames(&scene.cluster, ONE).begun(&place("rbd")), [], "{fault:?}");
     }
 }
 
@@ -318,7 +317,7 @@ fn a_killed_rename_leaves_no_name_where_the_volume_is_deleted_next() {
         let rbd = controller(cluster, ONE);
         sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
         assert_eq!(cluster.dump(), before, "{fault:?}");
-        assert_eq!(cluster.journal(ONE).entries(Table::Renames), [], "{fault:?}");
+        assert_eq!(renames(cluster, ONE).begun(&place("rbd")), [], "{fault:?}");
     }
 }
 

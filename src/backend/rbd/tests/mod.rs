@@ -50,6 +50,8 @@ use crate::error::Result;
 use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::ids::{Place, VolumeId, snapshot_key, volume_object};
 use crate::jobs::JobQueue;
+use crate::journal::Journal;
+use crate::journal::ram::RamDisk;
 use crate::kernel::Kernel;
 use crate::secrets::{Secret, Secrets};
 use crate::sys::random::Machine;
@@ -103,7 +105,13 @@ pub(super) fn background(
     cluster: &FakeCluster,
     tag: &str,
 ) -> (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>) {
-    (Arc::default(), locks(), cluster.journal(tag))
+    (Arc::default(), locks(), renames(cluster, tag))
+}
+
+/// What the controller with this tag has in its journal.
+pub(super) fn renames(cluster: &FakeCluster, tag: &str) -> Arc<dyn BegunRenames> {
+    let empty = || Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap();
+    cluster.renames(tag, || Arc::new(empty()))
 }
 
 /// A node, on a machine of its name.

@@ -5,11 +5,11 @@
 mod answers;
 mod commands;
 mod dump;
-mod journals;
 mod locks;
 mod mirror;
 mod mirrored;
 mod object;
+mod records;
 mod script;
 mod state;
 mod tests;
@@ -25,11 +25,11 @@ pub use self::script::Fault;
 use self::script::Script;
 use self::state::{Disk, FEATURES, Place, Pool, State};
 use super::{ImageRef, Layout, PoolOptions, Watcher};
+use crate::backend::BegunRenames;
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Result};
-use crate::journal::Journal;
 use crate::secrets::Secret;
 
 /// What a step takes.
@@ -43,8 +43,8 @@ pub struct FakeCluster(Arc<Mutex<Inner>>);
 struct Inner {
     state: State,
     script: Script,
-    /// The controllers' own, by their tags: they outlive a crash, too.
-    journals: BTreeMap<String, Arc<Journal>>,
+    /// By the tags of the controllers.
+    renames: BTreeMap<String, Arc<dyn BegunRenames>>,
 }
 
 impl fmt::Debug for FakeCluster {
@@ -70,8 +70,8 @@ fn access() -> ClusterAccess {
 impl FakeCluster {
     /// An empty cluster with a manager and the pool `rbd`.
     pub fn new() -> Self {
-        let (state, script, journals) = (State::new(), Script::default(), BTreeMap::new());
-        let cluster = Self(Arc::new(Mutex::new(Inner { state, script, journals })));
+        let (state, script, renames) = (State::new(), Script::default(), BTreeMap::new());
+        let cluster = Self(Arc::new(Mutex::new(Inner { state, script, renames })));
         cluster.add_pool("rbd");
         cluster
     }
