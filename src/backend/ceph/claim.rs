@@ -244,7 +244,7 @@ mod tests {
     /// The format of descriptions: later versions read them.
     #[test]
     fn descriptions_have_this_form() {
-        let domains = Domains::new([("zone", "eu-1")].into_iter()).unwrap();
+        let domains = Domains::new([("zone", "eu-1")]).unwrap();
         let placed = Placed { domains, data_pool: Some("eu1-ec".into()) };
         for (description, json) in [
             (Description::new("web", Placed::default()), r#"{"version":1,"name":"web"}"#),

@@ -48,8 +48,8 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
 fn remove_from_trash(pool: &Pool<'_>, id: &SnapshotId) -> Result<()> {
     let name = names::snapshot(&id.snapshot);
     let all = pool.snapshots(ImageRef::Id(&id.source))?.unwrap_or_default();
-    let trashed = all.iter().filter(|it| it.trashed && it.name == name);
-    trashed.map(|it| pool.remove_snapshot_by_number(&id.source, it.id).map(drop)).collect()
+    let mut trashed = all.iter().filter(|it| it.trashed && it.name == name);
+    trashed.try_for_each(|it| pool.remove_snapshot_by_number(&id.source, it.id).map(drop))
 }
 
 /// Finishes a deletion that was interrupted, if the snapshot is gone: its name is given back, and the image
