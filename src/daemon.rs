@@ -19,7 +19,7 @@ use crate::backend::local::Local;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
-use crate::backend::{Backend, Backends, Fencing};
+use crate::backend::{Backend, Backends, BegunRenames, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Services, TopologyChange};
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
@@ -112,7 +112,8 @@ impl Daemon {
         let topology = Arc::new(open_topology(config, &clusters)?);
         let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
         let object_locks: Arc<dyn ObjectLocks> = Arc::new(Arc::clone(&locks));
-        let background = (Arc::new(JobQueue::default()), Arc::clone(&object_locks));
+        let renames: Arc<dyn BegunRenames> = Arc::clone(&journal) as _;
+        let background = (Arc::new(JobQueue::default()), Arc::clone(&object_locks), renames);
         let operations =
             assemble(config, (layout, &node), (&journal, &processes), (&clusters, &topology), background)?;
         let operations = Arc::new(operations);
@@ -269,8 +270,8 @@ fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology> {
         .map_err(Error::precondition)
 }
 
-/// Jobs, and the locks that they share with calls.
-type Background = (Arc<JobQueue>, Arc<dyn ObjectLocks>);
+/// Jobs, the locks that they share with calls, and the renames that calls leave to them.
+type Background = (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>);
 
 fn assemble(
     config: &Config,
@@ -360,6 +361,7 @@ mod tests {
     use super::*;
     use crate::config::Role;
     use crate::ids::Place;
+    use crate::journal::ram::RamDisk;
 
     /// A host whose /etc/ceph is missing at one start has its RBD volumes mounted all the same.
     #[test]
@@ -380,7 +382,8 @@ mod tests {
         let settings = (&clusters, &Arc::default());
         let places = (&layout, &NodeName::new("n"));
         let locks = LockTable::<()>::new(1, config.lock_wait, |()| false);
-        let background = (Arc::default(), Arc::new(locks) as _);
+        let journal = Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap();
+        let background = (Arc::default(), Arc::new(locks) as _, Arc::new(journal) as _);
         let backends = backends(&config, places, &kernel, &processes, settings, background).unwrap();
         let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
         assert_eq!(offered, ["local"]);

@@ -1,8 +1,9 @@
 //! Names of objects and the IDs given to the orchestrator: parse and print, nothing else.
 //!
 //! An ID is readable: backend, cluster, pool (or file system), namespace (or group), object and incarnation,
-//! each percent-encoded and joined by `:`, at most 128 bytes. `local:node7:::csi-vol-…:5f0c…` is a volume; a
-//! snapshot ends in `…:SOURCE-INCARNATION@SNAPSHOT:INCARNATION`. What does not parse is an ID that was never
+//! each percent-encoded and joined by `:`, at most 128 bytes. `rbd:main:vms::csi-vol-…:10309e725270` is a
+//! volume; the ID of its snapshot adds `@KEY-R`. A source that its incarnation alone leads to has no object
+//! in the IDs of its snapshots: `local:node7:::5f0c…@KEY-R`. What does not parse is an ID that was never
 //! given: no such object.
 
 use std::fmt;
@@ -30,10 +31,17 @@ const MAX_SLUG: usize = 16;
 /// The digits of base32 (RFC 4648, section 6) in lower case.
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
+/// The length of the longest name of a volume's object: `csi-vol-SLUG-KEY`.
+const LONGEST_VOLUME: usize = VOLUME.len() + MAX_SLUG + "-".len() + KEY_DIGITS;
+
+/// How many bytes cluster, pool and namespace take at most, encoded, in the IDs of snapshots of images:
+/// `rbd:CLUSTER:POOL:NAMESPACE:csi-vol-SLUG-KEY:IMAGE@KEY-R`. The ids of images have up to 20 characters.
+pub const MAX_RBD_PLACE: usize =
+    MAX_ID - "rbd:::::@-".len() - LONGEST_VOLUME - 20 - KEY_DIGITS - DRAWN_DIGITS;
+
 /// The longest encoded node ID with which the IDs of local volumes still fit:
 /// `local:NODE:::csi-vol-SLUG-KEY:16`.
-pub const MAX_NODE: usize =
-    MAX_ID - "local::::".len() - VOLUME.len() - MAX_SLUG - "-".len() - KEY_DIGITS - ":".len() - 16;
+pub const MAX_NODE: usize = MAX_ID - "local:::::".len() - LONGEST_VOLUME - 16;
 
 /// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have
 /// that name.
@@ -84,19 +92,17 @@ pub struct VolumeId {
     pub incarnation: Option<String>,
 }
 
-/// A snapshot: its place, the incarnation of its source, 16 hexadecimal digits that stand for its name, and
-/// its incarnation.
+/// A snapshot: its place, the volume it was taken of, and its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotId {
     /// Where it lives.
     pub place: Place,
-    /// The incarnation of the volume it was taken of.
+    /// The name of the volume's object; None where the incarnation says enough.
+    pub object: Option<String>,
+    /// The incarnation of the volume.
     pub source: String,
-    /// 16 hexadecimal digits, derived from the snapshot's name.
+    /// `KEY-R`: the key of the request's name, and digits that are drawn, so that it is never used again.
     pub snapshot: String,
-    /// The snapshot's own id, so that an ID never means a later snapshot of the same name. None in an ID that
-    /// was given before IDs had it.
-    pub incarnation: Option<String>,
 }
 
 /// The name of the object for a request's name, `csi-vol-[SLUG-]KEY`: two controllers that get the same
@@ -165,7 +171,7 @@ fn key(kind: &str, instance: &str, name: &str) -> String {
 }
 
 /// Whether text is a key.
-pub fn is_key(text: &str) -> bool {
+fn is_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && is_base32(text)
 }
 
@@ -180,7 +186,7 @@ pub fn draw() -> Result<String> {
 }
 
 /// Whether text is digits as [`draw`] gives them.
-pub fn is_drawn(text: &str) -> bool {
+fn is_drawn(text: &str) -> bool {
     text.len() == DRAWN_DIGITS && is_base32(text)
 }
 
@@ -195,15 +201,15 @@ fn base32(bytes: &[u8], digits: usize) -> String {
     (0..digits).map(|number| char::from(BASE32[digit(number)])).collect()
 }
 
-/// The 16 digits that stand for a snapshot's name.
-pub fn snapshot_digits(instance: &str, name: &str) -> String {
-    digest(instance, name)[..16].to_string()
+/// The key of a snapshot's name in its request.
+pub fn snapshot_key(instance: &str, name: &str) -> String {
+    key("snapshot", instance, name)
 }
 
-/// SHA-256 over instance and name, in hexadecimal. The NUL keeps ("ab", "c") and ("a", "bc") apart.
-fn digest(instance: &str, name: &str) -> String {
-    let hash = Sha256::new().chain_update(instance).chain_update([0]).chain_update(name).finalize();
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The key in `KEY-R`; None for other text.
+pub fn key_of_drawn(text: &str) -> Option<&str> {
+    let (key, drawn) = text.split_once('-')?;
+    (is_key(key) && is_drawn(drawn)).then_some(key)
 }
 
 impl Place {
@@ -220,6 +226,23 @@ impl Place {
             None => self.key(object),
             Some((_, pool)) => Self { pool, ..self.clone() }.key(object),
         }
+    }
+
+    /// Refuses a place where the IDs of images or their snapshots would not fit, before anything is made
+    /// there. The name of an object that is registered contains that of its registry, too.
+    pub fn fits(&self, registry: Option<&str>) -> Result<()> {
+        let names = [&self.cluster, &self.pool, &self.namespace].map(|name| encode(name).len());
+        let suffix = registry.map_or(0, |registry| ".".len() + encode(registry).len());
+        let length = names.iter().sum::<usize>() + suffix;
+        if length <= MAX_RBD_PLACE {
+            return Ok(());
+        }
+        let Self { cluster, pool, namespace, .. } = self;
+        let registry = registry.map(|pool| format!(" with the registry {pool:?}")).unwrap_or_default();
+        Err(Error::invalid(format!(
+            "cluster {cluster:?}, pool {pool:?} and namespace {namespace:?}{registry} take {length} bytes in the \
+             IDs of snapshots, at most {MAX_RBD_PLACE} are allowed: use shorter names"
+        )))
     }
 
     fn parse<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -249,44 +272,53 @@ impl VolumeId {
         self.place.lock_key(&self.object)
     }
 
-    /// Whether this ID means the object whose own id is `actual`.
-    pub fn means(&self, actual: &str) -> bool {
-        means(&self.incarnation, actual)
+    /// Whether the ID is short enough to be given.
+    pub fn fits(&self) -> bool {
+        self.to_string().len() <= MAX_ID
     }
 
-    /// Refuses an ID that would not fit, before anything is made under it.
-    pub fn fits(&self) -> Result<()> {
-        fits("volume", &self.to_string())
+    /// Whether this ID means the object whose own id is `actual`.
+    pub fn means(&self, actual: &str) -> bool {
+        self.incarnation.as_deref().is_none_or(|wanted| wanted == actual)
     }
 }
 
 impl SnapshotId {
-    /// Reads an ID; None if this plugin could not have given it.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut fields = within_limit(text)?.split(':');
-        let place = Place::parse(&mut fields)?;
-        let (source, snapshot) = fields.next()?.split_once('@')?;
-        let (source, snapshot) = (decode(source)?, decode(snapshot)?);
-        let incarnation = parse_incarnation(&mut fields)?;
-        let is_one = !source.is_empty() && is_digits(&snapshot);
-        is_one.then_some(Self { place, source, snapshot, incarnation })
-    }
-
     /// Refuses an ID that would not fit, before anything is taken under it.
     pub fn fits(&self) -> Result<()> {
-        fits("snapshot", &self.to_string())
+        let id = self.to_string();
+        match id.len() <= MAX_ID {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "the snapshot's ID would be {} bytes ({id}), {MAX_ID} are allowed: use shorter names for image, \
+                 pool or namespace",
+                id.len()
+            ))),
+        }
     }
 
-    /// Whether two IDs may mean the same snapshot: one that does not say which may mean any of its name.
-    pub fn agrees_with(&self, other: &Self) -> bool {
-        let name = |id: &Self| Self { incarnation: None, ..id.clone() };
-        name(self) == name(other)
-            && self.incarnation.as_deref().is_none_or(|incarnation| other.means(incarnation))
+    /// Reads an ID; None if this plugin could not have given it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (source, snapshot) = within_limit(text)?.rsplit_once('@')?;
+        let mut fields = source.split(':');
+        let place = Place::parse(&mut fields)?;
+        let mut field = || fields.next().map(|field| decode(field).filter(|field| !field.is_empty()));
+        let (object, source) = match (field()?, field()) {
+            (source, None) => (None, source?),
+            (object, Some(source)) => (Some(object?), source?),
+        };
+        let is_whole = fields.next().is_none() && key_of_drawn(snapshot).is_some();
+        is_whole.then(|| Self { place, object, source, snapshot: snapshot.to_string() })
     }
 
-    /// Whether this ID means the snapshot of its name whose own id is `actual`.
-    pub fn means(&self, actual: &str) -> bool {
-        means(&self.incarnation, actual)
+    /// The key of the request's name.
+    pub fn name_key(&self) -> &str {
+        key_of_drawn(&self.snapshot).unwrap_or(&self.snapshot)
+    }
+
+    /// The key of the snapshot's lock, known from the request's name alone, before its source is.
+    pub fn lock_key(place: &Place, key: &str) -> String {
+        place.key(&format!("@{key}"))
     }
 }
 
@@ -299,55 +331,24 @@ fn parse_incarnation<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<O
     fields.next().is_none().then_some(incarnation)
 }
 
-fn fits(what: &str, id: &str) -> Result<()> {
-    let length = id.len();
-    if length <= MAX_ID {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "the {what}'s ID would be {length} bytes ({id}), {MAX_ID} are allowed: use shorter names for node, pool \
-         or namespace"
-    )))
-}
-
-fn means(wanted: &Option<String>, actual: &str) -> bool {
-    wanted.as_deref().is_none_or(|wanted| wanted == actual)
-}
-
-fn write_incarnation(f: &mut fmt::Formatter<'_>, incarnation: &Option<String>) -> fmt::Result {
-    match incarnation {
-        Some(incarnation) => write!(f, ":{}", encode(incarnation)),
-        None => Ok(()),
-    }
-}
-
-/// The key of a snapshot's lock, known from its name alone, before its source is.
-pub fn snapshot_key(place: &Place, digits: &str) -> String {
-    place.key(&format!("@{digits}"))
-}
-
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key())?;
-        write_incarnation(f, &self.incarnation)
+        self.incarnation.as_ref().map_or(Ok(()), |incarnation| write!(f, ":{}", encode(incarnation)))
     }
 }
 
 impl fmt::Display for SnapshotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Place { backend, cluster, pool, namespace } = &self.place;
-        let place = [backend, cluster, pool, namespace].map(encode).join(":");
-        write!(f, "{place}:{}@{}", encode(&self.source), encode(&self.snapshot))?;
-        write_incarnation(f, &self.incarnation)
+        let place = [backend, cluster, pool, namespace];
+        let fields = place.into_iter().chain(&self.object).chain([&self.source]).map(encode);
+        write!(f, "{}@{}", fields.collect::<Vec<_>>().join(":"), self.snapshot)
     }
 }
 
 fn within_limit(text: &str) -> Option<&str> {
     (text.len() <= MAX_ID).then_some(text)
-}
-
-fn is_digits(text: &str) -> bool {
-    text.len() == 16 && is_hex(text)
 }
 
 /// Whether text is hexadecimal digits, as we write them, at least one.
@@ -391,132 +392,5 @@ pub fn decode(field: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn place() -> Place {
-        Place { backend: "rbd".into(), cluster: "main".into(), pool: "vm s".into(), namespace: String::new() }
-    }
-
-    #[test]
-    fn volume_ids_survive_the_round_trip() {
-        for incarnation in [None, Some("10309e725270".to_string())] {
-            let id = VolumeId { place: place(), object: "web:disk/1%".into(), incarnation };
-            assert_eq!(VolumeId::parse(&id.to_string()), Some(id));
-        }
-    }
-
-    #[test]
-    fn snapshot_ids_survive_the_round_trip() {
-        for incarnation in [None, Some("17".to_string())] {
-            let (source, snapshot) = ("a@b".into(), "0123456789abcdef".into());
-            let id = SnapshotId { place: place(), source, snapshot, incarnation };
-            assert_eq!(SnapshotId::parse(&id.to_string()), Some(id));
-        }
-    }
-
-    #[test]
-    fn text_we_never_gave_is_no_id() {
-        let long = format!("rbd:main:p::{}", "x".repeat(128));
-        for text in [
-            "",
-            "bogus",
-            "rbd:main:p:",
-            "rbd:main:p::",
-            "rbd:main:p::o:",
-            "rbd:main:p::o:1:2",
-            ":a:b:c:d",
-            "rbd:a:b::%zz",
-            &long,
-        ] {
-            assert_eq!(VolumeId::parse(text), None, "{text}");
-        }
-        for text in [
-            "rbd:main:p::o",
-            "rbd:main:p::a@b",
-            "rbd:main:p::@0123456789abcdef",
-            "rbd:main:p::a@0123456789ABCDEF",
-            "rbd:main:p::a@0123456789abcdef:",
-            "rbd:main:p::a@0123456789abcdef:17:1",
-        ] {
-            assert_eq!(SnapshotId::parse(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn every_object_has_one_encoding_only() {
-        assert_eq!(VolumeId::parse("rbd:m:p::%61"), None, "an encoded letter");
-        assert_eq!(VolumeId::parse("rbd:m:p::a%2fb"), None, "lower-case digits");
-        assert!(VolumeId::parse("rbd:m:p::a%2Fb").is_some());
-    }
-
-    #[test]
-    fn an_incarnation_left_out_means_any() {
-        let any = VolumeId { place: place(), object: "o".into(), incarnation: None };
-        assert!(any.means("1") && any.means("2"));
-        let first = VolumeId { incarnation: Some("1".into()), ..any };
-        assert!(first.means("1") && !first.means("2"));
-    }
-
-    #[test]
-    fn names_are_derived_from_instance_and_request() {
-        assert_eq!(volume_object("default", "a"), volume_object("default", "a"));
-        assert_ne!(volume_object("default", "a"), volume_object("other", "a"));
-        assert_ne!(volume_object("ab", "c"), volume_object("a", "bc"));
-        assert!(is_digits(&snapshot_digits("default", "a")));
-    }
-
-    /// The format of the names that volumes have: it never changes.
-    #[test]
-    fn a_volume_is_named_after_its_request() {
-        let names = [
-            ("default", "a", "csi-vol-a-gciv3thahqwq4"),
-            ("other", "a", "csi-vol-a-difvbqgsuik6z"),
-            ("default", "pvc-1", "csi-vol-pvc-1-wmyridowt6hsf"),
-            ("default", "Web Data (Prod)", "csi-vol-web-data-prod-bj5z7mezlpkim"),
-            ("default", "a-very-long-volume-name", "csi-vol-a-very-long-volu-gdn5xpblxresh"),
-            ("default", "データ", "csi-vol-jzjxr2pfdufas"),
-            ("default", "--", "csi-vol-ekds42p5aaxah"),
-        ];
-        for (instance, name, object) in names {
-            assert_eq!(volume_object(instance, name), object);
-            let key = object.rsplit_once('-').unwrap().1;
-            assert_eq!(volume_key(object), Some(key));
-        }
-        for other in [
-            "gciv3thahqwq4",
-            "csi-vol-gciv3thahqwq",
-            "csi-vol-gciv3thahqwq1",
-            "csi-vol--gciv3thahqwq4",
-            "csi-vol-A-gciv3thahqwq4",
-            "csi-vol-a--b-gciv3thahqwq4",
-            "csi-vol-seventeen-letters-gciv3thahqwq4",
-            "csi-vol-a-gciv3thahqwq4.",
-        ] {
-            assert_eq!(volume_key(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn drawn_digits_differ() {
-        let [one, other] = [draw().unwrap(), draw().unwrap()];
-        assert!(is_drawn(&one) && is_drawn(&other) && one != other, "{one} {other}");
-    }
-
-    #[test]
-    fn a_registered_object_says_where_wherever_it_lies() {
-        let object = registered_object("default", "a", "names: all");
-        let unregistered = volume_object("default", "a");
-        let key = volume_key(&unregistered).unwrap();
-        assert_eq!(registration(&object), Some((key, "names: all".to_string())));
-        assert_eq!(volume_key(&object), Some(key));
-        let elsewhere = Place { pool: "fast".into(), ..place() };
-        assert_eq!(elsewhere.lock_key(&object), place().lock_key(&object));
-        assert_ne!(elsewhere.key(&object), place().key(&object));
-        for other in [&volume_object("default", "a"), "web.rbd", "csi-vol-1.rbd", &format!("{object}%zz")] {
-            assert_eq!(registration(other), None, "{other}");
-            assert_eq!(place().lock_key(other), place().key(other));
-        }
-    }
-}
+#[path = "ids_tests.rs"]
+mod tests;

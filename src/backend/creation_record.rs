@@ -112,15 +112,14 @@ impl CreationRequest {
     }
 }
 
-/// Whether a volume was asked for from the same source. An earlier version gave snapshots IDs that do not say
-/// which one of its name is meant.
+/// Whether a volume was asked for from the same source.
 fn is_same_source(was: Option<&Source>, is: Option<&Source>, canonical: &dyn Fn(&Place) -> Place) -> bool {
     let snapshot = |text| SnapshotId::parse(text).map(|id| SnapshotId { place: canonical(&id.place), ..id });
     let volume = |text| VolumeId::parse(text).map(|id| VolumeId { place: canonical(&id.place), ..id });
     match (was, is) {
         _ if was == is => true,
         (Some(Source::Snapshot(was)), Some(Source::Snapshot(is))) => {
-            snapshot(was).zip(snapshot(is)).is_some_and(|(was, is)| was.agrees_with(&is))
+            snapshot(was).zip(snapshot(is)).is_some_and(|(was, is)| was == is)
         }
         (Some(Source::Volume(was)), Some(Source::Volume(is))) => {
             volume(was).zip(volume(is)).is_some_and(|(was, is)| was == is)
@@ -139,6 +138,25 @@ fn map_difference(what: &str, was: &Map, is: &Map) -> Option<String> {
 pub fn to_bytes(record: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(record)
         .map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
+}
+
+/// What another controller wrote, perhaps of a later version.
+///
+/// # Errors
+/// Precondition: a later cephlet wrote it, so it is in use and nothing there may be changed.
+pub fn read_shared<T: DeserializeOwned>(text: &str) -> Result<T> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let damaged = |error| Error::internal(format!("it is damaged: {error}"));
+    let Version { version } = serde_json::from_str(text).map_err(damaged)?;
+    if version > VERSION {
+        return Err(Error::precondition(format!(
+            "a later cephlet wrote it (version {version}, this one knows {VERSION}): use that one"
+        )));
+    }
+    serde_json::from_str(text).map_err(damaged)
 }
 
 /// A record from its bytes, or what is wrong with them.

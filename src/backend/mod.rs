@@ -25,9 +25,10 @@ pub use self::replication::{
     ReplicationTerms, Schedule,
 };
 pub use self::types::{
-    AttachedImage, Attachment, BlockDevice, Capacity, Condition, Deleted, Deletion, FenceClient, Interrupted,
-    NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication, PublishedBy,
-    RecordDeletion, Served, Service, Snapshot, SnapshotFilter, Traits, Unpublished, Volume, WriteDown,
+    AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Condition, Deleted, Deletion,
+    FenceClient, Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest,
+    Publication, PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits,
+    Unpublished, Volume, WriteDown,
 };
 
 use ipnet::IpNet;

@@ -147,8 +147,8 @@ pub struct Snapshot {
 pub struct NewSnapshot {
     /// The volume to copy.
     pub source: VolumeId,
-    /// The digits of its ID.
-    pub digits: String,
+    /// The key of its name.
+    pub key: String,
     /// The name in the request.
     pub name: String,
     /// Credentials of the request.
@@ -199,6 +199,31 @@ pub struct Publication {
 /// Records that the deletion begins; without that nothing may be changed. A repeated request that changes
 /// nothing does not write to the journal.
 pub type RecordDeletion<'a> = &'a dyn Fn() -> Result<()>;
+
+/// An image that is given its final name. A rename that is killed leaves a second name, and if that is the
+/// former one, no list of the cluster shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rename {
+    /// The temporary name, which is never used again.
+    pub from: String,
+    /// The final name.
+    pub to: String,
+    /// The image's id.
+    pub image: String,
+}
+
+/// Renames that have begun and may not have ended. The record outlives the daemon.
+pub trait BegunRenames: Send + Sync {
+    /// Records a rename before it begins. It may go unrecorded where the record has no room: what it leaves
+    /// then is not worth a volume.
+    fn begin(&self, place: &Place, rename: &Rename) -> Result<()>;
+
+    /// Forgets the rename from this name, if it is recorded.
+    fn end(&self, place: &Place, from: &str);
+
+    /// The renames that are recorded at this place.
+    fn begun(&self, place: &Place) -> Vec<Rename>;
+}
 
 /// A volume that is to go.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@ use super::keys::{KeyFile, Search, search};
 use super::{Cluster, DomainPool, HOST_CLUSTER, domain_pools, monitors};
 use crate::config::{self, BackendName, Config};
 use crate::files::Files;
+use crate::ids::{self, Place};
 use crate::spelling;
 use crate::topology::Takeover;
 
@@ -241,6 +242,19 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// Refuses names with which the IDs of volumes and snapshots would not fit.
+fn check_length(cluster: &Cluster) -> Result<(), String> {
+    let longest = cluster.namespaces.iter().max_by_key(|name| ids::encode(name).len());
+    let fits = |pool: &String, registry: Option<&str>| {
+        let namespace = longest.cloned().unwrap_or_default();
+        let place =
+            Place { backend: "rbd".into(), cluster: cluster.name.clone(), pool: pool.clone(), namespace };
+        place.fits(registry).map_err(|error| error.message().to_string())
+    };
+    cluster.pools.iter().try_for_each(|pool| fits(pool, None))?;
+    cluster.domain_pools.iter().try_for_each(|pool| fits(&pool.name, cluster.registry.as_deref()))
+}
+
 /// A cluster in the file.
 struct Section<'a> {
     name: &'a str,
@@ -282,6 +296,7 @@ impl<'a> Section<'a> {
         cluster.serves.iter().chain(cluster.peers.values()).try_for_each(|name| check_name(name))?;
         cluster.fsid = self.text("fsid")?.or(cluster.fsid);
         cluster.read_affinity = self.flag("readAffinity")?;
+        check_length(&cluster)?;
         Ok(cluster)
     }
 

@@ -141,3 +141,25 @@ fn pools_may_have_domains() {
     assert!(read("monitors = 'a'\npool = 'eu1'").unwrap_err().contains("[[cluster.NAME.pool]]"));
     assert_eq!(read("monitors = 'a'\nregistry = 'names'").unwrap().registry.as_deref(), Some("names"));
 }
+
+/// CSI allows 128 bytes for an ID: what is left for these names is known before anything is made.
+#[test]
+fn pools_and_namespaces_with_which_ids_would_be_too_long_are_refused() {
+    let fits = |pools: &str, namespaces: &str, rest: &str| {
+        read(&format!("monitors = 'a'\npools = ['{pools}']\nnamespaces = ['{namespaces}']\n{rest}"))
+    };
+    let most = crate::ids::MAX_RBD_PLACE - "main".len();
+    let (pool, namespace) = ("p".repeat(most - 10), "n".repeat(10));
+    assert!(fits(&pool, &namespace, "").is_ok());
+    let refused = |outcome: Result<Cluster, String>, what: &str| {
+        let refusal = outcome.unwrap_err();
+        assert!(refusal.contains(what) && refusal.contains("at most 39 are allowed"), "{refusal}");
+    };
+    refused(fits(&pool, &(namespace.clone() + "n"), ""), "take 40 bytes");
+    refused(fits("p q r", &"n".repeat(most - 8), ""), "take 40 bytes");
+    let registered = |pool: &str| {
+        format!("registry = 'names'\n[[cluster.main.pool]]\nname = '{pool}'\ndomain = {{ zone = 'a' }}")
+    };
+    assert!(fits("p", &namespace, &registered(&pool[..pool.len() - 6])).is_ok());
+    refused(fits("p", &namespace, &registered(&pool[..pool.len() - 5])), "with the registry \"names\"");
+}

@@ -74,17 +74,20 @@ pub enum Table {
     Deletions,
     /// Volumes on this node.
     Volumes,
+    /// Renames of images under way.
+    Renames,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 2] = [Self::Deletions, Self::Volumes];
+    pub const ALL: [Self; 3] = [Self::Deletions, Self::Volumes, Self::Renames];
 
     /// Its name on disk. It never changes.
     fn word(self) -> &'static str {
         match self {
             Self::Deletions => "deletions",
             Self::Volumes => "volumes",
+            Self::Renames => "renames",
         }
     }
 }

@@ -131,7 +131,7 @@ fn state_of(journal: &Journal) -> State {
 
 /// Writes until something fails; gives the states before and after the write that failed, or after all.
 fn work(disk: &RamDisk) -> [State; 2] {
-    let Ok(journal) = open(disk) else { return [vec![vec![]; 2], vec![vec![]; 2]] };
+    let Ok(journal) = open(disk) else { return [vec![vec![]; 3], vec![vec![]; 3]] };
     let long = "x".repeat(25_000);
     for number in 0..5 {
         let before = state_of(&journal);

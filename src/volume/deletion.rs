@@ -143,11 +143,11 @@ mod tests {
     fn entries_have_this_form() {
         let began = UNIX_EPOCH + Duration::from_secs(1_763_777_600);
         let volume = VolumeId::parse("rbd:main:vms::csi-vol-1:10").expect("an ID");
-        let snapshot = SnapshotId::parse("rbd:main:vms::10@0123456789abcdef").expect("an ID");
+        let snapshot = SnapshotId::parse("rbd:main:vms::csi-vol-1:10@abcdefghij234-zyxw7654").expect("an ID");
         let json = r#"{"began":1763777600}"#;
         for (of, key) in [
             (Deleting::Volume(volume), "volume rbd:main:vms::csi-vol-1:10"),
-            (Deleting::Snapshot(snapshot), "snapshot rbd:main:vms::10@0123456789abcdef"),
+            (Deleting::Snapshot(snapshot), "snapshot rbd:main:vms::csi-vol-1:10@abcdefghij234-zyxw7654"),
         ] {
             let deletion = BegunDeletion { of, began };
             let value = deletion.value().expect("encodes");

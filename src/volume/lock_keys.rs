@@ -71,7 +71,7 @@ impl Operations {
 
     /// What is locked to finish by itself what was begun on an object; None where nothing is named.
     pub(crate) fn lock_of_object(&self, id: &str) -> Option<Key> {
-        let snapshot = |id: SnapshotId| ids::snapshot_key(&self.canonical(&id.place), &id.snapshot);
+        let snapshot = |id: SnapshotId| SnapshotId::lock_key(&self.canonical(&id.place), id.name_key());
         let volume = VolumeId::parse(id).map(|id| self.key(&id));
         volume.or_else(|| SnapshotId::parse(id).map(snapshot)).map(Key::from)
     }
@@ -101,7 +101,7 @@ impl Operations {
         Ok(match self.snapshot(id) {
             Ok((snapshot, _)) => {
                 let place = self.canonical(&snapshot.place);
-                LockSet::of(id, &place, [ids::snapshot_key(&place, &snapshot.snapshot)])
+                LockSet::of(id, &place, [SnapshotId::lock_key(&place, snapshot.name_key())])
             }
             Err(_) => LockSet::nothing(id),
         })
@@ -113,7 +113,7 @@ impl Operations {
         let is_locked = backend.is_none_or(|backend| backend.volumes().locks_sources());
         let source = new.source.iter().filter(|_| is_locked).map(|(_, origin)| match origin {
             Origin::Volume(id) => self.key(id),
-            Origin::Snapshot(id) => ids::snapshot_key(&self.canonical(&id.place), &id.snapshot),
+            Origin::Snapshot(id) => SnapshotId::lock_key(&self.canonical(&id.place), id.name_key()),
         });
         let place = self.canonical(&new.place);
         LockSet::of(&new.name, &place, source.chain([place.lock_key(&new.object)]))
@@ -122,7 +122,7 @@ impl Operations {
     /// What the taking of a snapshot locks: the snapshot, and the source.
     pub fn locks_of_snapshot_creation(&self, new: &NewSnapshot) -> LockSet {
         let place = self.canonical(&new.source.place);
-        let keys = [self.key(&new.source), ids::snapshot_key(&place, &new.digits)];
+        let keys = [self.key(&new.source), SnapshotId::lock_key(&place, &new.key)];
         LockSet::of(&new.name, &place, keys)
     }
 }

@@ -10,6 +10,7 @@ mod fencing;
 pub mod lock_keys;
 mod node;
 mod recover;
+mod renames;
 mod replication;
 pub mod request;
 #[cfg(test)]
@@ -40,7 +41,7 @@ pub struct Operations {
     pub backends: Backends,
     /// Who shuts hosts out of the storage.
     pub fencing: Option<Arc<dyn Fencing>>,
-    /// Volumes on this node, and deletions under way.
+    /// Volumes on this node, and deletions and renames under way.
     pub journal: Arc<Journal>,
     /// System calls that may have to wait for storage.
     pub kernel: Kernel,

@@ -37,7 +37,7 @@ fn tell_secrets(daemon: &Daemon) -> usize {
         client.create_snapshot(&wire::CreateSnapshotRequest { secrets: secrets(), ..snapshot("s", &made) });
     let taken = taken.expect("snapshot").snapshot.snapshot_id.clone();
     let volumes = [
-        ("local:node-1:::csi-vol-00:11", "local:node-1:::11@0011223344556677"),
+        ("local:node-1:::csi-vol-00:11", "local:node-1:::11@abcdefghij234-zyxw7654"),
         (made.as_str(), taken.as_str()),
     ];
     let tell = |(id, snapshot_id)| {

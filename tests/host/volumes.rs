@@ -167,7 +167,7 @@ fn deletion_is_final_and_may_be_repeated() {
 fn what_another_node_has_is_sent_there_and_not_called_absent() {
     let daemon = Daemon::start();
     let client = daemon.client();
-    let (theirs, taken) = ("local:node-2:::csi-vol-00:1", "local:node-2:::1@0123456789abcdef");
+    let (theirs, taken) = ("local:node-2:::csi-vol-00:1", "local:node-2:::1@abcdefghij234-zyxw7654");
     let says = ["Unknown node", "\"node-2\"", "\"node-1\""];
     refused(client.delete_volume(&delete(theirs)), Code::UNAVAILABLE, &says);
     refused(client.controller_publish_volume(&publish_to(theirs, "node-2")), Code::UNAVAILABLE, &says);

@@ -149,10 +149,12 @@ impl Corner {
         Checksum::told(&String::from_utf8_lossy(&sum.stdout))
     }
 
-    /// All objects that are not RBD's own directories.
+    /// All objects that are not RBD's own directories, nor of names that nobody claims.
     pub fn objects(&self) -> Vec<String> {
         let all = self.cluster.rados(&["--pool", "rbd", "--namespace", &self.namespace, "ls"]);
-        all.lines().filter(|name| !USUAL.contains(name)).map(str::to_string).collect()
+        let is_meant =
+            |name: &&str| !USUAL.contains(name) && !is_free_name(self.cluster, &self.namespace, name);
+        all.lines().filter(is_meant).map(str::to_string).collect()
     }
 
     /// Waits until nothing is left: no image, nothing in the trash, no object.
@@ -165,6 +167,12 @@ impl Corner {
             left => Err(format!("{left:?}")),
         });
     }
+}
+
+/// Whether an object of the pool `rbd` stands for a name that nobody claims: it may stay.
+pub fn is_free_name(cluster: &Cluster, namespace: &str, object: &str) -> bool {
+    let words = ["--pool", "rbd", "--namespace", namespace, "lock", "info", object, "cephlet"];
+    object.starts_with("cephlet.") && !cluster.rados(&words).contains("client.")
 }
 
 /// A cluster in the clusters file, with the key of one of its users.

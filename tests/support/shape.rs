@@ -64,7 +64,7 @@ impl Corner {
             lines.push(format!("image {label}: {}{parent}", row["size"]));
             for snap in list(self.try_json(&["snap", "ls", "--all", &self.spec(&name)])?) {
                 let trashed = word(&snap["namespace"]["type"]) == "trash";
-                let snap = if trashed { "trashed".to_string() } else { word(&snap["name"]) };
+                let snap = if trashed { "trashed".to_string() } else { without_drawn(&word(&snap["name"])) };
                 lines.push(format!("snapshot {label}@{snap}"));
             }
             labels.insert(id, label);
@@ -127,6 +127,14 @@ fn list(value: Value) -> Vec<Value> {
     match value {
         Value::Array(rows) => rows,
         other => panic!("no list: {other}"),
+    }
+}
+
+/// The name of a snapshot without the digits that were drawn for it.
+fn without_drawn(name: &str) -> String {
+    match name.rsplit_once('-') {
+        Some((name, _)) if name.starts_with("csi-") => format!("{name}-R"),
+        _ => name.to_string(),
     }
 }
 

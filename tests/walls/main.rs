@@ -87,7 +87,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
             "volume",
         ],
     ),
-    ("clusters", &["base64", "config", "error", "files", "secrets", "spelling", "topology"]),
+    ("clusters", &["base64", "config", "error", "files", "ids", "secrets", "spelling", "topology"]),
     ("config", &["ids", "spelling", "topology"]),
     (
         "daemon",
@@ -116,7 +116,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
     ("dispatch", &["clock", "error"]),
     ("exec", &["dispatch", "error", "secrets", "sys"]),
     ("grpc", &["backend", "csi", "dispatch", "error", "secrets", "sys", "volume"]),
-    ("ids", &["error"]),
+    ("ids", &["error", "sys"]),
     ("jobs", &["dispatch", "error"]),
     ("journal", &["error", "sys"]),
     ("kernel", &["base64", "dispatch", "error", "exec", "secrets", "sys"]),

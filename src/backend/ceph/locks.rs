@@ -53,12 +53,24 @@ pub enum LockTarget<'a> {
     /// The pool's directory of images, which is always there: who holds it may remove what a killed creation
     /// has left of an image of this name.
     BareName(&'a str),
-    /// The name of a snapshot, by its 16 digits: who holds it has the name, in all images of the pool and
-    /// namespace.
+    /// The [claim](super::claim) of a snapshot's name, by its key.
     SnapshotName(&'a str),
-    /// The name of a volume whose place topology chooses, by its key: who has a share of it makes the
-    /// volume at the place that the share's tag says.
+    /// The [claim](super::claim) of the name of a volume whose pool topology chooses, by its key.
     VolumeName(&'a str),
+}
+
+impl LockTarget<'_> {
+    /// The object that carries it.
+    pub fn object(&self) -> String {
+        match self {
+            Self::Header(id) | Self::TrashMark(id) | Self::Clients(id) | Self::Owner(id) => {
+                format!("rbd_header.{id}")
+            }
+            Self::BareName(_) => "rbd_directory".into(),
+            Self::SnapshotName(key) => format!("cephlet.snap.{key}"),
+            Self::VolumeName(key) => format!("cephlet.name.{key}"),
+        }
+    }
 }
 
 /// Whether a lock was taken.
@@ -96,36 +108,4 @@ pub trait LockTool: Send + Sync {
     /// header left behind that was deleted meanwhile. The header of an image that exists is refused. An
     /// object that is there no longer is no error.
     fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()>;
-}
-
-/// How the cookie begins of the lock under which the object of a name is removed.
-const DELETING: &str = "deleting-";
-/// After so many seconds such a removal counts as dead. Longer than any command takes.
-const DELETION: u64 = 600;
-
-/// The cookie of the lock under which the controller with this tag removes the object of a name.
-pub(crate) fn deleting(tag: &str) -> String {
-    format!("{DELETING}{tag}")
-}
-
-/// The tag of the controller that removes the object of a name under this lock, if that is what it is for.
-pub(crate) fn deleter(holder: &LockHolder) -> Option<&str> {
-    holder.cookie.strip_prefix(DELETING)
-}
-
-/// Removes the object of a name that nobody has, under a lock of its own, so that it is never another
-/// controller's claim that goes. A name that somebody has stays.
-pub(crate) fn remove_free_name(
-    tool: &dyn LockTool,
-    call: &Call,
-    at: &PoolRef,
-    target: LockTarget<'_>,
-    tag: &str,
-) -> Result<()> {
-    let description = "the name of what was deleted is given back".to_string();
-    let request = LockRequest { cookie: deleting(tag), description, shared: None, seconds: Some(DELETION) };
-    match tool.lock(call, at, target, &request)? {
-        Locked::Now => tool.remove_lockable(call, at, target),
-        Locked::Held => Ok(()),
-    }
 }

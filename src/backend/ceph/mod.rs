@@ -2,6 +2,7 @@
 //! understood.
 
 pub(crate) mod cache;
+pub(crate) mod claim;
 pub(crate) mod domains;
 mod failure;
 pub mod fencing;
@@ -9,7 +10,6 @@ pub(crate) mod health;
 pub(crate) mod locations;
 pub mod locks;
 pub(crate) mod placement;
-pub(crate) mod registry;
 pub(crate) mod removed;
 
 use std::collections::BTreeMap;

@@ -13,14 +13,19 @@ use crate::backend::creation_record::from_bytes;
 use crate::backend::{Condition, Volume};
 use crate::csi::Map;
 use crate::error::{Error, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::{self, SnapshotId, VolumeId};
 
 /// What the directories of snapshots begin with.
-pub(super) const SNAPSHOT_PREFIX: &str = "csi-snap-";
+const SNAPSHOT_PREFIX: &str = "csi-snap-";
 
-/// The directory of a snapshot.
-pub(super) fn snapshot_object(digits: &str) -> String {
-    format!("{SNAPSHOT_PREFIX}{digits}")
+/// The directory of a snapshot whose ID has this `KEY-R`.
+pub(super) fn snapshot_object(key_and_drawn: &str) -> String {
+    format!("{SNAPSHOT_PREFIX}{key_and_drawn}")
+}
+
+/// `KEY-R` in the name of such a directory.
+pub(super) fn in_snapshot(object: &str) -> Option<&str> {
+    object.strip_prefix(SNAPSHOT_PREFIX).filter(|rest| ids::key_of_drawn(rest).is_some())
 }
 
 /// What lies under a volume's name. What cannot be read is kept as the text that says so.
@@ -176,10 +181,6 @@ impl Local {
             return Ok(None);
         }
         let record = self.snapshot_record(&snapshot_object(&id.snapshot))?;
-        let is_it = |record: &SnapshotRecord| {
-            record.source_incarnation == id.source
-                && id.means(record.incarnation.as_deref().unwrap_or_default())
-        };
-        Ok(record.filter(is_it))
+        Ok(record.filter(|record| record.source_incarnation == id.source))
     }
 }

@@ -7,7 +7,7 @@
 //! | `volumes/csi-vol-[SLUG-]KEY/image` | the content, sparse unless preallocated |
 //! | `volumes/csi-vol-[SLUG-]KEY/record` | how it was asked for, and its incarnation |
 //! | `volumes/csi-vol-[SLUG-]KEY/published` | there while the volume is given to this node |
-//! | `snapshots/csi-snap-<16 hex>/{image,record}` | a full copy, by reflink where the file system can |
+//! | `snapshots/csi-snap-KEY-R/{image,record}` | a full copy, by reflink where the file system can |
 //! | `pending/` | half-made and half-removed things under random names, and notes of freezes |
 //! | `lock` | flock held by the one daemon that serves the controller here |
 //! | `id` | the directory's own ID: [`identity`] |

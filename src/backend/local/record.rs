@@ -32,9 +32,6 @@ pub(super) struct SnapshotRecord {
     /// The source's ID, with its incarnation.
     pub source: String,
     pub source_incarnation: String,
-    /// By which it is known. None of one that was taken before snapshots had that.
-    #[serde(default)]
-    pub incarnation: Option<String>,
     /// The file system the source was for.
     pub fs_type: Option<String>,
     pub size: u64,

@@ -1,22 +1,22 @@
 //! Snapshots: full copies that depend on nothing.
 
 use super::Local;
-use super::find::{SNAPSHOT_PREFIX, snapshot_object};
+use super::find::{in_snapshot, snapshot_object};
 use super::record::{SnapshotRecord, Time};
 use super::store::{Finished, RECORD};
 use crate::backend::creation_record::{VERSION, to_bytes};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::{self, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 impl Snapshots for Local {
     fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
-        let object = snapshot_object(&new.digits);
-        if let Some(record) = self.snapshot_record(&object)? {
-            return self.same_snapshot(new, &record);
+        if let Some(answer) = self.taken_before(new)? {
+            return Ok(answer);
         }
+        let object = snapshot_object(&format!("{}-{}", new.key, ids::draw()?));
         let found = self.existing(&new.source)?;
         let (incarnation, fs_type) = match found.record {
             Ok(record) => (record.incarnation, record.asked.fs_type),
@@ -32,7 +32,6 @@ impl Snapshots for Local {
             name: new.name.clone(),
             source: source.to_string(),
             source_incarnation: incarnation,
-            incarnation: Some(self.pending.random_digits()?),
             fs_type,
             size: opened.size,
             created: Time::now(),
@@ -41,16 +40,12 @@ impl Snapshots for Local {
             .copy(call, &opened, &draft)
             .map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
         draft.seal(&image, &to_bytes(&record)?)?;
-        if draft.finish(&self.snapshots, &object)? == Finished::Done {
-            return self.describe_snapshot(&object, &record);
+        match draft.finish(&self.snapshots, &object)? {
+            Finished::Done => self.describe_snapshot(&object, &record),
+            Finished::NameTaken => Err(Error::unavailable(format!(
+                "{object} is there already, though its name was just drawn: try again"
+            ))),
         }
-        // Taken by another process meanwhile, and perhaps not synced yet.
-        self.snapshots.directory().sync()?;
-        let winner = self.snapshot_record(&object)?;
-        let gone = || {
-            Error::unavailable(format!("snapshot {:?} was deleted while it was taken: try again", new.name))
-        };
-        self.same_snapshot(new, &winner.ok_or_else(gone)?)
     }
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
@@ -78,7 +73,7 @@ impl Snapshots for Local {
         after: &str,
         limit: usize,
     ) -> Result<Page<Snapshot>> {
-        let names = self.snapshots.page(after, 0, |name| name.starts_with(SNAPSHOT_PREFIX))?.0;
+        let names = self.snapshots.page(after, 0, |name| in_snapshot(name).is_some())?.0;
         let mut entries = Vec::new();
         for (at, name) in names.iter().enumerate() {
             // One that cannot be read must not hide the others; one that has vanished is left out.
@@ -102,9 +97,19 @@ impl Snapshots for Local {
 }
 
 impl Local {
+    /// The snapshot that a request of this name has taken. One daemon serves the controller here, and it
+    /// works on a name once at a time, so no other takes it meanwhile.
+    fn taken_before(&self, new: &NewSnapshot) -> Result<Option<Snapshot>> {
+        let is_meant = |name: &str| in_snapshot(name).and_then(ids::key_of_drawn) == Some(&new.key);
+        let (names, _) = self.snapshots.page("", 0, is_meant)?;
+        let Some(object) = names.first() else { return Ok(None) };
+        let record = self.snapshot_record(object)?;
+        record.map(|record| self.same_snapshot(new, object, &record)).transpose()
+    }
+
     /// Answers a request whose snapshot is there already.
-    fn same_snapshot(&self, new: &NewSnapshot, record: &SnapshotRecord) -> Result<Snapshot> {
-        let snapshot = self.describe_snapshot(&snapshot_object(&new.digits), record)?;
+    fn same_snapshot(&self, new: &NewSnapshot, object: &str, record: &SnapshotRecord) -> Result<Snapshot> {
+        let snapshot = self.describe_snapshot(object, record)?;
         if record.name != new.name {
             return Err(Error::already_exists(format!(
                 "snapshot {} exists already and was taken by a request named {:?}, not {:?}: choose another \
@@ -133,15 +138,15 @@ impl Local {
                 record.source
             ))
         };
-        let digits = object.strip_prefix(SNAPSHOT_PREFIX).ok_or_else(damaged)?;
+        let key_and_drawn = in_snapshot(object).ok_or_else(damaged)?;
         // Recorded with the name that the node had then.
         let source = VolumeId::parse(&record.source).ok_or_else(damaged)?;
         Ok(Snapshot {
             id: SnapshotId {
                 place: self.own_place(),
+                object: None,
                 source: record.source_incarnation.clone(),
-                snapshot: digits.to_string(),
-                incarnation: record.incarnation.clone(),
+                snapshot: key_and_drawn.to_string(),
             },
             source: self.volume_id(&source.object, source.incarnation),
             size: record.size,

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
+use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
-use crate::backend::ceph::registry::Name;
-use crate::backend::ceph::{PoolRef, locks, placement, removed};
+use crate::backend::ceph::{PoolRef, placement, removed};
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
@@ -18,7 +18,7 @@ use crate::backend::rbd::tool::{
     RbdTool, Removed, RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher,
 };
 use crate::backend::replication::Schedule;
-use crate::backend::{MirroringMode, Served};
+use crate::backend::{BegunRenames, MirroringMode, Served};
 use crate::clusters::Clusters;
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Kind, Result};
@@ -36,6 +36,8 @@ pub(crate) struct Context {
     pub jobs: Jobs,
     /// For internal images, temporary or retained, that this daemon works on.
     pub locks: Arc<dyn ObjectLocks>,
+    /// Renames of copies that may have been killed.
+    pub renames: Arc<dyn BegunRenames>,
     /// Clients of nodes that have not given an image back are shut out.
     pub fences: bool,
 }
@@ -112,11 +114,11 @@ impl Context {
         Pool { context: self, call, at }
     }
 
-    /// A registered name, in its registry.
-    pub fn name<'a>(&'a self, call: &'a Call, registry: &'a PoolRef, digits: &'a str) -> Name<'a> {
+    /// The name of a volume, by its key, in its registry.
+    pub fn volume_name<'a>(&'a self, call: &'a Call, registry: &'a PoolRef, key: &'a str) -> Name<'a> {
         let (tool, tag) = (&*self.tool, self.identity.tag.as_str());
-        let grace = (self.timing.claim_grace, self.timing.poll);
-        Name { tool, call, registry, digits, tag, grace }
+        let (target, grace) = (LockTarget::VolumeName(key), self.timing.claim_grace);
+        Name { tool, call, at: registry, target, tag, grace }
     }
 
     /// Whose pools and namespaces are asked for.
@@ -152,6 +154,12 @@ impl<'a> Pool<'a> {
     /// The tag of this controller.
     pub fn tag(&self) -> &'a str {
         &self.context.identity.tag
+    }
+
+    /// The name of a snapshot, by its key.
+    pub fn snapshot_name(&self, key: &'a str) -> Name<'a> {
+        let (target, grace) = (LockTarget::SnapshotName(key), self.timing().snapshot_claim_grace);
+        Name { tool: self.tool(), call: self.call, at: self.at, target, tag: self.tag(), grace }
     }
 
     /// The plugin's name.
@@ -313,10 +321,6 @@ impl Pool<'_> {
 
     pub fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
         self.tool().remove_lockable(self.call, self.at, target)
-    }
-
-    pub fn remove_free_name(&self, target: LockTarget<'_>) -> Result<()> {
-        locks::remove_free_name(self.tool(), self.call, self.at, target, self.tag())
     }
 }
 

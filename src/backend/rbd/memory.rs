@@ -2,10 +2,9 @@
 
 use crate::backend::ReplicationTerms;
 use crate::backend::ceph::cache::{Brief, Cache};
-use crate::backend::ceph::domains::DomainPools;
+use crate::backend::ceph::domains::{Choice, DomainPools};
 use crate::backend::ceph::health::Health;
 use crate::backend::ceph::locations::Locations;
-use crate::backend::ceph::registry::Claim;
 use crate::backend::rbd::image::record::RecordCache;
 use crate::backend::rbd::snapshot::cache::SnapshotCache;
 use crate::backend::rbd::tool::PoolOptions;
@@ -26,8 +25,8 @@ pub(crate) struct Memory {
     pub parent_counts: Cache<String, usize>,
     pub locations: Locations,
     pub domains: DomainPools,
-    /// What volumes that topology placed were claimed as, by the keys of their locks, and by which call.
-    pub claims: Cache<String, Claim>,
+    /// Where topology has placed volumes, by the keys of their locks.
+    pub placed: Cache<String, Choice>,
     pub health: Health,
     /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
     /// back and bring none.

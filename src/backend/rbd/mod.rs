@@ -6,11 +6,11 @@
 //! |---|---|
 //! | a volume | image `csi-vol-[SLUG-]KEY`, from the name in the request; its id is the incarnation |
 //! | the same where topology chose the pool | image `csi-vol-[SLUG-]KEY.POOL`: the pool with the registry |
-//! | where that is | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the place |
+//! | where that is | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the pool |
 //! | how it was asked for | `cephlet.request` in the image's metadata |
 //! | how it is replicated | `cephlet.replication` in the image's metadata |
-//! | a snapshot | snapshot `csi-snap-<16 hex>` of its source |
-//! | the name of a snapshot | a lock on the object `cephlet.snap.<16 hex>`, whose cookie is the source's id |
+//! | a snapshot | snapshot `csi-snap-KEY-R` of its source |
+//! | the name of a snapshot | a lock on the object `cephlet.snap.KEY`, whose tag is `IMAGE@csi-snap-KEY-R` |
 //! | to which nodes a volume is published | locks on the image's header: cookie = node |
 //! | which clients of nodes write to it | another lock there: cookie = address |
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
@@ -21,6 +21,7 @@
 //! its `memory`, and nothing else.
 
 mod context;
+mod header_lock;
 mod image;
 mod jobs;
 mod memory;
@@ -51,8 +52,8 @@ use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
-    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service, Snapshots,
-    Traits, Volumes,
+    Backend, BegunRenames, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service,
+    Snapshots, Traits, Volumes,
 };
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::domains::Wishes;
@@ -78,7 +79,7 @@ impl Rbd {
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences): (Identity, bool),
-        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>),
+        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
         Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), background)
     }
@@ -88,7 +89,7 @@ impl Rbd {
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences, timing): (Identity, bool, Timing),
-        (queue, locks): (Arc<JobQueue>, Arc<dyn ObjectLocks>),
+        (queue, locks, renames): (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
         let parent_counts = Cache::for_at_most(timing.parent_count_valid);
         let context = Arc::new(Context {
@@ -99,6 +100,7 @@ impl Rbd {
             memory: Memory { parent_counts, ..Memory::default() },
             jobs: Jobs::new(queue),
             locks,
+            renames,
             fences,
         });
         // The queue must not keep what it works for.

@@ -7,7 +7,7 @@
 //! | `csi-vol-[SLUG-]KEY.POOL` | the same where topology chose its pool; its name is registered here |
 //! | `csi-tmp-TAG-KEY-R` | a copy that the controller with this tag is making, with R drawn for the attempt |
 //! | `csi-held-<image id>` | a deleted volume, as long as it is large or needed |
-//! | `csi-snap-<16 digits>` | a snapshot that was asked for |
+//! | `csi-snap-KEY-R` | a snapshot that was asked for; R is drawn, so the name is never used again |
 //! | `csi-copy-TAG-KEY-R` | a transient snapshot, from which a volume is cloned |
 
 use crate::error::{Error, Result};
@@ -39,16 +39,10 @@ pub(crate) const OBJECT_KEY: &str = "cephlet.object";
 /// How metadata keys begin that limit an image.
 pub(crate) const LIMIT_KEY: &str = "conf_rbd_qos_";
 
-/// What follows `prefix`, if that is so many hexadecimal digits.
-fn digits_after<'a>(name: &'a str, prefix: &str, count: usize) -> Option<&'a str> {
-    name.strip_prefix(prefix).filter(|digits| is_hex(digits) && digits.len() == count)
-}
-
 /// The controller's tag in `PREFIX TAG-KEY-R`.
 fn tag_after<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     let (tag, rest) = name.strip_prefix(prefix)?.split_once('-')?;
-    let (key, drawn) = rest.split_once('-')?;
-    digits_after(tag, "", 8).filter(|_| ids::is_key(key) && ids::is_drawn(drawn))
+    (is_hex(tag) && tag.len() == 8 && ids::key_of_drawn(rest).is_some()).then_some(tag)
 }
 
 /// Whether an image of this name is a volume that cephlet made.
@@ -93,14 +87,14 @@ pub(crate) fn refuse_internal(id: &VolumeId) -> Result<()> {
     Ok(())
 }
 
-/// The snapshot with these digits.
-pub(crate) fn snapshot(digits: &str) -> String {
-    format!("{SNAPSHOT}{digits}")
+/// What a snapshot is called whose ID has this `KEY-R`.
+pub(crate) fn snapshot(key_and_drawn: &str) -> String {
+    format!("{SNAPSHOT}{key_and_drawn}")
 }
 
-/// The digits of a snapshot that was asked for; None for others, even where they are called alike.
-pub(crate) fn snapshot_digits(name: &str) -> Option<&str> {
-    digits_after(name, SNAPSHOT, 16)
+/// `KEY-R` of a snapshot that was asked for; None for others, even where they are called alike.
+pub(crate) fn in_snapshot(name: &str) -> Option<&str> {
+    name.strip_prefix(SNAPSHOT).filter(|rest| ids::key_of_drawn(rest).is_some())
 }
 
 /// What the snapshot is called from which the copy of this temporary name is made.
@@ -182,8 +176,13 @@ mod tests {
 
     #[test]
     fn snapshots_that_are_only_called_alike_are_not_ours() {
-        assert_eq!(snapshot_digits(&snapshot("0123456789abcdef")), Some("0123456789abcdef"));
-        assert_eq!(snapshot_digits("csi-snap-0123456789ABCDEF"), None);
-        assert_eq!(snapshot_digits("csi-snap-1"), None);
+        let name = snapshot(&format!("{KEY}-{DRAWN}"));
+        assert_eq!(name, "csi-snap-abcdefghij234-zyxw7654");
+        assert_eq!(in_snapshot(&name), Some("abcdefghij234-zyxw7654"));
+        for other in
+            ["csi-snap-abcdefghij234", "csi-snap-1", "csi-snap-ABCDEFGHIJ234-zyxw7654", &format!("{name}-")]
+        {
+            assert_eq!(in_snapshot(other), None, "{other}");
+        }
     }
 }

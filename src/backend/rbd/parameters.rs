@@ -13,7 +13,7 @@ use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, Layout};
 use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
-use crate::ids::{Place, VolumeId};
+use crate::ids::Place;
 
 /// The parameters of a volume.
 pub const PARAMETERS: [&str; 14] = [
@@ -133,7 +133,7 @@ impl Settings {
     /// Where a volume with these parameters would live.
     pub fn place(&self, clusters: &Clusters) -> Result<Place> {
         let place = placement::choose(clusters, NAME, &self.wish())?;
-        refuse_long_ids(&place, &"x".repeat(40))?;
+        place.fits(None)?;
         Ok(place)
     }
 
@@ -146,12 +146,6 @@ impl Settings {
     pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
         self.fs_type.clone().or_else(|| file_system_of(uses))
     }
-}
-
-/// Refuses a place where the IDs of volumes would not fit. Ids of images have up to 20 characters.
-pub(crate) fn refuse_long_ids(place: &Place, object: &str) -> Result<()> {
-    let incarnation = Some("x".repeat(20));
-    VolumeId { place: place.clone(), object: object.to_string(), incarnation }.fits()
 }
 
 impl Layout {

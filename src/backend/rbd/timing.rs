@@ -13,9 +13,11 @@ pub(crate) struct Timing {
     /// An image that is older than this and has no record never gets one from whoever made it: a new one has
     /// it from birth.
     pub record_grace: Duration,
-    /// So long another controller's claim to a snapshot's name is watched before it counts as dead. Far
-    /// longer than a snapshot takes once its name is claimed.
+    /// So long another controller's claim of a volume's name is watched before it counts as dead. Far longer
+    /// than it takes until a volume is there once its name is claimed.
     pub claim_grace: Duration,
+    /// The same for a snapshot, which may have to wait half a minute for a client that died.
+    pub snapshot_claim_grace: Duration,
     /// A client that was killed counts as a watcher for up to 30 s.
     pub dead_client: Duration,
     /// Between two looks whether such a client is forgotten.
@@ -65,6 +67,7 @@ impl Default for Timing {
             orphan_name_grace: seconds(3),
             record_grace: seconds(10),
             claim_grace: seconds(10),
+            snapshot_claim_grace: seconds(60),
             dead_client: seconds(35),
             dead_client_poll: seconds(2),
             lost_watch: seconds(5 * 60),

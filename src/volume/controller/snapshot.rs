@@ -21,8 +21,8 @@ impl Operations {
                 backend.name()
             )));
         }
-        let digits = ids::snapshot_digits(&self.instance, &request.name);
-        Ok(NewSnapshot { source, digits, name: request.name, secrets: request.secrets })
+        let key = ids::snapshot_key(&self.instance, &request.name);
+        Ok(NewSnapshot { source, key, name: request.name, secrets: request.secrets })
     }
 
     /// Takes the snapshot, or answers with the one that the same request took before.

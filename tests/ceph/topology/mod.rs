@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
-use crate::support::corner::entry;
+use crate::support::corner::{entry, is_free_name};
 use crate::support::daemon::binary;
 use crate::support::requests::*;
 use crate::support::{Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, object_of, refused};
@@ -99,7 +99,10 @@ impl Zones {
     /// The claims of names in the registry.
     fn claims(&self) -> Vec<String> {
         let objects = self.cluster.rados(&["--pool", "rbd", "--namespace", &self.namespace, "ls"]);
-        objects.lines().filter(|name| name.starts_with("cephlet.name.")).map(str::to_string).collect()
+        let is_claimed = |name: &&str| {
+            name.starts_with("cephlet.name.") && !is_free_name(self.cluster, &self.namespace, name)
+        };
+        objects.lines().filter(is_claimed).map(str::to_string).collect()
     }
 
     #[track_caller]

@@ -29,7 +29,7 @@ use crate::backend::{
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{VolumeId, snapshot_digits, volume_object};
+use crate::ids::{VolumeId, snapshot_key, volume_object};
 use crate::node_name::NodeName;
 use crate::secrets::Secrets;
 use crate::sys::flock::FileLock;
@@ -226,8 +226,8 @@ impl Fixture {
     }
 
     pub fn snapshot(&self, name: &str, volume: &Volume) -> Result<Snapshot> {
-        let (source, digits) = (volume.id.clone(), snapshot_digits("test", name));
-        let new = NewSnapshot { source, digits, name: name.into(), secrets: Secrets::default() };
+        let (source, key) = (volume.id.clone(), snapshot_key("test", name));
+        let new = NewSnapshot { source, key, name: name.into(), secrets: Secrets::default() };
         self.local.snapshots().create(&self.call, &new)
     }
 

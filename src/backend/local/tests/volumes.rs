@@ -88,22 +88,6 @@ fn identical_creates_at_once_make_one_volume() {
 }
 
 #[test]
-fn an_id_that_would_not_fit_makes_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let local = Local::open(
-        dir.path().into(),
-        &NodeName::new(&"x".repeat(80)),
-        "org.test",
-        Arc::new(FakeLoops::default()),
-        None,
-    )
-    .unwrap();
-    let it = fixture();
-    refused(local.create(&it.call, &it.new_volume("a", MIB)), Kind::InvalidArgument, &["128"]);
-    assert_eq!(std::fs::read_dir(dir.path().join("volumes")).unwrap().count(), 0);
-}
-
-#[test]
 fn the_file_system_of_the_parameters_reaches_the_nodes() {
     let it = fixture();
     let parameters =

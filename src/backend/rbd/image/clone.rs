@@ -28,7 +28,7 @@ use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::remove::remove_bare_name;
-use crate::backend::rbd::image::rename::{Named, ensure_renamed, remove_copy};
+use crate::backend::rbd::image::rename::{Named, remove_copy, rename_copy};
 use crate::backend::rbd::image::spec::{
     CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole,
 };
@@ -230,7 +230,7 @@ fn complete(
         pool.set_limits(temporary, &limits)?;
     }
     let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(disturbed) };
-    if let Some(wrong) = source.mismatch(pool, &info)? {
+    if let Some(wrong) = source.mismatch(&info) {
         return Ok(Completed::NotNeeded(wrong.into()));
     }
     let bounds = bounds(&spec.settings, &spec.new.capabilities, record.asked.fs_type.as_deref());
@@ -264,7 +264,7 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
     let name = &spec.new.object;
     let mut cleared = false;
     for _ in 0..ATTEMPTS {
-        match ensure_renamed(pool, &info, name)? {
+        match rename_copy(pool, &info, name)? {
             Named::Done(info) => {
                 pool.memory().records.remember(&spec.key(), &info.id, record);
                 return Ok(Completed::Named(info));

@@ -7,7 +7,6 @@ use crate::backend::rbd::image::chain::{MAX_PARENTS, count_parents};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::names;
-use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::error::{Error, Result};
@@ -21,8 +20,6 @@ pub(crate) struct CloneSource {
     /// Its id.
     pub id: String,
     pub snapshot: String,
-    /// The snapshot's ID, if it was asked for by one that says which of its name is meant.
-    pub exact: Option<SnapshotId>,
     /// How many parents the image has, at most.
     pub parents: usize,
     /// The snapshot is taken for this copy only.
@@ -51,20 +48,13 @@ impl CloneSource {
         is_at_end.then(why).or_else(|| self.is_elsewhere.then(where_from))
     }
 
-    /// Why an image is no clone of this, if so. A transient snapshot has no other of its name beside it, and
-    /// by now it is in the trash, where it goes by another. Any other may be a later one of the same name, as
-    /// the tool clones by name only: it is looked at again afterwards, and as numbers never come back, one
-    /// that is there still has had the name all the time.
-    pub fn mismatch(&self, pool: &Pool<'_>, clone: &ImageInfo) -> Result<Option<Mismatch>> {
-        let Some(parent) = &clone.parent else { return Ok(Some(Mismatch::NoParent)) };
+    /// Why an image is no clone of this, if so. By now a transient snapshot is in the trash, where it goes by
+    /// another name.
+    pub fn mismatch(&self, clone: &ImageInfo) -> Option<Mismatch> {
+        let Some(parent) = &clone.parent else { return Some(Mismatch::NoParent) };
         let is_same_image = parent.id.as_ref() == Some(&self.id);
         let is_same_name = self.is_transient || parent.snapshot == self.snapshot;
-        if !is_same_image || !is_same_name {
-            return Ok(Some(Mismatch::OtherParent));
-        }
-        let Some(exact) = &self.exact else { return Ok(None) };
-        let is_there = find_in(&pool.other(&self.at), exact)?.is_some();
-        Ok((!is_there).then_some(Mismatch::OtherParent))
+        (!is_same_image || !is_same_name).then_some(Mismatch::OtherParent)
     }
 }
 
@@ -117,9 +107,8 @@ fn from_snapshot(pool: &Pool<'_>, asked: &SnapshotId, may_guess: bool) -> Result
         }
     };
     let (at, id, snapshot) = (pool.at.clone(), asked.source.clone(), names::snapshot(&asked.snapshot));
-    let exact = asked.incarnation.is_some().then(|| asked.clone());
     let (is_transient, is_elsewhere) = (false, false);
-    Ok(CloneSource { at, image, id, snapshot, exact, parents, is_transient, is_cached_name, is_elsewhere })
+    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// What the image was called, and how many parents it had, a while ago.
@@ -136,8 +125,8 @@ fn from_volume(pool: &Pool<'_>, id: &VolumeId, temporary: &str) -> Result<CloneS
     let parents = count_parents(pool, &info)?;
     let (at, snapshot) = (pool.at.clone(), names::transient(temporary));
     let (image, id) = (info.name, info.id);
-    let (exact, is_transient, is_cached_name, is_elsewhere) = (None, true, false, false);
-    Ok(CloneSource { at, image, id, snapshot, exact, parents, is_transient, is_cached_name, is_elsewhere })
+    let (is_transient, is_cached_name, is_elsewhere) = (true, false, false);
+    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// The refusal of a source that is not there.

@@ -1,6 +1,6 @@
 //! Deleting a volume.
 //!
-//! Three commands where nothing is in the way: the [deletion lock](super::deletion_lock) is taken, the name
+//! Three commands where nothing is in the way: the [deletion lock](deletion_lock) is taken, the name
 //! is looked up, the image is removed. An image that is large, or has snapshots, is
 //! [retained](super::retain): it gets another name, and goes in the background.
 //!
@@ -21,7 +21,7 @@
 //! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_parent_later;
@@ -102,7 +102,7 @@ pub(crate) fn delete(
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
-    context.memory.claims.forget(&id.lock_key());
+    context.memory.placed.forget(&id.lock_key());
     context.memory.deleted.remember(id.to_string(), ());
     Ok(outcome)
 }
@@ -114,7 +114,6 @@ fn delete_registered(
     record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
     let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    registered.iter().try_for_each(|it| it.await_creators(pool))?;
     let Ended { deleted, had_its_name } = delete_in(pool, deletion, record_deletion)?;
     if let Some(registered) = registered {
         registered.give_back(pool, deletion.id, had_its_name, record_deletion)?;
@@ -125,7 +124,6 @@ fn delete_registered(
 /// Gives back the name of a volume whose pool was removed, if that is registered in another one.
 fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let Some(registered) = Registered::find(pool, id, secrets)? else { return Ok(()) };
-    registered.await_creators(pool)?;
     registered.give_back(pool, id, true, &|| Ok(()))
 }
 
@@ -351,8 +349,7 @@ fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHo
     if !exists {
         return pool.remove_lockable(LockTarget::Header(image));
     }
-    let names: Vec<String> =
-        nodes.iter().map(|node| format!("{:?} ({})", node.cookie, node.description)).collect();
+    let names: Vec<String> = nodes.iter().map(|node| format!("{:?}", node.cookie)).collect();
     Err(Error::precondition(format!(
         "it is published to {}: unpublish it with ControllerUnpublishVolume first",
         names.join(", ")

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
 
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::header_lock::publication::{PublicationLock, Stage};
 use crate::backend::rbd::image::find::{ImageWithRecord, find_volume, last_known, with_record};
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::mirror::replicated;
-use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, LockTarget};
 use crate::backend::size::LARGEST;
 use crate::backend::{Condition, Volume};
@@ -62,9 +62,12 @@ fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
     let Some(info) = find_volume(pool, id)? else { return Ok(None) };
     let found = with_record(pool, &pool.key_of(id), info)?;
     let holders = pool.holders(LockTarget::Header(&found.info.id))?;
-    let published = holders.iter().filter_map(PublicationLock::read);
-    let nodes: BTreeSet<String> =
-        published.filter(|it| it.stage == Stage::Given).map(|it| it.publication.node).collect();
+    // A later version's lock counts: its node is in the cookie.
+    let is_given = |lock: Result<Option<PublicationLock>>| {
+        lock.map_or(true, |lock| lock.is_some_and(|lock| lock.stage == Stage::Given))
+    };
+    let given = holders.iter().filter(|holder| is_given(PublicationLock::read(holder)));
+    let nodes: BTreeSet<String> = given.map(|holder| holder.cookie.clone()).collect();
     let Some(watchers) = pool.watchers(&id.object)? else { return Ok(None) };
     let clients: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
     let (replication, failed) = replicated(pool, id, &found.info)?.unzip();

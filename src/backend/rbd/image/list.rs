@@ -8,6 +8,7 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record};
 use crate::backend::rbd::mirror::roles;
 use crate::backend::rbd::names;
+use crate::backend::rbd::snapshot::find::volume_of;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
 use crate::backend::size::LARGEST;
 use crate::backend::{Page, Replicated, Volume};
@@ -77,8 +78,11 @@ fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage])
     };
     let is_known = found.record.is_some();
     let volume = found.volume(&id, pool.plugin());
-    let source = || entry.parent.as_ref().and_then(|parent| source(&place, parent, list));
-    Ok(Volume { source: if is_known { volume.source } else { source() }, ..volume })
+    let source = match &entry.parent {
+        Some(parent) if !is_known => source(pool, parent, list)?,
+        _ => volume.source,
+    };
+    Ok(Volume { source, ..volume })
 }
 
 /// One whose record cannot be read does not keep the others from being listed.
@@ -118,18 +122,15 @@ fn info(entry: &ListedImage) -> ImageInfo {
 /// What a volume whose record is not known was copied from, as far as the list shows it: the snapshot, while
 /// that is there. One that was deleted since, as the transient one that a volume is copied through, goes by a
 /// random name.
-fn source(place: &Place, parent: &Parent, list: &[ListedImage]) -> Option<Source> {
-    if (&parent.pool, &parent.namespace) != (&place.pool, &place.namespace) {
-        return None;
-    }
-    let digits = names::snapshot_digits(&parent.snapshot)?;
-    let image = list.iter().find(|entry| entry.name == parent.image)?;
-    let snapshot = image.snapshots.iter().find(|it| it.name == parent.snapshot)?;
-    let id = SnapshotId {
-        place: place.clone(),
-        source: image.id.clone(),
-        snapshot: digits.to_string(),
-        incarnation: Some(snapshot.id.to_string()),
+fn source(pool: &Pool<'_>, parent: &Parent, list: &[ListedImage]) -> Result<Option<Source>> {
+    let find = || {
+        let snapshot = names::in_snapshot(&parent.snapshot)?;
+        let image = list.iter().find(|entry| entry.name == parent.image)?;
+        image.snapshots.iter().any(|it| it.name == parent.snapshot).then_some((image, snapshot))
     };
-    Some(Source::Snapshot(id.to_string()))
+    let is_here = (&parent.pool, &parent.namespace) == (&pool.at.pool, &pool.at.namespace);
+    let Some((image, snapshot)) = find().filter(|_| is_here) else { return Ok(None) };
+    let VolumeId { place, object, .. } = volume_of(pool, &image.name, &image.id)?;
+    let (source, snapshot) = (image.id.clone(), snapshot.to_string());
+    Ok(Some(Source::Snapshot(SnapshotId { place, object: Some(object), source, snapshot }.to_string())))
 }

@@ -2,7 +2,7 @@
 //!
 //! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
 //! `capacity`); how that is done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of it rests
-//! on (`rename`, `remove`, `find`, `watchers`, `deletion_lock`, `record`).
+//! on (`rename`, `remove`, `find`, `watchers`, `record`).
 
 pub(crate) mod capacity;
 pub(crate) mod chain;
@@ -10,7 +10,6 @@ mod clone;
 mod clone_source;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod deletion_lock;
 pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod inspect;

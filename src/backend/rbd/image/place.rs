@@ -3,23 +3,22 @@
 //!
 //! 1. what this daemon knows of the name: is the volume there? then that is the answer
 //! 2. choose a pool
-//! 3. claim the name for it, or find where it is claimed for: is the volume there? then that is the answer,
-//!    if it can be reachable from where this request asks for; is nothing there, and should not be by this
-//!    request? then the claim is given up, and the name claimed anew
-//! 4. make the volume there, under a share of the claim
-//! 5. if that is refused, the claim is given up: the next request may choose another pool; if it took long,
-//!    a look whether the claim is still there
+//! 3. [claim](crate::backend::ceph::claim) the name for it, or find where it is claimed for: is the volume
+//!    there? then that is the answer, if it can be reachable from where this request asks for; may it be made
+//!    there by this request? then under that claim; else the claim is released once its maker counts as dead
+//! 4. make the volume there; if that is refused, the share is given back: the next request may choose another
+//!    pool
 
 use std::collections::BTreeMap;
 
 use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::claim::{Description, Name, Share};
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
-use crate::backend::ceph::registry::{Claim, Name};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::create;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::CreateSpec;
-use crate::backend::rbd::parameters::{Settings, refuse_long_ids};
+use crate::backend::rbd::parameters::Settings;
 use crate::backend::{NewVolume, Origin, Volume};
 use crate::csi::TopologyRequirement;
 use crate::dispatch::Call;
@@ -59,21 +58,26 @@ fn create_registered(
     (new, requirement): (&NewVolume, &TopologyRequirement),
 ) -> Result<Volume> {
     let registry = context.locate(&new.place, &new.secrets)?;
-    let (digits, _) = ids::registration(&new.object)
+    let (key, _) = ids::registration(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
-    let name = context.name(call, &registry, digits);
+    let name = context.volume_name(call, &registry, key);
     let this = Registered { context, call, new, requirement, registry: &registry, name };
     if let Some(volume) = this.find_known()? {
         return Ok(volume);
     }
-    let choice = this.choose(this.source_pool());
-    let claim = match this.claim(choice)? {
+    let (choice, share) = match this.claim(this.choose(this.source_pool()))? {
         Found::Made(volume) => return Ok(*volume),
-        Found::Claimed(claim) => claim,
+        Found::Claimed(choice, share) => (choice, share),
     };
-    let created = this.create_at(&claim);
-    let created = created.map_err(|error| this.give_up_after(&claim, error))?;
-    this.ensure_claimed(&claim)?;
+    let created = this.create_at(&choice).map_err(|error| this.name.give_back_after(&share, error))?;
+    if !this.name.confirm(&share)? {
+        return Err(Error::unavailable(format!(
+            "it took so long that its name was claimed for another place than pool {:?}, where it is now: delete \
+             image {} there",
+            choice.pool, new.object
+        )));
+    }
+    this.remember(choice);
     Ok(created)
 }
 
@@ -81,8 +85,8 @@ fn create_registered(
 enum Found {
     /// The volume is there.
     Made(Box<Volume>),
-    /// It is to be made under this claim, of which this call has a share.
-    Claimed(Claim),
+    /// It is to be made here, under this share of the claim.
+    Claimed(Choice, Share),
 }
 
 impl Registered<'_> {
@@ -92,8 +96,8 @@ impl Registered<'_> {
 
     /// The volume where it was a while ago. A claim whose pool is gone may have been freed since.
     fn find_known(&self) -> Result<Option<Volume>> {
-        let known = self.context.memory.claims.get(&self.key());
-        let found = known.map_or(Ok(None), |claim| self.find_suitable(&claim));
+        let known = self.context.memory.placed.get(&self.key());
+        let found = known.map_or(Ok(None), |choice| self.find_suitable(&choice));
         found.or_else(|error| if is_unusable(&error) { Ok(None) } else { Err(error) })
     }
 
@@ -112,7 +116,7 @@ impl Registered<'_> {
         let registry = context.pool(call, self.registry);
         let asked = asked(&registry, &settings, &wishes);
         let choice = context.memory.domains.choose(&asked, settings.access, pool)?;
-        refuse_long_ids(&self.place(&choice.pool), &new.object)?;
+        self.place(&choice.pool).fits(Some(&self.registry.pool))?;
         Ok(choice)
     }
 
@@ -120,49 +124,48 @@ impl Registered<'_> {
         Place { pool: pool.to_string(), ..self.new.place.clone() }
     }
 
-    /// Whether the volume may be made where its name is claimed for, and say from where it is reachable.
-    fn suits(&self, claim: &Claim) -> Result<bool> {
-        match self.choose(Some(&claim.pool)) {
-            Ok(choice) => {
-                let says_enough = !claim.placed.domains.is_empty() || choice.placed.domains.is_empty();
-                Ok(choice.pool == claim.pool && says_enough)
-            }
-            Err(error) if error.kind() == Kind::NoSpace => Ok(false),
+    /// How the volume would be made where its name is claimed for; None if it may not be made there.
+    fn suits(&self, pool: &str) -> Result<Option<Choice>> {
+        match self.choose(Some(pool)) {
+            Ok(choice) => Ok(Some(choice).filter(|choice| choice.pool == pool)),
+            Err(error) if error.kind() == Kind::NoSpace => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Claims the name for what was chosen, or joins the claim that is there.
+    /// Claims the name for what was chosen, or for the place that it is claimed for. What was made before is
+    /// the answer also where nothing would be chosen today.
     fn claim(&self, choice: Result<Choice>) -> Result<Found> {
-        let wanted = choice.and_then(|choice| Claim::new(&self.new.name, choice));
         for _ in 0..ATTEMPTS {
-            let (claim, found) = match &wanted {
-                Ok(claim) => match self.name.claim(claim).map_err(|error| self.not_registered(error))? {
-                    None => return Ok(self.claimed(claim)),
-                    Some(before) => before,
-                },
-                // What was made before is the answer also where nothing would be chosen today.
-                Err(refusal) => {
-                    let found = self.name.find()?.unwrap_or_default();
-                    (found.claim.clone().ok_or_else(|| refusal.clone())?, found)
-                }
-            };
-            let mut made = self.find_suitable(&claim)?;
-            let suits = made.is_some() || self.suits(&claim)?;
-            if !suits {
-                made = self.name.await_others(&found, || self.find_suitable(&claim))?;
+            if let Ok(choice) = &choice
+                && let Some(share) = self.share(choice)?
+            {
+                return Ok(Found::Claimed(choice.clone(), share));
             }
-            if let Some(volume) = made {
-                self.remember(&claim);
+            let Some(claim) = self.name.find()? else {
+                choice.as_ref().map_err(Clone::clone)?;
+                continue;
+            };
+            let there = Choice { pool: claim.of.clone(), placed: claim.description.placed.clone() };
+            let mut found = self.find_suitable(&there)?;
+            if found.is_none() {
+                if let Some(suitable) = self.suits(&claim.of)? {
+                    let Some(share) = self.share(&suitable)? else { continue };
+                    return Ok(Found::Claimed(suitable, share));
+                }
+                found = self.name.await_maker(&claim, || self.find_suitable(&there))?;
+            }
+            if let Some(volume) = found {
+                self.remember(there);
                 return Ok(Found::Made(Box::new(volume)));
             }
-            if !suits {
-                self.name.give_back(&found)?;
-            } else if self.name.join(&claim, &found)? {
-                return Ok(self.claimed(&claim));
-            }
         }
-        Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
+        Err(Error::unavailable("other controllers claim and release its name: try again"))
+    }
+
+    fn share(&self, choice: &Choice) -> Result<Option<Share>> {
+        let description = Description::new(&self.new.name, choice.placed.clone());
+        self.name.claim(&choice.pool, &description).map_err(|error| self.not_registered(error))
     }
 
     fn not_registered(&self, error: Error) -> Error {
@@ -171,20 +174,15 @@ impl Registered<'_> {
             .context(format_args!("register its name in pool {registry:?} (`registry` in the clusters file)"))
     }
 
-    fn claimed(&self, claim: &Claim) -> Found {
-        self.remember(claim);
-        Found::Claimed(claim.clone())
-    }
-
-    fn remember(&self, claim: &Claim) {
-        self.context.memory.claims.remember(self.key(), claim.clone());
+    fn remember(&self, choice: Choice) {
+        self.context.memory.placed.remember(self.key(), choice);
     }
 
     /// The volume where it was claimed for.
     ///
     /// # Errors
     /// Already exists: it cannot be reached from where this request asks for.
-    fn find_suitable(&self, claim: &Claim) -> Result<Option<Volume>> {
+    fn find_suitable(&self, claim: &Choice) -> Result<Option<Volume>> {
         let found = self.find_at(claim)?;
         let (plugin, domains) = (&self.context.identity.plugin, &claim.placed.domains);
         if found.is_some() && !is_reachable(plugin, domains, &self.requirement.requisite) {
@@ -198,7 +196,7 @@ impl Registered<'_> {
     }
 
     /// The volume where it was claimed for, from wherever that can be reached.
-    fn find_at(&self, claim: &Claim) -> Result<Option<Volume>> {
+    fn find_at(&self, claim: &Choice) -> Result<Option<Volume>> {
         let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
         let at = self.context.locate(&new.place, &new.secrets);
         let found = at.and_then(|at| {
@@ -217,59 +215,13 @@ impl Registered<'_> {
         })
     }
 
-    fn create_at(&self, claim: &Claim) -> Result<Volume> {
+    fn create_at(&self, claim: &Choice) -> Result<Volume> {
         let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
         let at = self.context.locate(&new.place, &new.secrets)?;
         let spec = CreateSpec::new(&new, Some(&claim.placed))?;
         let created = create::create(&self.context.pool(self.call, &at), &spec);
         // The pool may be gone that was chosen.
         created.inspect_err(|_| self.context.memory.domains.forget(&new.place.cluster))
-    }
-
-    /// After a long time another controller may have thought that nothing is made under the claim.
-    fn ensure_claimed(&self, claim: &Claim) -> Result<()> {
-        if self.call.age() <= self.context.timing.claim_grace / 3 {
-            return Ok(());
-        }
-        let found = self.name.find()?.unwrap_or_default();
-        if found.has_share(claim, self.name.tag) || self.name.join(claim, &found)? {
-            return Ok(());
-        }
-        self.context.memory.claims.forget(&self.key());
-        Err(Error::unavailable(format!(
-            "it took so long that its name was claimed for another place than pool {:?}, where it is now: delete \
-             image {} there",
-            claim.pool, self.new.object
-        )))
-    }
-
-    /// Gives up a claim under which nothing can be made and nothing is. The error is what to answer.
-    fn give_up_after(&self, claim: &Claim, refusal: Error) -> Error {
-        if matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal) {
-            return refusal;
-        }
-        if let Err(error) = self.give_up(claim) {
-            log::warn!("the name of volume {:?} stays claimed for now: {error}", self.new.name);
-        }
-        refusal
-    }
-
-    fn give_up(&self, claim: &Claim) -> Result<()> {
-        let found = self.name.find()?.unwrap_or_default();
-        let look = || match self.find_at(claim) {
-            Ok(found) => Ok(found.map(drop)),
-            Err(error) if is_unusable(&error) => Ok(None),
-            // It may be there.
-            Err(_) => Ok(Some(())),
-        };
-        if found.claim.as_ref() != Some(claim)
-            || look()?.is_some()
-            || self.name.await_others(&found, look)?.is_some()
-        {
-            return Ok(());
-        }
-        self.context.memory.claims.forget(&self.key());
-        self.name.give_back(&found)
     }
 }
 

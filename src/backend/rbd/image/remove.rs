@@ -10,7 +10,7 @@
 //! - A name that the directory does not have destroys the image: see [`rename`](super::rename).
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, Acquired};
+use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};

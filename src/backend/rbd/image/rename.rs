@@ -5,6 +5,7 @@
 //!
 //! Copies are renamed when they are whole, and deleted volumes when they are [retained](super::retain).
 
+use crate::backend::Rename;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
@@ -13,7 +14,7 @@ use crate::error::Result;
 
 /// What a name turned out to be, by which an image was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settled {
+pub(crate) enum Settled {
     /// The image's own.
     OwnName,
     /// A second one that a killed rename had left, which is removed while the image stays; or the image is
@@ -50,6 +51,34 @@ pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<Ima
 /// The image, if it was found by its own name. A second name is removed.
 fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
     Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
+}
+
+/// Gives a copy its final name. The rename stays on record until it is known how far it came: if it is
+/// killed, the temporary name may be left, and no list shows it.
+pub(crate) fn rename_copy(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
+    let (from, image) = (info.name.clone(), info.id.clone());
+    pool.context.renames.begin(&pool.place(), &Rename { from, to: name.to_string(), image })?;
+    let named = ensure_renamed(pool, info, name)?;
+    pool.context.renames.end(&pool.place(), &info.name);
+    Ok(named)
+}
+
+/// Settles a recorded rename. The name that the directory does not have is removed: it says whether that was
+/// the temporary one.
+pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<Settled> {
+    let Rename { from, to, image } = rename;
+    if let Some(second) = pool.info(ImageRef::Name(to))?.filter(|found| found.id == *image) {
+        settle_name(pool, &second)?;
+    }
+    let settled = match pool.info(ImageRef::Id(image))? {
+        Some(now) if now.name == *from => Settled::OwnName,
+        Some(_) | None => {
+            pool.remove_name(from)?;
+            Settled::SecondNameRemoved
+        }
+    };
+    pool.context.renames.end(&pool.place(), from);
+    Ok(settled)
 }
 
 /// Removes a copy that was not finished, or the rest of one whose removal was killed. One that a killed

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{Named, ensure_renamed, find_by_own_name};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_retained_in, check_retained_later};
-use crate::backend::rbd::image::rename::remove_copy;
+use crate::backend::rbd::image::rename::{Settled, remove_copy, settle_rename};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed, Trashed};
@@ -71,9 +71,11 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
 }
 
-/// An image whose creation or removal was killed is among the names only, and its name may open no image.
+/// An image whose creation or removal was killed is among the names only, and its name may open no image. What
+/// a killed rename has left may not even be there, but then it is on record.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
+    pool.context.renames.begun(&place).iter().for_each(|it| remove_unfinished_or_later(pool, &it.from));
     let names = pool.names().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     try_each(&names, |name| {
         if let Some(image) = names::id_of_retained(name) {
@@ -160,6 +162,12 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
         there.remove_snapshot(ImageRef::Id(image), &names::transient(name))?;
         // It may be retained by now, for this snapshot only.
         check_retained_later(&there, image);
+    }
+    let renames = pool.context.renames.begun(&pool.place());
+    if let Some(rename) = renames.iter().find(|rename| rename.from == name)
+        && settle_rename(pool, rename)? == Settled::SecondNameRemoved
+    {
+        return Ok(Swept::Done);
     }
     loop {
         match remove_copy(pool, name)? {

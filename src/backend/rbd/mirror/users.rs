@@ -1,8 +1,8 @@
 //! Who uses a volume, so that its image must not change under them.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::deletion_lock::{self, Acquired};
-use crate::backend::rbd::publish::lock::PublicationLock;
+use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
+use crate::backend::rbd::header_lock::publication::PublicationLock;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -27,8 +27,10 @@ pub(super) fn while_unpublished<T>(
 
 /// Refuses a volume that a node has. `what` is what it would be.
 pub(super) fn refuse_published(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, what: &str) -> Result<()> {
-    let mut holders = pool.holders(LockTarget::Header(&info.id))?;
-    holders.retain(|holder| PublicationLock::read(holder).is_some());
+    let mut holders = Vec::new();
+    for holder in pool.holders(LockTarget::Header(&info.id))? {
+        holders.extend(PublicationLock::read(&holder)?.map(|_| holder));
+    }
     if holders.is_empty() { Ok(()) } else { Err(published(id, &holders, what)) }
 }
 

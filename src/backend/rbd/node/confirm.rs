@@ -14,11 +14,11 @@
 //! [`fence`]: crate::backend::rbd::publish::fence
 
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, strike_out, write_down};
+use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_of};
 use crate::backend::rbd::node::{MapRequest, MappedBy, Mapper, Mapping, Mounter};
-use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
 use crate::backend::rbd::publish::fence::{forget, shut_out_namesakes};
-use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
@@ -81,7 +81,7 @@ impl Writer<'_> {
         }
         let client = Client::of(&self.pool.context.identity, self.publication, &address);
         if !known.iter().any(|known| known.client == client) {
-            write_down(self.pool, image, &client, Fate::Mapped)?;
+            write_down(self.pool, image, &client)?;
         }
         let publication = self.publication()?;
         // Of two machines of this name, the one that is written down later sees the other.
@@ -100,7 +100,7 @@ impl Writer<'_> {
             let it = &lock.publication;
             lock.stage == Stage::Given && it.node == *node && it.nonce == self.publication
         };
-        let lock = holders.iter().filter_map(PublicationLock::read).find(given);
+        let lock = PublicationLock::read_all(&holders)?.into_iter().find(given);
         lock.map(|lock| lock.publication).ok_or_else(|| {
             Error::precondition(format!(
                 "volume {} is not published to node {node:?}, or not any more as it was when this call was made: \

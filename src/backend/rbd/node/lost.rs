@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use crate::backend::Condition;
 use crate::backend::ceph::health::covers;
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::header_lock::clients::{Clients, Fate};
 use crate::backend::rbd::node::{MappedBy, Mapping};
-use crate::backend::rbd::publish::client::{Clients, Fate};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::backend::rbd::header_lock::publication::NodePublication;
 use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::node::Mounter;
-use crate::backend::rbd::publish::lock::NodePublication;
 use crate::backend::rbd::tool::ImageInfo;
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 //! writes that it has kept, and they would go over what others have written.
 //!
 //! The order that closes the gap:
-//! 1. The node maps the image, writes its client down (`client`), reads the publication once more, and only
+//! 1. The node maps the image, writes its client down (`clients`), reads the publication once more, and only
 //!    then touches data.
 //! 2. A controller ends the publication, and only then reads the clients.
 //!
@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::backend::ceph::Readmitted;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::publish::client::{Client, Clients, Fate, KnownClient, strike_out, write_down};
-use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage};
+use crate::backend::rbd::header_lock::clients::{Client, Clients, Fate, KnownClient, strike_out, write_fate};
+use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
 
@@ -42,7 +42,7 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
     // Read after the clients: whoever was written down for one of these was so while it stood.
     let given = given(pool, image)?;
     let ended = |known: &&KnownClient| !given.iter().any(|publication| known.client.is_of(publication));
-    with(Fate::Mapped).filter(ended).try_for_each(|known| shut_out(pool, image, &known.client))?;
+    with(Fate::Mapped).filter(ended).try_for_each(|known| shut_out(pool, image, known))?;
     Ok(clients)
 }
 
@@ -60,8 +60,8 @@ pub(crate) fn shut_out_namesakes(
     }
     let clients = Clients::read(pool, image)?;
     let is_watching = |client: &Client| watchers.iter().any(|watcher| watcher.address == client.address);
-    let mut cut_off = of_namesakes(pool, &clients, publication).filter(|client| !is_watching(client));
-    cut_off.try_for_each(|client| shut_out(pool, image, client))
+    let mut cut_off = of_namesakes(pool, &clients, publication).filter(|known| !is_watching(&known.client));
+    cut_off.try_for_each(|known| shut_out(pool, image, known))
 }
 
 /// The clients by which other machines of this node's name have the image mapped by a publication. An earlier
@@ -70,19 +70,22 @@ pub(crate) fn of_namesakes<'a>(
     pool: &Pool<'_>,
     clients: &'a Clients,
     publication: &NodePublication,
-) -> impl Iterator<Item = &'a Client> {
-    let mapped = clients.all.iter().filter(|known| known.fate == Fate::Mapped).map(|known| &known.client);
-    mapped.filter(|client| client.is_of(publication) && !client.is_from(&pool.context.identity))
+) -> impl Iterator<Item = &'a KnownClient> {
+    let mapped = clients.all.iter().filter(|known| known.fate == Fate::Mapped);
+    mapped.filter(|KnownClient { client, .. }| {
+        client.is_of(publication) && !client.is_from(&pool.context.identity)
+    })
 }
 
 /// The publications that stand.
 fn given(pool: &Pool<'_>, image: &str) -> Result<Vec<NodePublication>> {
     let holders = pool.holders(LockTarget::Header(image))?;
-    let locks = holders.iter().filter_map(PublicationLock::read);
+    let locks = PublicationLock::read_all(&holders)?.into_iter();
     Ok(locks.filter(|lock| lock.stage == Stage::Given).map(|lock| lock.publication).collect())
 }
 
-fn shut_out(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
+fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
+    let client = &known.client;
     let lost = || {
         let Client { node, address, .. } = client;
         format!("node {node:?} has not given back image {image} of {}: its client at {address}", pool.at)
@@ -92,7 +95,7 @@ fn shut_out(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
         .and_then(|()| await_no_watch(pool, image, &client.address))
         .map_err(|error| error.context(format_args!("{} must be shut out first", lost())))?;
     log::warn!("{} is shut out", lost());
-    write_down(pool, image, client, Fate::ShutOut)
+    write_fate(pool, image, known, Fate::ShutOut)
 }
 
 /// Has the cluster shut a client out for years. An entry that lasts longer stays as it is.
@@ -142,7 +145,7 @@ pub(crate) fn forget(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Resul
     match known.fate {
         Fate::Mapped => strike_out(pool, image, known),
         Fate::ShutOut if readmit(pool, known)? == Readmitted::Done => strike_out(pool, image, known),
-        Fate::ShutOut => write_down(pool, image, &known.client, Fate::Gone),
+        Fate::ShutOut => write_fate(pool, image, known, Fate::Gone),
         Fate::Gone => Ok(()),
     }
 }

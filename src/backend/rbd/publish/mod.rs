@@ -1,9 +1,7 @@
 //! Publishing volumes to nodes, and taking them back.
 
-pub(crate) mod client;
 pub(crate) mod context;
 pub(crate) mod fence;
-pub(crate) mod lock;
 mod stray;
 pub(crate) mod to_node;
 pub(crate) mod unpublish;

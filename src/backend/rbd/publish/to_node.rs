@@ -8,15 +8,15 @@
 use std::time::Duration;
 
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers, users};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
-use crate::backend::rbd::publish::lock::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Locked, Watcher};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Locked, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::clock;
 use crate::csi::{Capability, Map};
@@ -191,22 +191,22 @@ impl Attempt<'_> {
     /// # Errors
     /// If that does not admit this attempt.
     fn admitting_locks(&self) -> Result<Vec<PublicationLock>> {
-        let mut holders = self.pool.holders(self.header())?;
-        // What is published says more than what somebody only asks for.
-        holders.sort_by_key(|holder| {
-            PublicationLock::read(holder).is_none_or(|lock| lock.stage == Stage::Asking)
-        });
-        let read = |holder| {
-            PublicationLock::read(holder).ok_or_else(|| {
+        let holders = self.pool.holders(self.header())?;
+        let read = |holder: &LockHolder| {
+            PublicationLock::read(holder)?.ok_or_else(|| {
                 Error::unavailable(format!(
                     "is locked for {:?} by {} ({}): try again",
                     holder.cookie, holder.description, holder.address
                 ))
             })
         };
+        let mut locks: Vec<Result<PublicationLock>> = holders.iter().map(read).collect();
+        // What is published says more than what somebody only asks for.
+        locks
+            .sort_by_key(|lock| lock.as_ref().is_ok_and(|lock| lock.stage == Stage::Asking) || lock.is_err());
         let admitted = |lock: PublicationLock| lock.admit(&self.wanted).map(|()| lock);
         let locks: Result<Vec<PublicationLock>> =
-            holders.iter().map(|holder| read(holder).and_then(admitted)).collect();
+            locks.into_iter().map(|lock| lock.and_then(admitted)).collect();
         locks.map_err(|error| error.context(format_args!("volume {}", self.id)))
     }
 

@@ -3,10 +3,10 @@
 //! ([`fence`](super::fence)).
 
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::header_lock::clients::{Client, Clients};
+use crate::backend::rbd::header_lock::publication::{PublicationLock, Stage};
 use crate::backend::rbd::image::find::find_volume;
-use crate::backend::rbd::publish::client::{Client, Clients};
 use crate::backend::rbd::publish::fence::{of_namesakes, shut_out_dead_owner, shut_out_ended};
-use crate::backend::rbd::publish::lock::{PublicationLock, Stage};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
@@ -56,8 +56,8 @@ pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secr
         }
         let clients = Clients::read(&pool, image)?;
         // Of one without a machine ID nobody can tell.
-        let other = of_namesakes(&pool, &clients, publication).find(|client| !client.machine.is_empty());
-        if let Some(Client { node, address, machine, .. }) = other {
+        let other = of_namesakes(&pool, &clients, publication).find(|known| !known.client.machine.is_empty());
+        if let Some(Client { node, address, machine, .. }) = other.map(|known| &known.client) {
             log::warn!(
                 "volume {id} stays published to node {node:?}: another machine of that name, {machine}, has it mapped \
                  by the client at {address}"
@@ -109,7 +109,7 @@ fn end_on(
 ) -> Result<bool> {
     let (header, mut were_any) = (LockTarget::Header(image), false);
     for holder in pool.holders(header)? {
-        if let Some(lock) = PublicationLock::read(&holder)
+        if let Some(lock) = PublicationLock::read(&holder)?
             && is_meant(image, &lock)?
         {
             pool.unlock(header, &holder)?;

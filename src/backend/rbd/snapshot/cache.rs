@@ -6,37 +6,37 @@ use crate::backend::ceph::cache::Cache;
 use crate::backend::rbd::tool::SnapshotInfo;
 use crate::ids::SnapshotId;
 
-/// What never changes of a snapshot.
-#[derive(Clone, Debug)]
-pub(crate) struct CachedSnapshot {
-    /// Its number.
-    pub id: u64,
-    pub created: SystemTime,
-    /// The name in the request that took it, if that was asked here.
-    pub name: Option<String>,
+/// Snapshots that were seen, by the ids of their images. Nothing of them changes.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotCache {
+    /// When they were taken, by `KEY-R`.
+    created: Cache<(String, String), SystemTime>,
+    /// What was taken here for requests of these names: `KEY-R`.
+    taken: Cache<(String, String), String>,
 }
 
-/// The last snapshot of each name that was seen, by the image's id and the snapshot's digits.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotCache(Cache<(String, String), CachedSnapshot>);
-
 impl SnapshotCache {
-    /// The snapshot that an ID means; of one that does not say which, the last of its name.
-    pub fn get(&self, id: &SnapshotId) -> Option<CachedSnapshot> {
-        let known = self.0.get(&(id.source.clone(), id.snapshot.clone()));
-        known.filter(|known| id.means(&known.id.to_string()))
+    /// When the snapshot was taken.
+    pub fn created(&self, id: &SnapshotId) -> Option<SystemTime> {
+        self.created.get(&(id.source.clone(), id.snapshot.clone()))
+    }
+
+    /// `KEY-R` of the snapshot that was taken for a request of this name.
+    pub fn taken(&self, image: &str, name: &str) -> Option<String> {
+        self.taken.get(&(image.to_string(), name.to_string()))
     }
 
     /// Remembers a snapshot.
-    pub fn remember(&self, image: &str, digits: &str, snapshot: &SnapshotInfo, name: Option<&str>) {
-        let &SnapshotInfo { id, created, .. } = snapshot;
-        let name = name.map(str::to_string);
-        self.0.remember((image.to_string(), digits.to_string()), CachedSnapshot { id, created, name });
+    pub fn remember(&self, image: &str, key_and_drawn: &str, snapshot: &SnapshotInfo) {
+        self.created.remember((image.to_string(), key_and_drawn.to_string()), snapshot.created);
+    }
+
+    /// Remembers what was taken for a request of this name.
+    pub fn remember_taken(&self, id: &SnapshotId, name: &str) {
+        self.taken.remember((id.source.clone(), name.to_string()), id.snapshot.clone());
     }
 
     pub fn forget(&self, id: &SnapshotId) {
-        if self.get(id).is_some() {
-            self.0.forget(&(id.source.clone(), id.snapshot.clone()));
-        }
+        self.created.forget(&(id.source.clone(), id.snapshot.clone()));
     }
 }

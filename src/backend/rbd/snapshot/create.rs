@@ -1,105 +1,149 @@
 //! Taking a snapshot.
+//!
+//! A snapshot's name is unique in its image only, but a request's name is to be unique everywhere. So the
+//! request's name is [claimed](crate::backend::ceph::claim) before the snapshot is taken, for one image and
+//! one snapshot, whose name is drawn: whoever asks again finds that snapshot, and an ID never means a later
+//! one.
 
+use crate::backend::ceph::claim::{Claim, Description, Name, Share};
+use crate::backend::creation_record::Placed;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::limit;
-use crate::backend::rbd::snapshot::name_lock::{self, Claimed, NameClaim};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Made, SnapshotInfo};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot};
-use crate::clock;
 use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::error::{Error, Result};
+use crate::ids::{self, SnapshotId, VolumeId};
+
+/// How often a name is claimed that others claim and give back meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// A snapshot that a name stands for.
+type Taken = (SnapshotId, SnapshotInfo);
+
+/// What the claim of a snapshot's name says: `IMAGE@SNAPSHOT`.
+pub(crate) fn claimed_as(id: &SnapshotId) -> String {
+    format!("{}@{}", id.source, names::snapshot(&id.snapshot))
+}
+
+/// The snapshot that is claimed, were it of the volume that `like` is of; None for a claim of another form.
+fn claimed_by(claim: &Claim, like: &SnapshotId) -> Option<SnapshotId> {
+    let (source, snapshot) = claim.of.split_once('@')?;
+    let (source, snapshot) = (source.to_string(), names::in_snapshot(snapshot)?.to_string());
+    Some(SnapshotId { source, snapshot, ..like.clone() })
+}
 
 /// Takes the snapshot, or finds the one taken by the same request.
 pub(crate) fn create(context: &Context, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
     let at = context.locate(&new.source.place, &new.secrets)?;
     let pool = context.pool(call, &at);
     let image = existing_volume(&pool, &new.source)?;
-    let id = SnapshotId {
-        place: new.source.place.clone(),
-        source: image.id.clone(),
-        snapshot: new.digits.clone(),
-        incarnation: None,
-    };
-    SnapshotId { incarnation: Some(u64::MAX.to_string()), ..id.clone() }.fits()?;
-    let info = match find_if_known(&pool, &id, &new.name)? {
-        Some(info) => info,
+    let (id, info) = match find_if_known(&pool, new, &image)? {
+        Some(known) => known,
         None => {
             refuse_secondary(&new.source, &image, "snapshotted")?;
-            // One that is there already is the answer.
-            if limit::is_full(&image) && find_in(&pool, &id)?.is_none() {
-                return Err(limit::full(&pool, &image).context(format_args!("take snapshot {:?}", new.name)));
-            }
-            let taken = take_claimed(&pool, new, &image, &id);
+            let taken = find_or_take(&pool, new, &image);
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?
         }
     };
-    context.memory.snapshots.remember(&id.source, &id.snapshot, &info, Some(&new.name));
-    let id = SnapshotId { incarnation: Some(info.id.to_string()), ..id };
+    context.memory.snapshots.remember(&id.source, &id.snapshot, &info);
+    context.memory.snapshots.remember_taken(&id, &new.name);
     let incarnation = new.source.incarnation.clone().or(Some(image.id));
     let source = VolumeId { incarnation, ..new.source.clone() };
     Ok(Snapshot { id, source, size: info.size, created: info.created })
 }
 
-/// A look at what was there a while ago.
-fn find_if_known(pool: &Pool<'_>, id: &SnapshotId, name: &str) -> Result<Option<SnapshotInfo>> {
-    let known = pool.memory().snapshots.get(id);
-    match known.is_some_and(|known| known.name.as_deref() == Some(name)) {
-        true => find_in(pool, id),
-        false => Ok(None),
-    }
+/// The ID of a snapshot of this image.
+fn id_of(new: &NewSnapshot, image: &ImageInfo, snapshot: String) -> SnapshotId {
+    let (place, object) = (new.source.place.clone(), Some(new.source.object.clone()));
+    SnapshotId { place, object, source: image.id.clone(), snapshot }
 }
 
-/// Claims the name and takes the snapshot, or finds the one of the same request.
-fn take_claimed(
+/// A look at what was there a while ago.
+fn find_if_known(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo) -> Result<Option<Taken>> {
+    let Some(snapshot) = pool.memory().snapshots.taken(&image.id, &new.name) else { return Ok(None) };
+    let id = id_of(new, image, snapshot);
+    Ok(find_in(pool, &id)?.map(|info| (id, info)))
+}
+
+/// Claims the name and takes the snapshot, or finds the one that the name stands for.
+fn find_or_take(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo) -> Result<Taken> {
+    let name = pool.snapshot_name(&new.key);
+    let description = Description::new(&new.name, Placed::default());
+    for _ in 0..ATTEMPTS {
+        let drawn = id_of(new, image, format!("{}-{}", new.key, ids::draw()?));
+        drawn.fits()?;
+        if let Some(share) = name.claim(&claimed_as(&drawn), &description)? {
+            match take(pool, new, image, &drawn, (&name, &share)) {
+                Ok(Some(info)) => return Ok((drawn, info)),
+                Ok(None) => {}
+                Err(error) => return Err(name.give_back_after(&share, error)),
+            }
+        }
+        let Some(claim) = name.find()? else { continue };
+        if claim.description.name != new.name {
+            return Err(Error::already_exists(format!(
+                "the snapshot named {:?} has the key {} that {:?} would have: choose another name",
+                claim.description.name, new.key, new.name
+            )));
+        }
+        let claimed = claimed_by(&claim, &drawn).ok_or_else(|| {
+            Error::internal(format!("its name is claimed for {:?}; {}", claim.of, name.how_to_free()))
+        })?;
+        match name.await_maker(&claim, || find_in(pool, &claimed))? {
+            Some(info) if claimed.source == drawn.source => return Ok((claimed, info)),
+            Some(_) => return Err(of_another(pool, new, image, &claimed)),
+            None => {}
+        }
+    }
+    Err(Error::unavailable("other controllers claim and release its name: try again"))
+}
+
+fn of_another(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo, there: &SnapshotId) -> Error {
+    let source =
+        pool.info(ImageRef::Id(&there.source)).ok().flatten().map(|info| info.name).unwrap_or_default();
+    Error::already_exists(format!(
+        "a snapshot named {:?} exists already, but its source is image {source} ({}), not image {} ({}): choose \
+         another name",
+        new.name, there.source, image.name, image.id
+    ))
+}
+
+/// Takes the snapshot for which the name is claimed; None if that took so long that the name stands for
+/// another by now. Somebody may have been told of this one, so it stays.
+fn take(
     pool: &Pool<'_>,
     new: &NewSnapshot,
     image: &ImageInfo,
-    id: &SnapshotId,
-) -> Result<SnapshotInfo> {
-    let claim = NameClaim { digits: &new.digits, name: &new.name, image: &image.id, object: &image.name };
-    let since = clock::since_boot();
-    let claimed = name_lock::claim(pool, &claim)?;
-    if let Claimed::Before(_) = claimed
-        && let Some(info) = find_in(pool, id)?
-    {
-        return Ok(info);
+    drawn: &SnapshotId,
+    (name, share): (&Name<'_>, &Share),
+) -> Result<Option<SnapshotInfo>> {
+    if limit::is_full(image) {
+        return Err(limit::full(pool, image));
     }
-    let made = pool.create_snapshot(&image.name, &names::snapshot(&new.digits))?;
-    match (&made, &claimed) {
-        (None, _) => {
-            let owner = name_lock::owner(pool, &new.digits, &image.id)?;
-            // Another controller's, that was taken before the image was renamed.
-            if find_in(pool, id)?.is_none() {
-                name_lock::release_left_over(pool, &new.digits, &image.id, &owner)?;
-            }
-            return Err(Error::not_found(format!("volume {} was deleted at this moment", new.source)));
+    let snapshot = names::snapshot(&drawn.snapshot);
+    match pool.create_snapshot(&image.name, &snapshot)? {
+        Some(Made::New) => {}
+        Some(Made::Taken) => {
+            return Err(Error::unavailable(format!(
+                "{snapshot} is there already, though its name was just drawn: try again"
+            )));
         }
-        (Some(Made::New), Claimed::Before(holder)) => {
-            // It may be released at this moment, by one who deleted the former snapshot of this name.
-            pool.unlock(LockTarget::SnapshotName(&new.digits), holder)?;
-            claim_again(pool, &claim, Made::New)?;
-        }
-        // After a long time another controller may have thought our claim dead.
-        (Some(made), _) if name_lock::may_be_lost(pool, since) => claim_again(pool, &claim, *made)?,
-        _ => {}
+        None => return Err(Error::not_found(format!("volume {} was deleted meanwhile", new.source))),
     }
-    find_in(pool, id)?
-        .ok_or_else(|| Error::unavailable("it was deleted by others at the moment it was taken: try again"))
-}
-
-/// Claims the name of a snapshot that was taken. One whose name another image's has by now is none.
-fn claim_again(pool: &Pool<'_>, claim: &NameClaim<'_>, made: Made) -> Result<()> {
-    let taken = match name_lock::claim(pool, claim) {
-        Err(error) if error.kind() == Kind::AlreadyExists => error,
-        claimed => return claimed.map(drop),
-    };
-    if made == Made::New {
-        pool.remove_snapshot(ImageRef::Id(claim.image), &names::snapshot(claim.digits))?;
+    if !name.confirm(share)? {
+        log::warn!(
+            "{}: snapshot {snapshot} of image {} took so long that its name was claimed for another: if nobody \
+             uses it, delete {drawn}",
+            pool.at,
+            image.name
+        );
+        return Ok(None);
     }
-    Err(Error::unavailable(format!("another controller took its name meanwhile, try again: {taken}")))
+    let taken = find_in(pool, drawn)?;
+    taken.map(Some).ok_or_else(|| Error::unavailable("it was deleted again meanwhile: try again"))
 }

@@ -11,15 +11,9 @@ use crate::secrets::Secrets;
 
 /// The snapshot as the cluster has it; None where image or snapshot are gone.
 pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
-    let named = all_named(pool, &id.source, &id.snapshot)?;
-    Ok(named.into_iter().find(|it| !it.trashed && id.means(&it.id.to_string())))
-}
-
-/// All that were taken by a name and are not gone: one at most that bears it now, the others in the trash.
-pub(crate) fn all_named(pool: &Pool<'_>, image: &str, digits: &str) -> Result<Vec<SnapshotInfo>> {
-    let name = names::snapshot(digits);
-    let all = pool.snapshots(ImageRef::Id(image))?;
-    Ok(all.into_iter().flatten().filter(|snapshot| snapshot.name == name).collect())
+    let name = names::snapshot(&id.snapshot);
+    let all = pool.snapshots(ImageRef::Id(&id.source))?;
+    Ok(all.into_iter().flatten().find(|it| !it.trashed && it.name == name))
 }
 
 /// Looks a snapshot up.
@@ -33,14 +27,9 @@ pub(crate) fn find(
     if context.is_removed(call, &at)? {
         return Ok(None);
     }
-    let pool = context.pool(call, &at);
-    let Some(info) = find_in(&pool, id)? else { return Ok(None) };
-    let name = match context.memory.records.name_of(&id.place, &id.source) {
-        Some(name) => Some(name),
-        None => pool.info(ImageRef::Id(&id.source))?.map(|info| info.name),
-    };
-    let Some(name) = name else { return Ok(None) };
-    let source = volume_of(&pool, &name, &id.source)?;
+    let Some(object) = id.object.clone() else { return Ok(None) };
+    let Some(info) = find_in(&context.pool(call, &at), id)? else { return Ok(None) };
+    let source = VolumeId { place: id.place.clone(), object, incarnation: Some(id.source.clone()) };
     Ok(Some(Snapshot { id: id.clone(), source, size: info.size, created: info.created }))
 }
 

@@ -19,13 +19,14 @@ const IMAGES: usize = 200;
 /// A snapshot that a look at its pool showed.
 struct Listed {
     at: PoolRef,
+    /// Without the name of its volume, which a retained image does not have any more.
     id: SnapshotId,
     image: String,
     size: u64,
 }
 
-/// A page of snapshots, in the order of their IDs. A page may have fewer entries than asked for and still not
-/// be the last.
+/// A page of snapshots, in the order of their places, images and names. A page may have fewer entries than
+/// asked for and still not be the last.
 pub(crate) fn list(
     context: &Context,
     call: &Call,
@@ -49,7 +50,7 @@ fn list_all(context: &Context, call: &Call, after: &str, limit: usize) -> Result
         if (limit != 0 && entries.len() == limit) || asked == IMAGES {
             return Ok(Page { entries, next: last });
         }
-        let is_known = context.memory.snapshots.get(&it.id).is_some();
+        let is_known = context.memory.snapshots.created(&it.id).is_some();
         asked += usize::from(!is_known);
         entries.extend(complete(&context.pool(call, &it.at), it)?);
         last = Some(it.id.to_string());
@@ -65,10 +66,10 @@ fn look(context: &Context, call: &Call) -> Result<Vec<Listed>> {
         let place = pool.place();
         for entry in pool.list()? {
             let ours = entry.snapshots.iter();
-            let ours = ours.filter_map(|it| Some((names::snapshot_digits(&it.name)?, it)));
-            listed.extend(ours.map(|(digits, it)| Listed {
+            let ours = ours.filter_map(|it| Some((names::in_snapshot(&it.name)?, it)));
+            listed.extend(ours.map(|(snapshot, it)| Listed {
                 at: at.clone(),
-                id: snapshot_id(&place, &entry.id, digits, it.id),
+                id: snapshot_id(&place, None, &entry.id, snapshot),
                 image: entry.name.clone(),
                 size: it.size,
             }));
@@ -81,16 +82,14 @@ fn look(context: &Context, call: &Call) -> Result<Vec<Listed>> {
 fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
     let Listed { id, image, size, .. } = listed;
     let cache = &pool.memory().snapshots;
-    if cache.get(id).is_none() {
+    if cache.created(id).is_none() {
         let all = pool.snapshots(ImageRef::Id(&id.source))?.unwrap_or_default();
-        let listed = |digits: &str, it: &SnapshotInfo| snapshot_id(&id.place, &id.source, digits, it.id);
-        for (digits, it) in ours(&all).filter(|(digits, it)| cache.get(&listed(digits, it)).is_none()) {
-            cache.remember(&id.source, digits, it, None);
-        }
+        ours(&all).for_each(|(snapshot, it)| cache.remember(&id.source, snapshot, it));
     }
-    let Some(known) = cache.get(id) else { return Ok(None) };
+    let Some(created) = cache.created(id) else { return Ok(None) };
     let source = volume_of(pool, image, &id.source)?;
-    Ok(Some(Snapshot { id: id.clone(), source, size: *size, created: known.created }))
+    let id = SnapshotId { object: Some(source.object.clone()), ..id.clone() };
+    Ok(Some(Snapshot { id, source, size: *size, created }))
 }
 
 /// The snapshots of one volume, deleted or not: found by its incarnation, by its name only where there is
@@ -108,8 +107,8 @@ fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets)
     let Some((image, all)) = found else { return Ok(Vec::new()) };
     let incarnation = Some(volume.incarnation.clone().unwrap_or_else(|| image.clone()));
     let source = VolumeId { incarnation, ..volume.clone() };
-    let snapshot = |(digits, it): (&str, &SnapshotInfo)| Snapshot {
-        id: snapshot_id(&volume.place, &image, digits, it.id),
+    let snapshot = |(snapshot, it): (&str, &SnapshotInfo)| Snapshot {
+        id: snapshot_id(&volume.place, Some(&volume.object), &image, snapshot),
         source: source.clone(),
         size: it.size,
         created: it.created,
@@ -130,18 +129,18 @@ fn snapshots_of(pool: &Pool<'_>, volume: &VolumeId) -> Result<Option<(String, Ve
     Ok(pool.snapshots(ImageRef::Id(&info.id))?.map(|all| (info.id, all)))
 }
 
-fn snapshot_id(place: &Place, image: &str, digits: &str, number: u64) -> SnapshotId {
+fn snapshot_id(place: &Place, object: Option<&str>, image: &str, snapshot: &str) -> SnapshotId {
     SnapshotId {
         place: place.clone(),
+        object: object.map(str::to_string),
         source: image.to_string(),
-        snapshot: digits.to_string(),
-        incarnation: Some(number.to_string()),
+        snapshot: snapshot.to_string(),
     }
 }
 
-/// The snapshots that were asked for and are not deleted, with their digits.
+/// The snapshots that were asked for and are not deleted, with their `KEY-R`.
 fn ours(snapshots: &[SnapshotInfo]) -> impl Iterator<Item = (&str, &SnapshotInfo)> {
-    snapshots.iter().filter(|it| !it.trashed).filter_map(|it| Some((names::snapshot_digits(&it.name)?, it)))
+    snapshots.iter().filter(|it| !it.trashed).filter_map(|it| Some((names::in_snapshot(&it.name)?, it)))
 }
 
 /// The part of a sorted list that follows `after`.

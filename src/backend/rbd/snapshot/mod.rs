@@ -7,7 +7,6 @@ pub(crate) mod delete;
 pub(crate) mod find;
 pub(crate) mod limit;
 pub(crate) mod list;
-mod name_lock;
 
 use crate::backend::rbd::context::Context;
 use crate::backend::{Deleted, Interrupted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};

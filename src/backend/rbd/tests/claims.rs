@@ -30,9 +30,10 @@ fn places(cluster: &FakeCluster, new: &NewVolume) -> (Vec<String>, Option<String
         let (pool, name) = path.split_once('/')?;
         (name == new.object).then(|| pool.to_string())
     });
-    let is_of = |line: &&str| line.starts_with("claim ") && line.contains(&format!(" {:?} ", new.name));
-    let claims: Vec<&str> = dump.lines().filter(is_of).collect();
-    let pool_of = |line: &&str| line.split("pool\\\":\\\"").nth(1)?.split('\\').next().map(str::to_string);
+    let named = format!("\\\"name\\\":\\\"{}\\\"", new.name);
+    let claims: Vec<&str> =
+        dump.lines().filter(|line| line.starts_with("claim ") && line.contains(&named)).collect();
+    let pool_of = |line: &&str| Some(line.rsplit_once(" shared \"")?.1.trim_end_matches('"').to_string());
     let mut pools: Vec<String> = claims.iter().filter_map(pool_of).collect();
     pools.dedup();
     assert!(pools.len() <= 1, "{dump}");
@@ -51,7 +52,7 @@ fn assert_one_at_most(cluster: &FakeCluster, new: &NewVolume) {
 fn assert_nothing_left(cluster: &FakeCluster, rbd: &Rbd) {
     do_jobs(rbd);
     cluster.advance(Duration::from_secs(700));
-    assert_eq!(cluster.dump(), "");
+    assert_eq!(without_free_names(&cluster.dump()), "");
 }
 
 #[test]
@@ -69,8 +70,7 @@ fn a_repeated_request_finds_its_volume_whatever_is_preferred_now() {
         let again = create(&controller(&cluster, tag), &wanted_in("a", &[zone], &["3", "1"])).unwrap();
         assert_eq!((&again.id, &again.topology), (&made.id, &made.topology));
     }
-    let claims = cluster.dump().lines().filter(|line| line.starts_with("claim ")).count();
-    assert_eq!(claims, 1, "a repeated request leaves nothing: {}", cluster.dump());
+    assert_one_at_most(&cluster, &wanted_in("a", &[], &[]));
     assert_eq!(delete(&controller(&cluster, TWO), &made.id).unwrap(), Deleted::Gone);
     assert_nothing_left(&cluster, &rbd);
 }
@@ -127,7 +127,7 @@ fn a_claim_that_suits_nobody_gives_way() {
 }
 
 #[test]
-fn a_claim_of_a_dead_controller_is_given_up_where_nothing_can_be_made() {
+fn where_nothing_can_be_made_the_share_of_a_dead_controller_stays() {
     let cluster = three_zones();
     let new = wanted_in("a", &[], &["1"]);
     // The pools, the claim.
@@ -135,9 +135,13 @@ fn a_claim_of_a_dead_controller_is_given_up_where_nothing_can_be_made() {
     create(&controller(&cluster, ONE), &new).unwrap_err();
     cluster.restart();
     cluster.set_room("one", FreeSpace { available: 0, full: true });
-    let rbd = controller(&cluster, TWO);
-    assert_eq!(create(&rbd, &new).unwrap_err().kind(), Kind::NoSpace);
-    assert_nothing_left(&cluster, &rbd);
+    let before = cluster.dump();
+    assert_eq!(create(&controller(&cluster, TWO), &new).unwrap_err().kind(), Kind::NoSpace);
+    assert_eq!(cluster.dump(), before);
+    assert_eq!(
+        create(&controller(&cluster, TWO), &wanted_in("a", &["2"], &["2"])).unwrap().id.place.pool,
+        "two"
+    );
 }
 
 /// A large image is there for as long as its removal takes, and the name of the volume is free meanwhile.
@@ -305,7 +309,9 @@ fn an_interrupted_deletion_is_finished_at_the_next_start() {
 
 #[test]
 fn no_claim_goes_for_what_is_made_beside_a_deletion() {
-    for step in 1.. {
+    // Who makes it between the last look at the claim and its removal has no claim: it is an index.
+    const UNSEEN: u64 = 5;
+    for step in (1..).filter(|step| *step != UNSEEN) {
         let cluster = three_zones();
         let first = create(&controller(&cluster, ONE), &wanted_in("a", &["1"], &[])).unwrap();
         let (new, made) = (wanted_in("a", &["2"], &[]), Arc::new(parking_lot::Mutex::new(None)));
@@ -339,9 +345,23 @@ fn a_claim_that_was_taken_away_from_a_slow_creation_is_there_again() {
     // The pools, the claim.
     cluster.on_step(2, move |cluster| {
         assert_eq!(delete(&two, &former).unwrap(), Deleted::Absent);
-        assert!(!cluster.dump().contains("claim"), "{}", cluster.dump());
+        assert!(!cluster.dump().contains(" shared "), "{}", cluster.dump());
     });
     create(&hasty(ONE), &new).unwrap();
+    assert_one_at_most(&cluster, &new);
+}
+
+#[test]
+fn a_creation_that_fails_again_and_again_has_one_share() {
+    let cluster = three_zones();
+    let (rbd, new) = (controller(&cluster, ONE), wanted_in("a", &["1"], &[]));
+    // The pools, their room, the claim, the image.
+    for step in [4, 2, 2] {
+        cluster.fail_at(step, Fault::Before);
+        create(&rbd, &new).unwrap_err();
+        assert_eq!(cluster.dump().lines().count(), 1, "{}", cluster.dump());
+    }
+    create(&rbd, &new).unwrap();
     assert_one_at_most(&cluster, &new);
 }
 

@@ -1,5 +1,6 @@
 //! Volumes that begin as copies.
 
+use super::delete::delete;
 use super::*;
 use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::names;
@@ -59,14 +60,14 @@ fn refused(outcome: Result<Volume>, kind: Kind, part: &str) {
 }
 
 #[test]
-fn a_snapshot_becomes_a_volume_in_seven_processes_and_is_found_in_two() {
+fn a_snapshot_becomes_a_volume_in_six_processes_and_is_found_in_two() {
     let scene = Scene::new();
     let before = scene.cluster.dump();
     let new = wanted("copy", GIB, scene.of_snapshot());
     let volume = create(&scene.rbd, &new).unwrap();
     let steps: Vec<_> =
         scene.cluster.steps().iter().map(|step| step.split(' ').next().unwrap().to_string()).collect();
-    assert_eq!(steps, ["clone_image", "all_metadata", "set_metadata", "info", "snapshots", "rename", "info"]);
+    assert_eq!(steps, ["clone_image", "all_metadata", "set_metadata", "info", "rename", "info"]);
     assert_eq!(scene.content(&volume), "old");
     assert_eq!((volume.size, volume.fs_type.as_deref()), (GIB, Some("xfs")));
     assert_eq!(volume.source, Some(Source::Snapshot(scene.snap.to_string())));
@@ -85,7 +86,7 @@ fn a_controller_that_knows_nothing_asks_once_more() {
     let scene = Scene::new();
     let rbd = controller(&scene.cluster, TWO);
     create(&rbd, &wanted("copy", 0, scene.of_snapshot())).unwrap();
-    assert_eq!(scene.cluster.steps().len(), 8, "{:?}", scene.cluster.steps());
+    assert_eq!(scene.cluster.steps().len(), 7, "{:?}", scene.cluster.steps());
 }
 
 #[test]
@@ -123,8 +124,8 @@ fn what_is_not_there_is_not_found() {
     let scene = Scene::new();
     let before = scene.cluster.dump();
     let missing = |name: &str, origin| create(&scene.rbd, &wanted(name, 0, Some(origin)));
-    let other = SnapshotId { snapshot: "0".repeat(16), ..scene.snap.clone() };
-    refused(missing("a", Origin::Snapshot(other)), Kind::NotFound, "0000000000000000");
+    let other = SnapshotId { snapshot: "abcdefghij234-zyxw7654".into(), ..scene.snap.clone() };
+    refused(missing("a", Origin::Snapshot(other)), Kind::NotFound, "abcdefghij234-zyxw7654");
     let nowhere = SnapshotId { source: "10nowhere".into(), ..scene.snap.clone() };
     refused(missing("b", Origin::Snapshot(nowhere)), Kind::NotFound, "10nowhere");
     let older = VolumeId { incarnation: Some("10older".into()), ..scene.source.clone() };
@@ -281,6 +282,42 @@ fn a_command_that_fails_at_any_step_leaves_what_a_repeat_needs() {
             let dump = scene.cluster.dump();
             assert!(!dump.contains("csi-tmp-") && dump.matches("csi-copy-").count() <= 2, "step {k}: {dump}");
         }
+    }
+}
+
+/// The rename is the last but one of the steps.
+const RENAME: u64 = 5;
+
+#[test]
+fn a_killed_rename_leaves_one_name_where_the_daemon_lives_on() {
+    for fault in FAULTS {
+        let scene = Scene::new();
+        scene.cluster.fail_at(RENAME, fault);
+        create(&scene.rbd, &wanted("copy", GIB, scene.of_snapshot())).unwrap_err();
+        assert!(scene.cluster.steps().last().unwrap().starts_with("rename "), "{:?}", scene.cluster.steps());
+        do_jobs_due_within(&scene.rbd, timing().dead_client);
+        let dump = scene.cluster.dump();
+        assert!(!dump.contains("csi-tmp-") && !dump.contains("second name"), "{fault:?}: {dump}");
+        assert_eq!(renames(&scene.cluster, ONE).begun(&place("rbd")), [], "{fault:?}");
+    }
+}
+
+/// A volume that is deleted before the sweep comes has left the name of nothing.
+#[test]
+fn a_killed_rename_leaves_no_name_where_the_volume_is_deleted_next() {
+    for fault in FAULTS {
+        let scene = Scene::new();
+        let (cluster, new) = (&scene.cluster, wanted("copy", GIB, scene.of_snapshot()));
+        let before = cluster.dump();
+        cluster.crash_at(RENAME, fault);
+        create(&scene.rbd, &new).unwrap_err();
+        cluster.restart();
+        let other = controller(cluster, TWO);
+        delete(&other, &create(&other, &new).unwrap().id).unwrap();
+        let rbd = controller(cluster, ONE);
+        sweep_pool(&rbd.context.pool(&call(), &cluster.at())).unwrap();
+        assert_eq!(cluster.dump(), before, "{fault:?}");
+        assert_eq!(renames(cluster, ONE).begun(&place("rbd")), [], "{fault:?}");
     }
 }
 

@@ -13,7 +13,7 @@ fn keyless(cluster: &FakeCluster) -> Rbd {
         Arc::new(cluster.clone()),
         mapper(),
         (identity("node7", TWO), true),
-        (Arc::default(), locks()),
+        background(cluster, TWO),
     )
 }
 

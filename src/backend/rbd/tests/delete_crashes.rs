@@ -52,7 +52,7 @@ fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
     // The lock on a retained image runs out.
     cluster.advance(Duration::from_secs(400));
     do_jobs_due_within(rbd, RETRY);
-    without_drawn(&cluster.dump())
+    without_free_names(&without_drawn(&cluster.dump()))
 }
 
 /// Interrupts `act` at every step in every way and repeats it by a controller with each of the tags; all must

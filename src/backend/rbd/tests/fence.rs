@@ -2,7 +2,7 @@
 
 use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
-use crate::backend::rbd::publish::client::{Client, Fate, write_down};
+use crate::backend::rbd::header_lock::clients::{Client, write_down};
 use crate::backend::rbd::publish::to_node::publish_here;
 use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::tool::fake::Fault;
@@ -29,7 +29,7 @@ fn started(cluster: &FakeCluster, identity: Identity, fences: bool) -> Rbd {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let clusters = Clusters::of([Cluster { credentials: Some(credentials), ..Cluster::named("ceph") }]);
     let who = (identity, fences, timing());
-    Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, (Arc::default(), locks()))
+    Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, TWO))
 }
 
 /// The node has mapped the image as it was told to: its client watches it and is written down.
@@ -37,7 +37,7 @@ pub(super) fn maps(rbd: &Rbd, id: &VolumeId, told: &Map, address: &str) {
     let (call, image) = (call(), id.incarnation.clone().unwrap());
     let at = rbd.context.locate(&id.place, &Secrets::default()).unwrap();
     let client = Client::of(&rbd.context.identity, &told["publication"], address);
-    write_down(&rbd.context.pool(&call, &at), &image, &client, Fate::Mapped).unwrap();
+    write_down(&rbd.context.pool(&call, &at), &image, &client).unwrap();
 }
 
 /// The node has unmapped the image.
@@ -321,18 +321,22 @@ fn nobody_is_shut_out_where_that_is_off() {
 }
 
 #[test]
-fn what_a_newer_release_has_written_down_is_not_passed_over() {
+fn what_a_later_version_has_written_down_is_not_passed_over() {
     let it = scene();
     it.publish("n1", Mode::MultiNodeMultiWriter, false).unwrap();
     let hold = LockRequest {
         cookie: OURS.into(),
-        description: "version 2".into(),
+        description: r#"{"version":2,"client":{}}"#.into(),
         shared: Some("clients".into()),
         seconds: None,
     };
     let clients = it.image();
     it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Clients(&clients), &hold).unwrap();
-    refused(it.publish("n2", Mode::MultiNodeMultiWriter, false), Kind::Precondition, &[OURS, "newer"]);
+    refused(
+        it.publish("n2", Mode::MultiNodeMultiWriter, false),
+        Kind::Precondition,
+        &[OURS, "later cephlet"],
+    );
     assert_eq!(given(&it.cluster), ["n1"]);
 }
 

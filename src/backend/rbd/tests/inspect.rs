@@ -30,7 +30,7 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
     unpublish(&it.rbd, &it.id, None).unwrap();
     let hold = LockRequest {
         cookie: "delete".into(),
-        description: "deletion by controller x".into(),
+        description: r#"{"deletion":{"controller":"x"},"version":1}"#.into(),
         shared: None,
         seconds: None,
     };
@@ -91,4 +91,27 @@ fn what_holds_for_all_volumes_of_a_pool_is_asked_once_in_a_while() {
     assert_eq!(it.methods(), ["info", "holders", "watchers"]);
     it.rbd.volumes().find(&call(), &it.id, &Secrets::default()).unwrap();
     assert_eq!(it.methods(), ["info"]);
+}
+
+/// Nothing is changed or removed that a later version holds, whatever that means.
+#[test]
+fn what_a_later_version_holds_is_in_use() {
+    let it = scene();
+    let hold = LockRequest {
+        cookie: "n7".into(),
+        description: r#"{"lease":{"until":"noon"},"version":2}"#.into(),
+        shared: Some("n7".into()),
+        seconds: None,
+    };
+    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
+    let before = it.cluster.dump();
+    refused(it.publish("n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["later cephlet"]);
+    let unpublished = unpublish(&it.rbd, &it.id, None).unwrap_err();
+    let deleted = super::delete::delete(&it.rbd, &it.id).unwrap_err();
+    for error in [unpublished, deleted] {
+        let is_said = error.kind() == Kind::Precondition && error.message().contains("later cephlet");
+        assert!(is_said, "UNSAFE: {error}");
+    }
+    assert_eq!(it.cluster.dump(), before);
+    assert_eq!(inspect(&it).published, ["n7"]);
 }

@@ -26,7 +26,7 @@ fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
         Arc::new(cluster.clone()),
         mapper(),
         (identity("node7", ONE), true),
-        (Arc::default(), locks()),
+        background(cluster, ONE),
     )
 }
 

@@ -43,13 +43,16 @@ use super::context::Identity;
 use super::node::Mapper;
 use super::timing::Timing;
 use super::tool::fake::FakeCluster;
-use crate::backend::{Backend, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
+use crate::backend::{Backend, BegunRenames, NewSnapshot, NewVolume, Origin, Snapshot, Volume};
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::dispatch::{Call, LockTable, ObjectLocks};
 use crate::error::Result;
 use crate::exec::fake::{FakeHelper, FakeRunner};
-use crate::ids::{Place, VolumeId, snapshot_digits, volume_object};
+use crate::ids::{Place, VolumeId, snapshot_key, volume_object};
+use crate::jobs::JobQueue;
+use crate::journal::Journal;
+use crate::journal::ram::RamDisk;
 use crate::kernel::Kernel;
 use crate::secrets::{Secret, Secrets};
 use crate::sys::random::Machine;
@@ -94,9 +97,22 @@ pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timin
 }
 
 fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
-    let (tool, background) = (Arc::new(cluster.clone()), (Arc::default(), locks()));
     let who = (identity("node7", tag), true, timing);
-    Rbd::with_timing(Arc::new(clusters), tool, mapper(), who, background)
+    Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
+}
+
+/// What the controller with this tag has for what is done in the background.
+pub(super) fn background(
+    cluster: &FakeCluster,
+    tag: &str,
+) -> (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>) {
+    (Arc::default(), locks(), renames(cluster, tag))
+}
+
+/// What the controller with this tag has in its journal.
+pub(super) fn renames(cluster: &FakeCluster, tag: &str) -> Arc<dyn BegunRenames> {
+    let empty = || Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap();
+    cluster.renames(tag, || Arc::new(empty()))
 }
 
 /// A node, on a machine of its name.
@@ -112,6 +128,7 @@ pub(super) fn timing() -> Timing {
         poll: short,
         orphan_name_grace: nothing,
         claim_grace: Duration::from_millis(300),
+        snapshot_claim_grace: Duration::from_millis(300),
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
@@ -177,16 +194,23 @@ pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
     rbd.context.jobs.queue.work_off(time);
 }
 
-/// A dump with `R` for the digits that are drawn for each attempt to make a copy.
+/// A dump with `R` for the digits that are drawn for each copy and each snapshot.
 pub(super) fn without_drawn(dump: &str) -> String {
-    let mut parts = dump.split("csi-copy-");
-    let first = parts.next().unwrap_or_default().to_string();
-    // TAG-KEY-R
-    let drawn = 8 + 1 + 13 + 1..8 + 1 + 13 + 1 + 8;
-    parts.fold(first, |text, part| {
-        let (before, after) = (&part[..drawn.start], &part[drawn.end..]);
-        format!("{text}csi-copy-{before}R{after}")
-    })
+    // KEY-R, TAG-KEY-R
+    [("csi-snap-", 13 + 1), ("csi-copy-", 8 + 1 + 13 + 1)].into_iter().fold(
+        dump.to_string(),
+        |dump, (begin, at)| {
+            let mut parts = dump.split(begin);
+            let first = parts.next().unwrap_or_default().to_string();
+            parts.fold(first, |text, part| format!("{text}{begin}{}R{}", &part[..at], &part[at + 8..]))
+        },
+    )
+}
+
+/// A dump without the empty objects of names that nobody claims.
+pub(super) fn without_free_names(dump: &str) -> String {
+    let is_free = |line: &&str| ["claim ", "object name "].iter().any(|it| line.starts_with(it));
+    dump.lines().filter(|line| !is_free(line) || line.contains(": ")).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
@@ -194,8 +218,8 @@ pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
 }
 
 pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
-    let digits = snapshot_digits("default", name);
-    NewSnapshot { source: source.clone(), digits, name: name.into(), secrets: Secrets::default() }
+    let key = snapshot_key("default", name);
+    NewSnapshot { source: source.clone(), key, name: name.into(), secrets: Secrets::default() }
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {

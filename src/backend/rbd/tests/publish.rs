@@ -43,7 +43,7 @@ pub(super) fn given(cluster: &FakeCluster) -> Vec<String> {
     let dump = cluster.dump();
     let node = |line: &str| Some(line.split_once(": ")?.1.split(' ').next()?.to_string());
     dump.lines()
-        .filter(|line| line.starts_with("lock ") && line.contains("\"given "))
+        .filter(|line| line.starts_with("lock ") && line.contains(r#"\"stage\":\"given\""#))
         .filter_map(node)
         .collect()
 }
@@ -270,17 +270,13 @@ fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     let it = scene();
     let hold = LockRequest {
         cookie: DELETER.into(),
-        description: "deletion by controller x".into(),
+        description: r#"{"deletion":{"controller":"x"},"version":1}"#.into(),
         shared: None,
         seconds: Some(180),
     };
     it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly] {
-        refused(
-            it.publish("n1", mode, false),
-            Kind::Unavailable,
-            &["\"delete\"", "deletion by controller x", "try again"],
-        );
+        refused(it.publish("n1", mode, false), Kind::Unavailable, &["\"delete\"", "deletion", "try again"]);
     }
     unpublish(&it.rbd, &it.id, None).unwrap();
     assert!(it.cluster.dump().contains("delete"), "it is not the unpublisher's to take");

@@ -3,6 +3,7 @@
 use super::delete::delete;
 use super::*;
 use crate::backend::ceph::FreeSpace;
+use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Page};
 use crate::csi::TopologyRequirement;
 use crate::error::Kind;
@@ -193,4 +194,24 @@ fn room_is_that_of_the_domain() {
     assert_eq!((room(Some("2"), &[]), room(Some("9"), &[])), (2 << 20, 0));
     assert_eq!(room(None, &[]), 1 << 40, "the usual pool");
     assert_eq!(room(Some("9"), &[("pool", "three")]), 3 << 20, "a pool that is named is meant");
+}
+
+#[test]
+fn a_volume_whose_name_a_later_version_has_claimed_is_not_deleted() {
+    let cluster = three_zones();
+    let rbd = controller(&cluster, ONE);
+    let made = create(&rbd, &wanted_in("a", &["1"], &[])).unwrap().id;
+    let at = cluster.at();
+    let target = LockTarget::VolumeName(crate::ids::volume_key(&made.object).unwrap());
+    let claim = LockRequest {
+        cookie: TWO.into(),
+        description: r#"{"version":2}"#.into(),
+        shared: Some("one".into()),
+        seconds: None,
+    };
+    cluster.lock(&call(), &at, target, &claim).unwrap();
+    let before = cluster.dump();
+    let error = delete(&rbd, &made).unwrap_err();
+    assert!(error.kind() == Kind::Precondition && error.message().contains("later cephlet"), "{error}");
+    assert_eq!(cluster.dump(), before);
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::answer::{ABSENT, says};
-use super::objects::{object, rados, remove_object};
+use super::objects::{rados, remove_object};
 use super::output::read;
 use super::{CommandTool, path};
 use crate::backend::ceph::PoolRef;
@@ -61,7 +61,7 @@ impl LockTool for CommandTool {
         target: LockTarget<'_>,
         request: &LockRequest,
     ) -> Result<Locked> {
-        let cmd = rados(at, Class::Change, &["lock", "get", &object(target), &name(target)]);
+        let cmd = rados(at, Class::Change, &["lock", "get", &target.object(), &name(target)]);
         let cmd = cmd
             .arg(format!("--lock-cookie={}", request.cookie))
             .arg(format!("--lock-description={}", request.description));
@@ -73,7 +73,9 @@ impl LockTool for CommandTool {
         match self.run(call, &at.access, cmd.args(shared).args(seconds)) {
             Ok(_) => Ok(Locked::Now),
             Err(failure) if says(&failure, "failed locking: ", BUSY) => Ok(Locked::Held),
-            Err(failure) => Err(self.error(call, failure, at, &format!("lock {}", path(at, object(target))))),
+            Err(failure) => {
+                Err(self.error(call, failure, at, &format!("lock {}", path(at, target.object()))))
+            }
         }
     }
 
@@ -82,7 +84,7 @@ impl LockTool for CommandTool {
         match self.run(
             call,
             &at.access,
-            rados(at, Class::Question, &["lock", "info", &object(target), &name(target), "--format=json"]),
+            rados(at, Class::Question, &["lock", "info", &target.object(), &name(target), "--format=json"]),
         ) {
             Ok(output) => {
                 let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
@@ -97,7 +99,7 @@ impl LockTool for CommandTool {
                 call,
                 failure,
                 at,
-                &format!("look who has locked {}", path(at, object(target))),
+                &format!("look who has locked {}", path(at, target.object())),
             )),
         }
     }
@@ -105,12 +107,12 @@ impl LockTool for CommandTool {
     /// `rados lock break`, which releases what another process took.
     fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
         let cmd =
-            rados(at, Class::Change, &["lock", "break", &object(target), &name(target), &holder.client]);
+            rados(at, Class::Change, &["lock", "break", &target.object(), &name(target), &holder.client]);
         match self.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
             Ok(_) => Ok(()),
             Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
             Err(failure) => {
-                Err(self.error(call, failure, at, &format!("unlock {}", path(at, object(target)))))
+                Err(self.error(call, failure, at, &format!("unlock {}", path(at, target.object()))))
             }
         }
     }
@@ -118,9 +120,10 @@ impl LockTool for CommandTool {
     /// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is
     /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
     fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
-        let doing = || format!("remove {}", path(at, object(target)));
+        let doing = || format!("remove {}", path(at, target.object()));
         if !matches!(target, LockTarget::SnapshotName(_) | LockTarget::VolumeName(_)) {
-            match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &object(target)])) {
+            match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &target.object()]))
+            {
                 Ok(output) if output.stdout.is_empty() => {}
                 Ok(_) => {
                     return Err(Error::precondition(format!("{}: it is the header of an image", doing())));
@@ -129,6 +132,6 @@ impl LockTool for CommandTool {
                 Err(failure) => return Err(self.error(call, failure, at, &doing())),
             }
         }
-        remove_object(self, call, at, &object(target))
+        remove_object(self, call, at, &target.object())
     }
 }

@@ -3,7 +3,6 @@
 use super::answer::{ABSENT, says};
 use super::{CommandTool, osd_command, path};
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::LockTarget;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Cmd, Tool};
@@ -22,16 +21,4 @@ pub(super) fn rados(at: &PoolRef, class: Class, words: &[&str]) -> Cmd {
     let cmd = osd_command(at, Tool::Rados, class).arg(format!("--pool={}", at.pool));
     let cmd = if at.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", at.namespace)) };
     cmd.args(words)
-}
-
-/// The object that carries a lock.
-pub(super) fn object(on: LockTarget<'_>) -> String {
-    match on {
-        LockTarget::Header(id) | LockTarget::Clients(id) | LockTarget::Owner(id) => {
-            format!("rbd_header.{id}")
-        }
-        LockTarget::BareName(_) => "rbd_directory".into(),
-        LockTarget::SnapshotName(digits) => format!("cephlet.snap.{digits}"),
-        LockTarget::VolumeName(digits) => format!("cephlet.name.{digits}"),
-    }
 }

@@ -70,6 +70,7 @@ impl SnapshotTool for CommandTool {
             Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
                 Ok(Removed::Absent)
             }
+            Err(failure) if failure.says("is protected from removal") => Err(protected(&doing())),
             Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
             Err(failure) => Err(self.error(call, failure, at, &doing())),
         }
@@ -175,6 +176,14 @@ fn without_clones(doing: &str, pool: &str) -> Error {
     Error::precondition(format!(
         "{doing}: the option rbd_default_clone_format of pool {pool:?} asks for clones of version 1, which \
          keep their parent's snapshot from being deleted: `rbd config pool rm {pool} rbd_default_clone_format`"
+    ))
+}
+
+/// The refusal of a snapshot that somebody has protected.
+fn protected(doing: &str) -> Error {
+    Error::precondition(format!(
+        "{doing}: it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd snap \
+         unprotect` it"
     ))
 }
 

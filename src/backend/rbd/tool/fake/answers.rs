@@ -174,7 +174,8 @@ impl SnapshotTool for FakeCluster {
         image: ImageRef<'_>,
         snapshot: &str,
     ) -> Result<Removed> {
-        let act = |state: &mut State| state.check(at).map(|()| state.remove_snapshot(at, image, snapshot));
+        let act =
+            |state: &mut State| state.check(at).and_then(|()| state.remove_snapshot(at, image, snapshot));
         self.step(format!("remove_snapshot {}@{snapshot}", told(image)), act)
     }
 

@@ -185,12 +185,20 @@ impl State {
     }
 
     /// Deletes a snapshot, or moves it to the image's trash, where its name is free for another.
-    pub(super) fn remove_snapshot(&mut self, at: &PoolRef, image: ImageRef<'_>, name: &str) -> Removed {
-        let Some(disk) = self.find(at, image) else { return Removed::Absent };
-        let Some(shot) = disk.snapshot(name) else { return Removed::Absent };
+    pub(super) fn remove_snapshot(
+        &mut self,
+        at: &PoolRef,
+        image: ImageRef<'_>,
+        name: &str,
+    ) -> Result<Removed> {
+        let Some(disk) = self.find(at, image) else { return Ok(Removed::Absent) };
+        let Some(shot) = disk.snapshot(name) else { return Ok(Removed::Absent) };
+        if shot.is_protected {
+            return Err(Error::precondition(format!("delete snapshot {name}: it is protected")));
+        }
         let link = Link { image: disk.id.clone(), snapshot: shot.snap.id };
         self.trash_snapshot(&link);
-        Removed::Gone
+        Ok(Removed::Gone)
     }
 
     /// Moves a snapshot to its image's trash, which it leaves at once if no clone reads from it.

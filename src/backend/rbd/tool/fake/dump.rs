@@ -1,14 +1,14 @@
 //! What exists, as text to compare: sorted lines, without ids where a name tells the same.
 //!
 //! ```text
-//! claim rbd/abcdefghij234: tag "name" shared "place"
+//! claim rbd/abcdefghij234: tag "description" shared "pool"
 //! client of rbd/b: 10.0.0.7:0/1 "description" shared "tag"
 //! half-made rbd/a
 //! image rbd/b 1024
 //! image rbd/c 1024 of rbd/b@s
 //! lock image rbd/b: node-1 "description" shared "tag"
 //! object header rbd/1000000009e37: node-1 "description"      (of an image that is gone)
-//! object name rbd/0123456789abcdef: purpose "description"
+//! object name rbd/abcdefghij234: tag "description" shared "image@snapshot"
 //! second name rbd/f of rbd/g                                  ("of nothing" where the image is gone)
 //! snapshot rbd/b@s 1024                                       ("trashed" if in the image's trash)
 //! trash rbd/e 1024                                            ("unseen", "not yet" if broken off)

@@ -9,6 +9,7 @@ mod locks;
 mod mirror;
 mod mirrored;
 mod object;
+mod records;
 mod script;
 mod state;
 mod tests;
@@ -24,6 +25,7 @@ pub use self::script::Fault;
 use self::script::Script;
 use self::state::{Disk, FEATURES, Place, Pool, State};
 use super::{ImageRef, Layout, PoolOptions, Watcher};
+use crate::backend::BegunRenames;
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
@@ -41,6 +43,8 @@ pub struct FakeCluster(Arc<Mutex<Inner>>);
 struct Inner {
     state: State,
     script: Script,
+    /// By the tags of the controllers.
+    renames: BTreeMap<String, Arc<dyn BegunRenames>>,
 }
 
 impl fmt::Debug for FakeCluster {
@@ -66,7 +70,8 @@ fn access() -> ClusterAccess {
 impl FakeCluster {
     /// An empty cluster with the pool `rbd`.
     pub fn new() -> Self {
-        let cluster = Self(Arc::new(Mutex::new(Inner { state: State::new(), script: Script::default() })));
+        let (state, script, renames) = (State::new(), Script::default(), BTreeMap::new());
+        let cluster = Self(Arc::new(Mutex::new(Inner { state, script, renames })));
         cluster.add_pool("rbd");
         cluster
     }
@@ -346,7 +351,7 @@ impl FakeCluster {
         half: impl FnOnce(&mut State, Fault),
     ) -> Result<T> {
         let mut guard = self.0.lock();
-        let Inner { state, script } = &mut *guard;
+        let Inner { state, script, .. } = &mut *guard;
         state.now += STEP;
         let fault = script.step(&name);
         let answer = match fault {

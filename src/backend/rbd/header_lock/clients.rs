@@ -2,23 +2,22 @@
 //! that has mapped it, and struck out by it when the image is unmapped. Nothing else tells whose a client is:
 //! operators, mirrors and the cluster's manager open images, too.
 //!
-//! | | of the lock `cephlet.clients` |
-//! |---|---|
-//! | address of the client | cookie |
-//! | what became of it, node, publication, machine, boot | description |
-//!
-//! A description reads `version 1 mapped node n1 publication 0123456789abcdef machine M boot B`, with `-` for
-//! what is not known. Its words lie in clusters, so none may ever change. What becomes of a client later is
-//! said by a second holder of the same cookie. Mirrors do not copy locks, and the lock disturbs no command.
+//! A description reads `{"client":{"boot":"B","machine":"M","node":"n1","publication":"0123456789abcdef",
+//! "state":"mapped"},"version":1}`. What becomes of a client later is said by a second holder of the same
+//! cookie. Mirrors do not copy locks, and the lock disturbs no command.
+
+use serde_json::{Value, json};
 
 use crate::backend::rbd::context::{Identity, Pool};
-use crate::backend::rbd::publish::lock::NodePublication;
+use crate::backend::rbd::header_lock::publication::NodePublication;
+use crate::backend::rbd::header_lock::text::{self, word};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
-use crate::ids;
 
 /// What all holders say.
 const TAG: &str = "clients";
+/// The kind of their descriptions.
+const KIND: &str = "client";
 
 /// What became of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +34,7 @@ impl Fate {
     fn word(self) -> &'static str {
         match self {
             Self::Mapped => "mapped",
-            Self::ShutOut => "shut-out",
+            Self::ShutOut => "shut_out",
             Self::Gone => "gone",
         }
     }
@@ -99,44 +98,40 @@ impl Client {
     }
 
     fn request(&self, fate: Fate) -> LockRequest {
-        let word = |text: &str| if text.is_empty() { "-".to_string() } else { ids::encode(text) };
-        let [node, publication] = [&self.node, &self.publication].map(|text| word(text));
-        let [machine, boot] = [&self.machine, &self.boot].map(|text| word(text));
-        let fate = fate.word();
-        let description =
-            format!("version 1 {fate} node {node} publication {publication} machine {machine} boot {boot}");
-        let (cookie, shared) = (self.address.clone(), Some(TAG.to_string()));
-        LockRequest { cookie, description, shared, seconds: None }
+        let Self { node, publication, machine, boot, .. } = self;
+        let said = json!({
+            "state": fate.word(),
+            "node": node,
+            "publication": publication,
+            "machine": machine,
+            "boot": boot,
+        });
+        self.request_with(text::write(KIND, said))
     }
 
-    fn read(holder: &LockHolder) -> Option<(Self, Fate)> {
-        let words: Vec<&str> = holder.description.split(' ').collect();
-        let &[
-            "version",
-            "1",
-            fate,
-            "node",
-            node,
-            "publication",
-            publication,
-            "machine",
-            machine,
-            "boot",
-            boot,
-        ] = words.as_slice()
-        else {
-            return None;
-        };
-        let fate = [Fate::Mapped, Fate::ShutOut, Fate::Gone].into_iter().find(|it| it.word() == fate)?;
-        let text = |word: &str| if word == "-" { Some(String::new()) } else { ids::decode(word) };
-        let client = Self {
-            address: holder.cookie.clone(),
-            node: text(node)?,
-            publication: text(publication)?,
-            machine: text(machine)?,
-            boot: text(boot)?,
-        };
-        Some((client, fate))
+    fn request_with(&self, description: String) -> LockRequest {
+        LockRequest {
+            cookie: self.address.clone(),
+            description,
+            shared: Some(TAG.to_string()),
+            seconds: None,
+        }
+    }
+
+    fn read(holder: &LockHolder) -> Result<Option<(Self, Fate)>> {
+        Ok(text::read(holder, KIND)?.and_then(|said| {
+            let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_string);
+            let fates = [Fate::Mapped, Fate::ShutOut, Fate::Gone];
+            let fate = fates.into_iter().find(|fate| fate.word() == word(&said, "state"))?;
+            let client = Self {
+                address: holder.cookie.clone(),
+                node: text("node")?,
+                publication: text("publication")?,
+                machine: text("machine")?,
+                boot: text("boot")?,
+            };
+            Some((client, fate))
+        }))
     }
 }
 
@@ -146,10 +141,10 @@ impl Clients {
         let state = pool.lock_state(LockTarget::Clients(image))?;
         let mut clients = Self { all: Vec::new(), were_ever: state.is_known };
         for holder in state.holders {
-            let Some((client, fate)) = Client::read(&holder) else {
+            let read = Client::read(&holder).map_err(|error| error.context(format_args!("image {image}")))?;
+            let Some((client, fate)) = read else {
                 return Err(Error::precondition(format!(
-                    "image {image} is mapped by a client at {} that a newer cephlet has written down ({:?}): \
-                     use that one",
+                    "image {image} is mapped by a client at {} of which only this is known: {:?}",
                     holder.cookie, holder.description
                 )));
             };
@@ -165,9 +160,26 @@ impl Clients {
     }
 }
 
-/// Writes down a client, or what became of it.
-pub(crate) fn write_down(pool: &Pool<'_>, image: &str, client: &Client, fate: Fate) -> Result<()> {
-    match pool.lock(LockTarget::Clients(image), &client.request(fate))? {
+/// Writes down a client by which the image is mapped.
+pub(crate) fn write_down(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
+    add(pool, image, &client.request(Fate::Mapped))
+}
+
+/// Writes down what became of a client. What else is said of it stays.
+pub(crate) fn write_fate(pool: &Pool<'_>, image: &str, known: &KnownClient, fate: Fate) -> Result<()> {
+    let last = known.holders.last().map(|holder| text::read(holder, KIND)).transpose()?.flatten();
+    let request = match last {
+        Some(mut said) => {
+            said["state"] = fate.word().into();
+            known.client.request_with(text::write(KIND, said))
+        }
+        None => known.client.request(fate),
+    };
+    add(pool, image, &request)
+}
+
+fn add(pool: &Pool<'_>, image: &str, request: &LockRequest) -> Result<()> {
+    match pool.lock(LockTarget::Clients(image), request)? {
         Locked::Now => Ok(()),
         Locked::Held => Err(Error::precondition(format!(
             "somebody else holds the lock \"cephlet.clients\" on the header of image {image}: `rados -p POOL \
@@ -200,18 +212,22 @@ mod tests {
     #[test]
     fn the_words_never_change() {
         let client = Client::of(&identity("5f", "b-1"), "0123456789abcdef", "10.0.0.7:0/42");
-        for (fate, word) in [(Fate::Mapped, "mapped"), (Fate::ShutOut, "shut-out"), (Fate::Gone, "gone")] {
+        for (fate, word) in [(Fate::Mapped, "mapped"), (Fate::ShutOut, "shut_out"), (Fate::Gone, "gone")] {
             let request = client.request(fate);
-            let rest = "node node%201 publication 0123456789abcdef machine 5f boot b-1";
-            assert_eq!(request.description, format!("version 1 {word} {rest}"));
+            let rest = r#""machine":"5f","node":"node 1","publication":"0123456789abcdef""#;
+            let said = format!(r#"{{"client":{{"boot":"b-1",{rest},"state":"{word}"}},"version":1}}"#);
+            assert_eq!(request.description, said);
             assert_eq!(
                 (request.cookie.as_str(), request.shared.as_deref()),
                 ("10.0.0.7:0/42", Some("clients"))
             );
-            assert_eq!(Client::read(&holder(request)), Some((client.clone(), fate)));
+            assert_eq!(Client::read(&holder(request)).unwrap(), Some((client.clone(), fate)));
         }
         let unknown = Client::of(&identity("", "b-1"), "", "10.0.0.7:0/42");
-        assert_eq!(Client::read(&holder(unknown.request(Fate::Mapped))), Some((unknown, Fate::Mapped)));
+        assert_eq!(
+            Client::read(&holder(unknown.request(Fate::Mapped))).unwrap(),
+            Some((unknown, Fate::Mapped))
+        );
     }
 
     #[test]
@@ -219,10 +235,10 @@ mod tests {
         let client = Client::of(&identity("5f", "b-1"), "01", "10.0.0.7:0/42");
         let other = |description: String| LockHolder { description, ..holder(client.request(Fate::Mapped)) };
         let mapped = client.request(Fate::Mapped).description;
-        for description in
-            [mapped.replace("version 1", "version 2"), mapped.replace("mapped", "lent"), mapped + " x"]
-        {
-            assert_eq!(Client::read(&other(description.clone())), None, "{description}");
+        let error = Client::read(&other(mapped.replace("\"version\":1", "\"version\":2"))).unwrap_err();
+        assert!(error.message().contains("later cephlet"), "{error}");
+        for description in [mapped.replace("mapped", "lent"), mapped.replace("boot", "start")] {
+            assert_eq!(Client::read(&other(description.clone())).unwrap(), None, "{description}");
         }
     }
 

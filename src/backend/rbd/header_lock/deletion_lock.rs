@@ -10,16 +10,17 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::header_lock::text::{self, word};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::ids::DELETER;
 
-/// The cookie of the lock.
-const COOKIE: &str = "delete";
-/// How its description begins; the controller's tag follows. With the cookie alone a node could have that
-/// name.
-const PURPOSE: &str = "deletion by controller ";
+/// The kind of its description.
+const KIND: &str = "deletion";
 /// How often to ask for a lock, after one that a dead process left here was broken.
 const ATTEMPTS: usize = 10;
 
@@ -71,8 +72,8 @@ pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
 /// Takes the same lock on what is called `what`.
 pub(crate) fn acquire_on(pool: &Pool<'_>, target: LockTarget<'_>, what: &str) -> Result<Acquired> {
     let request = LockRequest {
-        cookie: COOKIE.into(),
-        description: purpose(pool),
+        cookie: DELETER.into(),
+        description: text::write(KIND, json!({ "controller": pool.tag() })),
         shared: None,
         seconds: Some(lifetime(pool.context).as_secs()),
     };
@@ -93,11 +94,12 @@ fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -
             return Ok(Some(Acquired::Locked(DeletionLock { until })));
         }
         let holders = pool.holders(target)?;
-        match holders.iter().find(|holder| is_own(pool, holder)) {
+        let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
+        match controllers.iter().position(|controller| controller.as_deref() == Some(pool.tag())) {
             // This daemon does one thing at a time with a volume, so what took it is dead; or it is over, and
             // the image retained.
-            Some(dead) => pool.unlock(target, dead)?,
-            None if holders.iter().any(is_node) => return Ok(Some(Acquired::Published(holders))),
+            Some(dead) => pool.unlock(target, &holders[dead])?,
+            None if controllers.iter().any(Option::is_none) => return Ok(Some(Acquired::Published(holders))),
             None => return Ok(None),
         }
     }
@@ -114,8 +116,10 @@ pub(crate) fn release(pool: &Pool<'_>, image: &str) {
 
 /// Gives the lock on something back.
 pub(crate) fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
-    let holders = pool.holders(target)?;
-    holders.iter().filter(|holder| is_own(pool, holder)).try_for_each(|own| pool.unlock(target, own))
+    pool.holders(target)?.iter().try_for_each(|holder| match controller(holder)? {
+        Some(tag) if tag == pool.tag() => pool.unlock(target, holder),
+        _ => Ok(()),
+    })
 }
 
 /// The refusal of an image that another controller is removing or changing.
@@ -127,15 +131,9 @@ pub(crate) fn held_elsewhere(context: &Context) -> Error {
     ))
 }
 
-fn purpose(pool: &Pool<'_>) -> String {
-    format!("{PURPOSE}{}", pool.tag())
-}
-
-fn is_own(pool: &Pool<'_>, holder: &LockHolder) -> bool {
-    holder.cookie == COOKIE && holder.description == purpose(pool)
-}
-
-/// Whether a lock says that a volume is published to a node, and not that it is being deleted.
-fn is_node(holder: &LockHolder) -> bool {
-    holder.cookie != COOKIE || !holder.description.starts_with(PURPOSE)
+/// The controller that holds a lock to remove or change the image; None where that is not what it is held
+/// for.
+fn controller(holder: &LockHolder) -> Result<Option<String>> {
+    let said = text::read(holder, KIND)?;
+    Ok(said.filter(|_| holder.cookie == DELETER).map(|said| word(&said, "controller").to_string()))
 }

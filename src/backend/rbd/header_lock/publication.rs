@@ -1,25 +1,24 @@
-//! The locks on the header of an image by which a volume is published: to which node, and how it will be used
-//! there.
+//! The locks by which a volume is published: to which node, and how it will be used there.
 //!
-//! | | of the lock |
-//! |---|---|
-//! | node | cookie |
-//! | stage, mode, read-only, block device or file system, published by whom, which one | description |
-//! | what others must say as well to hold it too | tag: the mode; for a single node everything |
+//! The cluster lets in only who says the same tag: the mode; for a single node everything. So a volume for
+//! one node alone is held by one node and in one way, but by every controller that is asked for just that;
+//! and what is asked for twice needs no luck to be published twice.
 //!
-//! The cluster lets in only who says the same tag. So a volume for one node alone is held by one node and in
-//! one way, but by every controller that is asked for just that; and what is asked for twice needs no luck to
-//! be published twice.
-//!
-//! A description reads `given SingleNodeWriter rw mount:ext4 by controller:0123456789abcdef`. Its words are
-//! spelled out here, where they are written and read; locks of earlier releases lie in clusters, so none may
-//! ever change. The digits are new; a controller of 0.1.0 does not look at them.
+//! A description reads `{"publication":{"access":"mount:ext4","by":"controller","mode":"SingleNodeWriter",
+//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are spelled out
+//! here, where they are written and read, and never change.
 
+use serde_json::{Value, json};
+
+use crate::backend::rbd::header_lock::text::{self, word};
 use crate::backend::rbd::tool::{LockHolder, LockRequest};
 use crate::backend::{self, PublishedBy};
 use crate::csi::{Access, Mode};
 use crate::error::{Error, Result};
 use crate::ids;
+
+/// The kind of these locks.
+const KIND: &str = "publication";
 
 /// So long a lock lasts that is held only while its publication is checked, in seconds: longer than the
 /// questions that are asked meanwhile take, and no longer than others can wait for one who died.
@@ -81,8 +80,7 @@ pub(crate) struct NodePublication {
     /// `block`, or `mount:` with the file system.
     access: String,
     pub by: PublishedBy,
-    /// Tells it from others of the same volume to the same node, before it and after it; empty in a lock of
-    /// 0.1.0.
+    /// Tells it from others of the same volume to the same node, before it and after it.
     pub nonce: String,
 }
 
@@ -132,9 +130,15 @@ impl NodePublication {
             true => format!("{node} {mode} {} {access}", self.writing()),
             false => mode.to_string(),
         };
-        let (stage, by) = (stage.word(), publisher_word(self.by));
-        let nonce = if self.nonce.is_empty() { String::new() } else { format!(":{}", self.nonce) };
-        let description = format!("{stage} {mode} {} {access} by {by}{nonce}", self.writing());
+        let said = json!({
+            "stage": stage.word(),
+            "mode": mode,
+            "read_only": self.read_only,
+            "access": access,
+            "by": publisher_word(self.by),
+            "nonce": self.nonce,
+        });
+        let description = text::write(KIND, said);
         LockRequest { cookie: node.clone(), description, shared: Some(tag), seconds }
     }
 
@@ -165,23 +169,31 @@ impl NodePublication {
 
 impl PublicationLock {
     /// What a lock says; None for one that is not about a node.
-    pub fn read(holder: &LockHolder) -> Option<Self> {
-        let fields: Vec<&str> = holder.description.split(' ').collect();
-        let [stage, mode, writing, access, "by", by] = fields.as_slice() else { return None };
-        let (by, nonce) = by.split_once(':').unwrap_or((by, ""));
-        let publication = NodePublication {
-            node: holder.cookie.clone(),
-            mode: mode_of(mode)?,
-            read_only: *writing == "ro",
-            access: (*access).to_string(),
-            by: if by == publisher_word(PublishedBy::Node) {
-                PublishedBy::Node
-            } else {
-                PublishedBy::Controller
-            },
-            nonce: nonce.to_string(),
-        };
-        Some(Self { publication, stage: Stage::of(stage)? })
+    ///
+    /// # Errors
+    /// Precondition: a later cephlet has taken it.
+    pub fn read(holder: &LockHolder) -> Result<Option<Self>> {
+        let said = text::read(holder, KIND)?;
+        Ok(said.and_then(|said| {
+            let by = [PublishedBy::Controller, PublishedBy::Node];
+            let publication = NodePublication {
+                node: holder.cookie.clone(),
+                mode: mode_of(word(&said, "mode"))?,
+                read_only: said.get("read_only").and_then(Value::as_bool)?,
+                access: word(&said, "access").to_string(),
+                by: by.into_iter().find(|by| publisher_word(*by) == word(&said, "by"))?,
+                nonce: word(&said, "nonce").to_string(),
+            };
+            Some(Self { publication, stage: Stage::of(word(&said, "stage"))? })
+        }))
+    }
+
+    /// What the locks say that are about nodes.
+    ///
+    /// # Errors
+    /// As those of [`PublicationLock::read`].
+    pub fn read_all(holders: &[LockHolder]) -> Result<Vec<Self>> {
+        holders.iter().filter_map(|holder| Self::read(holder).transpose()).collect()
     }
 
     /// Refuses `wanted` if it cannot be had beside this one.
@@ -223,7 +235,13 @@ mod tests {
         LockHolder { cookie, description, shared, client: "client.7".into(), address: "10.0.0.7:0/7".into() }
     }
 
-    /// Release 0.1.0 wrote these: they lie in clusters.
+    fn described(stage: &str, mode: &str, read_only: bool, rest: [&str; 3]) -> String {
+        let [access, by, nonce] = rest;
+        format!(
+            r#"{{"publication":{{"access":"{access}","by":"{by}","mode":"{mode}","nonce":"{nonce}","read_only":{read_only},"stage":"{stage}"}},"version":1}}"#
+        )
+    }
+
     #[test]
     fn the_words_of_the_modes_never_change() {
         let words = [
@@ -240,10 +258,11 @@ mod tests {
             let wanted = publication(mode, false, Access::Block, PublishedBy::Controller);
             let request = wanted.request(Stage::Given);
             assert_eq!(request.cookie, "node-1");
-            assert_eq!(request.description, format!("given {word} {writing} block by controller"));
+            let rest = ["block", "controller", ""];
+            assert_eq!(request.description, described("given", word, writing == "ro", rest));
             assert_eq!(request.shared.as_deref(), Some(tag));
             let expected = PublicationLock { publication: wanted, stage: Stage::Given };
-            assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
+            assert_eq!(PublicationLock::read(&holder(request)).unwrap(), Some(expected));
         }
         assert_eq!(Mode::from_number(8), None, "a mode of its own needs a word of its own");
     }
@@ -255,14 +274,15 @@ mod tests {
             ..publication(Mode::SingleNodeWriter, false, Access::Block, PublishedBy::Controller)
         };
         let request = wanted.request(Stage::Given);
-        assert_eq!(request.description, "given SingleNodeWriter rw block by controller:0123456789abcdef");
+        let rest = ["block", "controller", "0123456789abcdef"];
+        assert_eq!(request.description, described("given", "SingleNodeWriter", false, rest));
         assert_eq!(
             request.shared.as_deref(),
             Some("node-1 SingleNodeWriter rw block"),
             "it keeps nobody out"
         );
         let expected = PublicationLock { publication: wanted, stage: Stage::Given };
-        assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
+        assert_eq!(PublicationLock::read(&holder(request)).unwrap(), Some(expected));
     }
 
     #[test]
@@ -270,19 +290,22 @@ mod tests {
         let access = Access::Mount { fs_type: "ext4".into(), flags: Vec::new() };
         let wanted = publication(Mode::SingleNodeWriter, true, access, PublishedBy::Node);
         let request = wanted.request(Stage::Asking);
-        assert_eq!(request.description, "asking SingleNodeWriter ro mount:ext4 by node");
+        let rest = ["mount:ext4", "node", ""];
+        assert_eq!(request.description, described("asking", "SingleNodeWriter", true, rest));
         assert_eq!(request.seconds, Some(60));
         let expected = PublicationLock { publication: wanted, stage: Stage::Asking };
-        assert_eq!(PublicationLock::read(&holder(request)), Some(expected));
+        assert_eq!(PublicationLock::read(&holder(request)).unwrap(), Some(expected));
     }
 
     #[test]
     fn other_locks_say_nothing_of_a_node() {
-        for description in ["", "deletion by controller 0000aaaa", "given Some rw block by controller", "x"] {
+        let unknown = described("given", "Some", false, ["block", "node", ""]);
+        let deletion = text::write("deletion", json!({ "controller": "0000aaaa" }));
+        for description in ["", &deletion, &unknown, "x"] {
             let request = publication(Mode::SingleNodeWriter, false, Access::Block, PublishedBy::Node)
                 .request(Stage::Given);
             let other = LockHolder { description: description.into(), ..holder(request) };
-            assert_eq!(PublicationLock::read(&other), None, "{description:?}");
+            assert_eq!(PublicationLock::read(&other).unwrap(), None, "{description:?}");
         }
     }
 }

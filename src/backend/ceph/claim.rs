@@ -1,0 +1,271 @@
+//! Claims: what a request's name stands for, where the name of the object does not say it.
+//!
+//! A claim is a shared lock on an object that is named after the request's name. Its tag is what the name
+//! stands for: equal tags share, any other is refused. Each who claims has a share of his own, with the
+//! controller's tag as its cookie. The description is JSON, for people and for those who find the claim.
+//!
+//! 1. [Claim](Name::claim) the name. If it stands for something else that is there, that is the answer.
+//! 2. If that is not there, its maker may be about to make it. It gets the [grace](Name::await_maker); then
+//!    the shares that were read are released, and the name is claimed again.
+//! 3. Make it.
+//! 4. A maker that took longer than a third of the grace [looks](Name::confirm) whether it has its share
+//!    still.
+//!
+//! The name is given back in the opposite order: [find](Name::find) the claim, remove what it stands for,
+//! [give it back](Name::give_back).
+//!
+//! A claim is an index. Without it no ID changes its meaning, and nothing is removed for want of one.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
+use crate::backend::creation_record::{Placed, VERSION, read_shared, to_bytes};
+use crate::clock;
+use crate::dispatch::Call;
+use crate::error::{Error, Kind, Result};
+
+/// Within this part of the grace nobody can have taken a claim away.
+const SAFE_PART: u32 = 3;
+/// So often it is looked in a grace whether what is claimed is there.
+const LOOKS: u32 = 30;
+
+/// What a share says of its claim, beside the tag.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Description {
+    #[serde(rename = "version")]
+    version: u32,
+    /// The name in the request.
+    #[serde(rename = "name")]
+    pub name: String,
+    #[serde(flatten)]
+    pub placed: Placed,
+}
+
+impl Description {
+    /// What is said of a claim by a request of this name.
+    pub fn new(name: &str, placed: Placed) -> Self {
+        Self { version: VERSION, name: name.to_string(), placed }
+    }
+}
+
+/// A claim that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// What the name stands for.
+    pub of: String,
+    pub description: Description,
+    shares: Vec<LockHolder>,
+    /// When it was looked for, by [`clock::since_boot`].
+    seen: Duration,
+}
+
+impl Claim {
+    /// Whether the same have a share of it.
+    pub fn is_as(&self, other: &Self) -> bool {
+        self.shares == other.shares
+    }
+}
+
+/// The shares of a claim, and when they were looked for.
+pub(crate) type Shares = (Duration, Vec<LockHolder>);
+
+/// A share that was taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    of: String,
+    description: Description,
+    since: Duration,
+}
+
+/// A request's name, where it is claimed.
+#[derive(Clone, Copy)]
+pub(crate) struct Name<'a> {
+    pub tool: &'a dyn LockTool,
+    pub call: &'a Call,
+    pub at: &'a PoolRef,
+    /// The object that is named after it.
+    pub target: LockTarget<'a>,
+    /// The tag of this controller.
+    pub tag: &'a str,
+    /// So long another controller has to make what it has claimed.
+    pub grace: Duration,
+}
+
+impl Name<'_> {
+    /// Claims the name; None if it stands for something else.
+    pub fn claim(&self, of: &str, description: &Description) -> Result<Option<Share>> {
+        let since = clock::since_boot();
+        let text = String::from_utf8(to_bytes(description)?);
+        let text = text.map_err(|error| Error::internal(format!("a claim cannot be written: {error}")))?;
+        let (cookie, shared) = (self.tag.to_string(), Some(of.to_string()));
+        let request = LockRequest { cookie, description: text, shared, seconds: None };
+        let locked = self.tool.lock(self.call, self.at, self.target, &request)?;
+        let (of, description) = (of.to_string(), description.clone());
+        Ok((locked == Locked::Now).then_some(Share { of, description, since }))
+    }
+
+    /// What the name stands for; None if it is free.
+    ///
+    /// # Errors
+    /// Precondition: a later cephlet has claimed it.
+    pub fn find(&self) -> Result<Option<Claim>> {
+        self.read(self.look()?)
+    }
+
+    /// The shares that there are, before anything is made of them.
+    pub fn look(&self) -> Result<Shares> {
+        let seen = clock::since_boot();
+        Ok((seen, self.tool.holders(self.call, self.at, self.target)?))
+    }
+
+    /// What shares say.
+    ///
+    /// # Errors
+    /// As those of [`Name::find`], but for those of the cluster.
+    pub fn read(&self, (seen, shares): Shares) -> Result<Option<Claim>> {
+        let Some(LockHolder { shared, .. }) = shares.first() else { return Ok(None) };
+        let of = shared.clone().unwrap_or_default();
+        let read = |share: &LockHolder| {
+            read_shared(&share.description)
+                .map_err(|error| error.context("the claim of its name").hint(self.how_to_free()))
+        };
+        let mut descriptions: Vec<Description> = shares.iter().map(read).collect::<Result<_>>()?;
+        Ok(Some(Claim { of, description: descriptions.swap_remove(0), shares, seen }))
+    }
+
+    /// Calls `look` until what is claimed is there. If it is not there by the time its maker counts as dead,
+    /// which one of this controller does at once, the claim is released. None: the name can be claimed again.
+    pub fn await_maker<T>(
+        &self,
+        claim: &Claim,
+        mut look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        if let Some(other) = claim.shares.iter().find(|share| share.cookie != self.tag) {
+            let what = format!("another controller ({}) that has claimed the name", other.client);
+            let ended = self.call.wait_for(what, self.grace, self.grace / LOOKS, || {
+                if let Some(found) = look()? {
+                    return Ok(Some(Some(found)));
+                }
+                Ok((!self.find()?.is_some_and(|now| now.is_as(claim))).then_some(None))
+            })?;
+            if let Some(ended) = ended {
+                return Ok(ended);
+            }
+        } else if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        self.release(claim)?;
+        // It may have been made while the claim was released.
+        let found = look()?;
+        if found.is_some() {
+            self.claim(&claim.of, &claim.description)?;
+        }
+        Ok(found)
+    }
+
+    /// After the deed: whether the name stands for it. After a long time others may have taken the share
+    /// away.
+    pub fn confirm(&self, share: &Share) -> Result<bool> {
+        if self.is_safe(share.since) {
+            return Ok(true);
+        }
+        match self.find()? {
+            Some(now) if now.of != share.of => Ok(false),
+            Some(now) if now.shares.iter().any(|it| it.cookie == self.tag) => Ok(true),
+            _ => Ok(self.claim(&share.of, &share.description)?.is_some()),
+        }
+    }
+
+    /// Gives the name back if the error says that nothing was made under the share, and nothing will be; else
+    /// one share of this controller stays, however often it tries. Gives the error.
+    pub fn give_back_after(&self, share: &Share, refusal: Error) -> Error {
+        let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
+        let given_back = if is_over { self.give_back_own(share) } else { self.keep_one() };
+        if let Err(error) = given_back {
+            log::warn!("{:?} stays claimed as it is for now: {error}", share.description.name);
+        }
+        refusal
+    }
+
+    fn keep_one(&self) -> Result<()> {
+        let shares = self.find()?.map(|claim| claim.shares).unwrap_or_default();
+        let own = shares.iter().filter(|share| share.cookie == self.tag);
+        own.skip(1).try_for_each(|share| self.tool.unlock(self.call, self.at, self.target, share))
+    }
+
+    fn give_back_own(&self, share: &Share) -> Result<()> {
+        let Some(claim) = self.find()?.filter(|claim| claim.of == share.of) else { return Ok(()) };
+        let (own, others): (Vec<_>, Vec<_>) =
+            claim.shares.iter().cloned().partition(|it| it.cookie == self.tag);
+        let claim = Claim { shares: own, ..claim };
+        if others.is_empty() { self.give_back(&claim) } else { self.release(&claim) }
+    }
+
+    /// Gives the name back when what it stood for was there after the claim was found, and is gone now.
+    /// Within a third of the grace nobody else can have claimed it, so the object goes. Later it stays,
+    /// empty, for the next of the name.
+    pub fn give_back(&self, claim: &Claim) -> Result<()> {
+        if !self.is_safe(claim.seen) {
+            return self.release(claim);
+        }
+        let until = claim.seen + self.grace / SAFE_PART;
+        let call = self.call.only_while(move || clock::since_boot() < until);
+        self.tool.remove_lockable(&call, self.at, self.target)
+    }
+
+    /// Releases the shares that were found; the object stays.
+    pub fn release(&self, claim: &Claim) -> Result<()> {
+        claim.shares.iter().try_for_each(|share| self.tool.unlock(self.call, self.at, self.target, share))
+    }
+
+    fn is_safe(&self, since: Duration) -> bool {
+        clock::since_boot().saturating_sub(since) < self.grace / SAFE_PART
+    }
+
+    /// What to do about a claim of what will never be there again.
+    pub fn how_to_free(&self) -> String {
+        let PoolRef { pool, namespace, .. } = self.at;
+        let namespace =
+            if namespace.is_empty() { String::new() } else { format!(" --namespace={namespace}") };
+        let object = self.target.object();
+        format!("`rados --pool={pool}{namespace} rm {object}` frees the name")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::topology::Domains;
+
+    /// The format of descriptions: later versions read them.
+    #[test]
+    fn descriptions_have_this_form() {
+        let domains = Domains::new([("zone", "eu-1")]).unwrap();
+        let placed = Placed { domains, data_pool: Some("eu1-ec".into()) };
+        for (description, json) in [
+            (Description::new("web", Placed::default()), r#"{"version":1,"name":"web"}"#),
+            (
+                Description::new("web", placed),
+                r#"{"version":1,"name":"web","domains":{"zone":"eu-1"},"data_pool":"eu1-ec"}"#,
+            ),
+        ] {
+            assert_eq!(String::from_utf8(to_bytes(&description).unwrap()).unwrap(), json);
+            assert_eq!(read_shared::<Description>(json).unwrap(), description);
+        }
+    }
+
+    #[test]
+    fn a_later_description_is_in_use_and_a_damaged_one_is_said() {
+        let later = r#"{"version":2,"name":["a","list"]}"#;
+        assert_eq!(read_shared::<Description>(later).unwrap_err().kind(), Kind::Precondition);
+        let unknown = r#"{"version":1,"name":"web","colour":"red"}"#;
+        assert_eq!(read_shared::<Description>(unknown).unwrap().name, "web");
+        for damaged in ["", "web", "{}", r#"{"version":1}"#] {
+            assert_eq!(read_shared::<Description>(damaged).unwrap_err().kind(), Kind::Internal, "{damaged}");
+        }
+    }
+}
