@@ -63,7 +63,7 @@ impl LockTarget<'_> {
     /// The object that carries it.
     pub fn object(&self) -> String {
         match self {
-            Self::Header(id) | Self::TrashMark(id) | Self::Clients(id) | Self::Owner(id) => {
+            Self::Header(id) | Self::Clients(id) | Self::Owner(id) => {
                 format!("rbd_header.{id}")
             }
             Self::BareName(_) => "rbd_directory".into(),
