@@ -13,7 +13,7 @@ use crate::backend::rbd::tool::Parent;
 /// it.
 pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
     let Parent { pool: name, namespace, image, id: Some(id), snapshot, .. } = parent else { return };
-    if names::id_of_retained(image).is_some() || names::snapshot_digits(snapshot).is_none() {
+    if names::id_of_retained(image).is_some() || names::in_snapshot(snapshot).is_none() {
         let at = PoolRef { access: pool.at.access.clone(), pool: name.clone(), namespace: namespace.clone() };
         check_retained_later(&pool.other(&at), id);
     }

@@ -74,7 +74,7 @@ pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<Settled>
         Some(now) if now.name == *from => Settled::OwnName,
         Some(_) | None => {
             pool.remove_name(from)?;
-            Settled::SecondNameRemoved
+            Settled::NoName
         }
     };
     pool.context.renames.end(&pool.place(), from);

@@ -165,7 +165,7 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
     }
     let renames = pool.context.renames.begun(&pool.place());
     if let Some(rename) = renames.iter().find(|rename| rename.from == name)
-        && settle_rename(pool, rename)? == Settled::SecondNameRemoved
+        && settle_rename(pool, rename)? == Settled::NoName
     {
         return Ok(Swept::Done);
     }
