@@ -1,11 +1,30 @@
-//! The settings in the environment, as the command line shows them.
+//! `config`: the settings of the daemon, or of this environment.
+
+use serde_json::json;
 
 use crate::cli::failure::{CliError, CliResult};
-use crate::cli::report::table;
-use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
-use crate::config::{Config, Mistake, Role, Setting};
+use crate::cli::plugin::Plugin;
+use crate::cli::report::{Report, table};
+use crate::cli::syntax::{Action, Command, Given, flag};
+use crate::config::{Config, Mistake, Role};
 use crate::daemon;
-use crate::topology::NodeTopology;
+use crate::grpc::proto::cephlet_operator_v1 as wire;
+
+/// `cephlet config`.
+pub const CONFIG: Command = Command {
+    name: "config",
+    about: "show the settings that the daemon runs with, and where each comes from",
+    words: &[],
+    options: &[flag("check", "ask no daemon: check the settings in this environment")],
+    notes: &[
+        "Domains and clusters are shown as they are in force, with what is wrong with their files now.
+Keys are not shown.",
+        "Run --check with the daemon's environment. It reports every mistake, with exit status 2.",
+    ],
+    json: "settings [{name, value, from, meaning}], domains [], removed_pools [{cluster, pool, state}],
+clusters [{name, monitors, user, key_from, pools [], namespaces [], state}], remarks []",
+    action: Action::Ask(show),
+};
 
 /// The settings in the environment, or all mistakes in them.
 pub fn load(role: Role) -> CliResult<Config> {
@@ -22,90 +41,129 @@ fn refused(mistakes: &[Mistake]) -> CliError {
     }
 }
 
-/// Every variable: what is in force, where it comes from, what it means. Then where this node is and the
-/// clusters, as their files are now.
-pub fn describe(config: &Config) -> String {
-    let rows: Vec<_> = config.describe().iter().map(row).collect();
-    let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
-    let set_up = Clusters::load(ClusterSource::new(config));
-    let removed = removed_pools(config, &set_up);
-    let mut sections = vec![variables, topology(config, &set_up), removed, clusters(&set_up)];
+/// The settings that the daemon runs with.
+fn show(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
+    Ok(report(&plugin.ask(&wire::ConfigRequest::default())?))
+}
+
+/// The settings that a daemon would run with in this environment.
+pub fn check() -> CliResult<Report> {
+    Ok(report(&daemon::check(&load(Role::Daemon)?)?))
+}
+
+fn report(found: &wire::ConfigResponse) -> Report {
+    let lines = |lines: &[String]| lines.iter().map(|line| [line.clone()]).collect::<Vec<_>>();
+    let settings: Vec<_> = found.settings.iter().map(setting).collect();
+    let removed = found.removed_pools.iter();
+    let removed: Vec<_> = removed.map(|it| [it.cluster.clone(), it.pool.clone(), it.state.clone()]).collect();
+    let clusters: Vec<_> = found.clusters.iter().map(cluster).collect();
+    let mut sections = vec![
+        table(["VARIABLE", "VALUE", "FROM", "MEANING"], &settings),
+        table(["DOMAINS OF THIS NODE"], &lines(&found.domains)),
+        table(["CLUSTER", "REMOVED POOL", "STATE"], &removed),
+        table(["CLUSTER", "MONITORS", "USER", "KEY", "POOLS", "NAMESPACES", "STATE"], &clusters),
+        table(["REMARKS"], &lines(&found.remarks)),
+    ];
     sections.retain(|section| !section.is_empty());
-    sections.join("\n\n") + "\n"
+    Report::new(sections.join("\n\n"), &to_json(found))
 }
 
-/// Each domain of this node, with who took it over, and what is wrong with what is written about it.
-fn topology(config: &Config, clusters: &Clusters) -> String {
-    let crush_location = config.crush_location.clone();
-    let node = NodeTopology::load(&config.name, &config.topology, crush_location, clusters.takeover());
-    let mut lines = node.map_or_else(|why| vec![format!("wrong: {why}")], |node| node.domains());
-    lines.extend(clusters.takeover_trouble().map(|why| format!("wrong: {why}")));
-    table(["DOMAINS OF THIS NODE"], &lines.into_iter().map(|line| [line]).collect::<Vec<_>>())
+fn setting(setting: &wire::Setting) -> [String; 4] {
+    [setting.name.clone(), setting.value.clone(), origin(setting).to_string(), setting.meaning.clone()]
 }
 
-/// Each pool that was removed, as the clusters file says, and whether its cluster agrees.
-fn removed_pools(config: &Config, clusters: &Clusters) -> String {
-    match daemon::removed_pools(config, clusters) {
-        Ok(rows) if rows.is_empty() => String::new(),
-        Ok(rows) => table(["CLUSTER", "REMOVED POOL", "STATE"], &rows),
-        Err(error) => format!("whether the pools in `removed_pools` are gone is not known: {error}"),
-    }
+fn origin(setting: &wire::Setting) -> &'static str {
+    if setting.is_from_environment { "environment" } else { "default" }
 }
 
-/// Each cluster with where its key comes from, never the key, and why it cannot be used.
-fn clusters(clusters: &Clusters) -> String {
-    let rows: Vec<_> = clusters.entries().iter().map(|(name, entry)| cluster(name, entry)).collect();
-    match rows.is_empty() {
-        true => clusters.trouble().unwrap_or_default(),
-        false => table(["CLUSTER", "MONITORS", "USER", "KEY", "POOLS", "NAMESPACES", "STATE"], &rows),
-    }
-}
-
-fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
-    let Some(cluster) = &entry.cluster else {
-        let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
-        return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);
+fn cluster(cluster: &wire::Cluster) -> [String; 7] {
+    // Of a cluster that is disabled nothing else is known.
+    let is_known = !cluster.key_from.is_empty();
+    let or = |text: String, otherwise: &str| match (text.is_empty(), is_known) {
+        (false, _) => text,
+        (true, true) => otherwise.to_string(),
+        (true, false) => "-".to_string(),
     };
-    let all_or = |names: String| if names.is_empty() { String::from("all") } else { names };
-    let monitors = cluster.monitors_text();
-    let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
-    let (user, state) = match &cluster.credentials {
-        Some(credentials) => (credentials.user.as_str(), "ready"),
-        None => (
-            "-",
-            "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the \
-             background",
-        ),
-    };
-    let (pools, namespaces) = (all_or(cluster.named_pools().join(",")), all_or(cluster.namespaces.join(",")));
-    [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
+    [
+        cluster.name.clone(),
+        or(cluster.monitors.clone(), "by its ceph.conf"),
+        or(cluster.user.clone(), "-"),
+        or(cluster.key_from.clone(), "-"),
+        or(cluster.pools.join(","), "all"),
+        or(cluster.namespaces.join(","), "all"),
+        cluster.state.clone(),
+    ]
 }
 
-fn row(setting: &Setting) -> [String; 4] {
-    let from = if setting.from_environment { "environment" } else { "default" };
-    [setting.name.to_string(), setting.value.clone(), from.to_string(), setting.meaning.to_string()]
+fn to_json(found: &wire::ConfigResponse) -> serde_json::Value {
+    let settings = found
+        .settings
+        .iter()
+        .map(|it| json!({"name": it.name, "value": it.value, "from": origin(it), "meaning": it.meaning}));
+    let removed = found.removed_pools.iter();
+    let removed = removed.map(|it| json!({"cluster": it.cluster, "pool": it.pool, "state": it.state}));
+    let clusters = found.clusters.iter().map(|it| {
+        json!({
+            "name": it.name, "monitors": it.monitors, "user": it.user, "key_from": it.key_from,
+            "pools": it.pools, "namespaces": it.namespaces, "state": it.state,
+        })
+    });
+    json!({
+        "settings": settings.collect::<Vec<_>>(),
+        "domains": found.domains,
+        "removed_pools": removed.collect::<Vec<_>>(),
+        "clusters": clusters.collect::<Vec<_>>(),
+        "remarks": found.remarks,
+    })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::cli::fake::{Fake, run};
 
     #[test]
-    fn settings_are_shown_with_where_they_come_from() {
-        let variables =
-            [("CSI_ENDPOINT".into(), "/run/x.sock".into()), ("CEPHLET_WORKERS".into(), "9".into())];
-        let text = describe(&Config::from_variables(Role::Daemon, variables).unwrap());
-        let line = |name: &str| {
-            text.lines()
-                .find(|line| line.starts_with(name))
-                .unwrap()
-                .split_whitespace()
-                .take(3)
-                .collect::<Vec<_>>()
+    fn settings_are_shown_as_the_daemon_runs_with_them() {
+        let setting = |name: &str, value: &str, is_from_environment| wire::Setting {
+            name: name.into(),
+            value: value.into(),
+            is_from_environment,
+            meaning: "what".into(),
+            ..Default::default()
         };
-        assert_eq!(line("CEPHLET_WORKERS"), ["CEPHLET_WORKERS", "9", "environment"]);
-        assert_eq!(line("CEPHLET_TOOLS"), ["CEPHLET_TOOLS", "4", "default"]);
+        let cluster = |name: &str, key_from: &str, state: &str| wire::Cluster {
+            name: name.into(),
+            key_from: key_from.into(),
+            state: state.into(),
+            ..Default::default()
+        };
+        let found = wire::ConfigResponse {
+            settings: vec![setting("CEPHLET_WORKERS", "9", true), setting("CEPHLET_TOOLS", "4", false)],
+            domains: vec!["zone=eu-1".into()],
+            clusters: vec![cluster("main", "main.key", "ready"), cluster("wrong", "", "disabled: why")],
+            remarks: vec!["clusters.toml: broken".into()],
+            ..Default::default()
+        };
+        let fake = Fake::default().replies::<wire::ConfigRequest>(&found);
+        let report = run(&fake, "config").unwrap();
+        assert_eq!(
+            report.text,
+            "VARIABLE         VALUE  FROM         MEANING\n\
+             CEPHLET_WORKERS  9      environment  what\n\
+             CEPHLET_TOOLS    4      default      what\n\n\
+             DOMAINS OF THIS NODE\n\
+             zone=eu-1\n\n\
+             CLUSTER  MONITORS          USER  KEY       POOLS  NAMESPACES  STATE\n\
+             main     by its ceph.conf  -     main.key  all    all         ready\n\
+             wrong    -                 -     -         -      -           disabled: why\n\n\
+             REMARKS\n\
+             clusters.toml: broken"
+        );
+        assert_eq!(
+            (&report.json["settings"][1]["from"], &report.json["clusters"][1]["name"]),
+            (&json!("default"), &json!("wrong"))
+        );
     }
 
     #[test]

@@ -223,8 +223,8 @@ fn is_quick(call: &Call) -> bool {
     QUICK.iter().any(|quick| call.method().ends_with(quick))
 }
 
-/// A method whose messages stay bytes: they are decoded and encoded by a worker.
-fn raw_method(path: &'static str) -> Method<Vec<u8>, Arc<[u8]>> {
+/// A method whose messages stay bytes: a worker, or a caller, decodes and encodes them.
+pub fn raw_method(path: &'static str) -> Method<Vec<u8>, Arc<[u8]>> {
     let request = Marshaller { ser: |bytes: &Vec<u8>, slice| fill(slice, bytes), de: read_all };
     let reply = Marshaller {
         ser: |bytes: &Arc<[u8]>, slice| fill(slice, bytes),

@@ -3,6 +3,7 @@
 pub mod active_calls;
 pub mod addons;
 pub mod bridge;
+pub mod operator;
 pub mod path;
 pub mod proto;
 pub mod status;
@@ -14,11 +15,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-pub use grpcio::Service;
-use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, ServiceBuilder};
+use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
+use crate::grpc::operator::Settings;
 use crate::sys::flock::FileLock;
 use crate::sys::socket::{self, Listener};
 use crate::sys::{crash, file};
@@ -153,34 +154,52 @@ fn make_directory(socket: &Path) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
 }
 
-/// The services of CSI v1 that this copy serves.
-pub fn v1_services(
+/// All services of this copy of the plugin `name`.
+pub fn services(
     bridge: &Bridge,
-    identity: v1::identity::Identity,
+    name: &str,
+    operations: &Arc<Operations>,
+    controller: bool,
+    settings: Settings,
+) -> Vec<Service> {
+    let node = operations.serves_node;
+    let mut services = v0_services(bridge, name, operations, controller, node);
+    services.extend(addons_services(bridge, name, operations, controller));
+    services.extend(v1_services(bridge, name, operations, controller, node));
+    let operator = operator::Operator { operations: Arc::clone(operations), settings };
+    let operator = Arc::new(operator);
+    let builder = ServiceBuilder::new();
+    services.push(proto::cephlet_operator_v1::register_operator(builder, bridge, &operator).build());
+    services
+}
+
+/// The services of CSI v1 that this copy serves.
+fn v1_services(
+    bridge: &Bridge,
+    name: &str,
+    operations: &Arc<Operations>,
     controller: bool,
     node: bool,
 ) -> Vec<Service> {
     use proto::csi_v1 as wire;
-    let operations = Arc::clone(&identity.operations);
+    let identity = v1::identity::Identity { name: name.to_string(), operations: Arc::clone(operations) };
     let mut services =
         vec![wire::register_identity(ServiceBuilder::new(), bridge, &Arc::new(identity)).build()];
     if controller {
-        let service = Arc::new(v1::controller::Controller { operations: Arc::clone(&operations) });
+        let service = Arc::new(v1::controller::Controller { operations: Arc::clone(operations) });
         services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
         let groups = Arc::new(v1::group_controller::GroupController);
         services.push(wire::register_group_controller(ServiceBuilder::new(), bridge, &groups).build());
     }
     if node {
-        services.push(
-            wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { operations }))
-                .build(),
-        );
+        let service = Arc::new(v1::node::Node { operations: Arc::clone(operations) });
+        services.push(wire::register_node(ServiceBuilder::new(), bridge, &service).build());
     }
     services
 }
 
 /// The services of CSI 0.1, on the same socket. What this copy does not serve says so.
-pub fn v0_services(
+fn v0_services(
     bridge: &Bridge,
     name: &str,
     operations: &Arc<Operations>,
@@ -200,7 +219,7 @@ pub fn v0_services(
 }
 
 /// The services of csi-addons.
-pub fn addons_services(
+fn addons_services(
     bridge: &Bridge,
     name: &str,
     operations: &Arc<Operations>,

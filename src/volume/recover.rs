@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::backend::{Deletion, Interrupted};
+use crate::backend::{Backend, Deletion, Interrupted, PublishedBy};
 use crate::dispatch::{Call, Key, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::VolumeId;
@@ -80,12 +80,16 @@ impl Operations {
         let id = VolumeId::parse(volume_id);
         let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
         let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);
+        let stays_published = match (&id, backend) {
+            (Some(id), Some(backend)) if !is_remote => self.give_back_local(id, backend.as_ref(), record),
+            _ => false,
+        };
         let to_give_back = id.filter(|_| is_remote);
         if is_remote {
             // Other nodes may have written to it since. Growth is found again when it is staged.
             unused.begun = None;
         }
-        let change = match to_give_back.is_some() || unused.begun.is_some() {
+        let change = match to_give_back.is_some() || stays_published || unused.begun.is_some() {
             true => unused.to_change(key)?,
             false => Change::remove(Table::Volumes, key),
         };
@@ -98,6 +102,19 @@ impl Operations {
             });
         }
         Ok(())
+    }
+
+    /// Undoes what the node has published to itself; says whether that has failed, to be tried at the next
+    /// start.
+    fn give_back_local(&self, id: &VolumeId, backend: &dyn Backend, record: &NodeRecord) -> bool {
+        let (call, secrets) = (Call::internal("recover"), Secrets::default());
+        let given_back = match record.published {
+            PublishedBy::Node => backend.node().detach(&call, id, PublishedBy::Node, &secrets),
+            PublishedBy::Controller => Ok(()),
+        };
+        given_back
+            .inspect_err(|error| log::warn!("volume {id} stays published to this node: {error}"))
+            .is_err()
     }
 
     /// Undoes what the node has done in the cluster. That may not answer, so the start does not wait for it,

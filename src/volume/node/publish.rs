@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
-use crate::volume::node::record::{self, NodeRecord, Target};
+use crate::volume::node::record::{self, NodeRecord, Target, TargetKind};
 use crate::volume::request::{Access, Mode, NodePublish};
 
 impl Operations {
@@ -232,7 +232,8 @@ fn check_other_targets(
     let others = || record.targets.iter().filter(|target| !target.left_behind);
     let Some(other) = others().next() else { return Ok(()) };
     let all = || others().chain([wanted]);
-    let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.unstaged);
+    let strict =
+        configured == SingleNodeTargets::Strict || all().any(|target| target.kind == TargetKind::Unstaged);
     let single = |mode: Mode| match mode {
         Mode::SingleNodeSingleWriter => true,
         Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
