@@ -8,7 +8,6 @@ use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
 use crate::cli::syntax::Given;
 use crate::cli::{values, volume};
-use crate::error::Result;
 use crate::grpc::proto::cephlet_operator_v1 as operator;
 use crate::grpc::proto::csi_v1 as wire;
 
@@ -54,12 +53,6 @@ pub fn reclaim(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         ..Default::default()
     })?;
     Ok(Report::new("", &json!({"id": id, "node_id": node})))
-}
-
-/// Where a volume is published on this node.
-pub fn targets(plugin: &dyn Plugin, id: &str) -> Result<Vec<String>> {
-    let request = operator::ListHereRequest { volume_id: id.to_string(), ..Default::default() };
-    Ok(plugin.ask(&request)?.target_paths)
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
         [it.id.clone(), it.role.clone(), it.status.status.clone(), last_sync, it.status.message.clone()]
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
-    Ok(Report::new(table(["ID", "ROLE", "STATUS", "LAST SYNC", "MESSAGE"], &rows), &listed))
+    Ok(Report::new(table(&["ID", "ROLE", "STATUS", "LAST SYNC", "MESSAGE"], &rows), &listed))
 }
 
 /// A volume that cannot be asked about does not keep others from being listed.

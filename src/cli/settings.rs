@@ -1,6 +1,6 @@
 //! `config`: the settings of the daemon, or of this environment.
 
-use serde_json::json;
+use serde_json::{Map, Value};
 
 use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
@@ -21,8 +21,9 @@ pub const CONFIG: Command = Command {
 Keys are not shown.",
         "Run --check with the daemon's environment. It reports every mistake, with exit status 2.",
     ],
-    json: "settings [{name, value, from, meaning}], domains [], removed_pools [{cluster, pool, state}],
-clusters [{name, monitors, user, key_from, pools [], namespaces [], state}], remarks []",
+    json: "settings [{variable, value, from, meaning}], domains [{domain}],
+removed_pools [{cluster, removed_pool, state}],
+clusters [{cluster, monitors, user, key, pools, namespaces, state}], remarks [{remark}]",
     action: Action::Ask(show),
 };
 
@@ -52,69 +53,22 @@ pub fn check() -> CliResult<Report> {
 }
 
 fn report(found: &wire::ConfigResponse) -> Report {
-    let lines = |lines: &[String]| lines.iter().map(|line| [line.clone()]).collect::<Vec<_>>();
-    let settings: Vec<_> = found.settings.iter().map(setting).collect();
-    let removed = found.removed_pools.iter();
-    let removed: Vec<_> = removed.map(|it| [it.cluster.clone(), it.pool.clone(), it.state.clone()]).collect();
-    let clusters: Vec<_> = found.clusters.iter().map(cluster).collect();
-    let mut sections = vec![
-        table(["VARIABLE", "VALUE", "FROM", "MEANING"], &settings),
-        table(["DOMAINS OF THIS NODE"], &lines(&found.domains)),
-        table(["CLUSTER", "REMOVED POOL", "STATE"], &removed),
-        table(["CLUSTER", "MONITORS", "USER", "KEY", "POOLS", "NAMESPACES", "STATE"], &clusters),
-        table(["REMARKS"], &lines(&found.remarks)),
-    ];
-    sections.retain(|section| !section.is_empty());
-    Report::new(sections.join("\n\n"), &to_json(found))
+    let texts = found.tables.iter().map(text).filter(|text| !text.is_empty());
+    let json = found.tables.iter().map(|table| (table.name.clone(), objects(table)));
+    Report::new(texts.collect::<Vec<_>>().join("\n\n"), &json.collect::<Map<_, _>>())
 }
 
-fn setting(setting: &wire::Setting) -> [String; 4] {
-    [setting.name.clone(), setting.value.clone(), origin(setting).to_string(), setting.meaning.clone()]
+fn text(found: &wire::Table) -> String {
+    let header: Vec<_> = found.columns.iter().map(|column| column.replace('_', " ").to_uppercase()).collect();
+    let header: Vec<_> = header.iter().map(String::as_str).collect();
+    table(&header, &found.rows.iter().map(|row| row.cells.as_slice()).collect::<Vec<_>>())
 }
 
-fn origin(setting: &wire::Setting) -> &'static str {
-    if setting.is_from_environment { "environment" } else { "default" }
-}
-
-fn cluster(cluster: &wire::Cluster) -> [String; 7] {
-    // Of a cluster that is disabled nothing else is known.
-    let is_known = !cluster.key_from.is_empty();
-    let or = |text: String, otherwise: &str| match (text.is_empty(), is_known) {
-        (false, _) => text,
-        (true, true) => otherwise.to_string(),
-        (true, false) => "-".to_string(),
+fn objects(table: &wire::Table) -> Value {
+    let object = |row: &wire::Row| -> Value {
+        table.columns.iter().cloned().zip(row.cells.iter().cloned().map(Value::from)).collect()
     };
-    [
-        cluster.name.clone(),
-        or(cluster.monitors.clone(), "by its ceph.conf"),
-        or(cluster.user.clone(), "-"),
-        or(cluster.key_from.clone(), "-"),
-        or(cluster.pools.join(","), "all"),
-        or(cluster.namespaces.join(","), "all"),
-        cluster.state.clone(),
-    ]
-}
-
-fn to_json(found: &wire::ConfigResponse) -> serde_json::Value {
-    let settings = found
-        .settings
-        .iter()
-        .map(|it| json!({"name": it.name, "value": it.value, "from": origin(it), "meaning": it.meaning}));
-    let removed = found.removed_pools.iter();
-    let removed = removed.map(|it| json!({"cluster": it.cluster, "pool": it.pool, "state": it.state}));
-    let clusters = found.clusters.iter().map(|it| {
-        json!({
-            "name": it.name, "monitors": it.monitors, "user": it.user, "key_from": it.key_from,
-            "pools": it.pools, "namespaces": it.namespaces, "state": it.state,
-        })
-    });
-    json!({
-        "settings": settings.collect::<Vec<_>>(),
-        "domains": found.domains,
-        "removed_pools": removed.collect::<Vec<_>>(),
-        "clusters": clusters.collect::<Vec<_>>(),
-        "remarks": found.remarks,
-    })
+    table.rows.iter().map(object).collect()
 }
 
 #[cfg(test)]
@@ -122,48 +76,44 @@ fn to_json(found: &wire::ConfigResponse) -> serde_json::Value {
 mod tests {
     use super::*;
     use crate::cli::fake::{Fake, run};
+    use serde_json::json;
 
     #[test]
     fn settings_are_shown_as_the_daemon_runs_with_them() {
-        let setting = |name: &str, value: &str, is_from_environment| wire::Setting {
+        let row = |cells: &[&str]| wire::Row {
+            cells: cells.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        };
+        let table = |name: &str, columns: &[&str], rows: Vec<wire::Row>| wire::Table {
             name: name.into(),
-            value: value.into(),
-            is_from_environment,
-            meaning: "what".into(),
+            columns: columns.iter().map(ToString::to_string).collect(),
+            rows,
             ..Default::default()
         };
-        let cluster = |name: &str, key_from: &str, state: &str| wire::Cluster {
-            name: name.into(),
-            key_from: key_from.into(),
-            state: state.into(),
-            ..Default::default()
-        };
-        let found = wire::ConfigResponse {
-            settings: vec![setting("CEPHLET_WORKERS", "9", true), setting("CEPHLET_TOOLS", "4", false)],
-            domains: vec!["zone=eu-1".into()],
-            clusters: vec![cluster("main", "main.key", "ready"), cluster("wrong", "", "disabled: why")],
-            remarks: vec!["clusters.toml: broken".into()],
-            ..Default::default()
-        };
+        let workers = ["CEPHLET_WORKERS", "9", "environment", "threads"];
+        let tables = vec![
+            table("settings", &["variable", "value", "from", "meaning"], vec![row(&workers)]),
+            table("domains", &["domain"], Vec::new()),
+            table("removed_pools", &["cluster", "removed_pool"], vec![row(&["main", "old"])]),
+        ];
+        let found = wire::ConfigResponse { tables, ..Default::default() };
         let fake = Fake::default().replies::<wire::ConfigRequest>(&found);
         let report = run(&fake, "config").unwrap();
         assert_eq!(
             report.text,
             "VARIABLE         VALUE  FROM         MEANING\n\
-             CEPHLET_WORKERS  9      environment  what\n\
-             CEPHLET_TOOLS    4      default      what\n\n\
-             DOMAINS OF THIS NODE\n\
-             zone=eu-1\n\n\
-             CLUSTER  MONITORS          USER  KEY       POOLS  NAMESPACES  STATE\n\
-             main     by its ceph.conf  -     main.key  all    all         ready\n\
-             wrong    -                 -     -         -      -           disabled: why\n\n\
-             REMARKS\n\
-             clusters.toml: broken"
+             CEPHLET_WORKERS  9      environment  threads\n\n\
+             CLUSTER  REMOVED POOL\n\
+             main     old"
         );
-        assert_eq!(
-            (&report.json["settings"][1]["from"], &report.json["clusters"][1]["name"]),
-            (&json!("default"), &json!("wrong"))
-        );
+        let json = json!({
+            "settings": [{
+                "variable": "CEPHLET_WORKERS", "value": "9", "from": "environment", "meaning": "threads",
+            }],
+            "domains": [],
+            "removed_pools": [{"cluster": "main", "removed_pool": "old"}],
+        });
+        assert_eq!(report.json, json);
     }
 
     #[test]

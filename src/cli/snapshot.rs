@@ -93,7 +93,7 @@ pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         }
     }
     let rows: Vec<_> = snapshots.iter().map(Shown::row).collect();
-    Ok(Report::new(table(["ID", "VOLUME", "SIZE", "CREATED", "READY"], &rows), &snapshots))
+    Ok(Report::new(table(&["ID", "VOLUME", "SIZE", "CREATED", "READY"], &rows), &snapshots))
 }
 
 /// Shows a snapshot.

@@ -10,8 +10,9 @@ use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
 use crate::cli::syntax::Given;
-use crate::cli::{publish, values};
+use crate::cli::values;
 use crate::error::{Kind, Result};
+use crate::grpc::proto::cephlet_operator_v1::ListHereRequest;
 use crate::grpc::proto::csi_v1 as wire;
 
 /// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
@@ -243,7 +244,7 @@ pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
         }
     }
     let rows: Vec<_> = volumes.iter().map(Shown::row).collect();
-    Ok(Report::new(table(["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
+    Ok(Report::new(table(&["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
 }
 
 /// Shows a volume and, if it is published on this node, where and how full it is.
@@ -254,7 +255,7 @@ pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let status = reply.status.unwrap_or_default();
     let volume =
         Shown::new(reply.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition);
-    let targets = publish::targets(plugin, id)?;
+    let targets = targets(plugin, id)?;
     let usage = targets.first().map(|path| usage(plugin, id, path)).transpose()?.flatten();
     let mut pairs = volume.fields();
     pairs.push(("published at", targets.join(" ")));
@@ -262,6 +263,12 @@ pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         usage.iter().map(|it| ("used", format!("{} of {}", human(it.used_bytes), human(it.total_bytes)))),
     );
     Ok(Report::new(fields(&pairs), &ShownHere { volume, targets, usage }))
+}
+
+/// Where a volume is published on this node.
+fn targets(plugin: &dyn Plugin, id: &str) -> Result<Vec<String>> {
+    let request = ListHereRequest { volume_id: id.to_string(), ..Default::default() };
+    Ok(plugin.ask(&request)?.target_paths)
 }
 
 /// How full a published volume is; None if the daemon no longer knows it there, or does not say.
@@ -297,7 +304,7 @@ pub fn expand(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let reply = plugin.ask(&request)?;
     // One path is enough: all of them are the same device and file system.
     let path = match (named, reply.node_expansion_required) {
-        (None, true) => publish::targets(plugin, id)?.into_iter().next(),
+        (None, true) => targets(plugin, id)?.into_iter().next(),
         (named, is_required) => named.filter(|_| is_required),
     };
     if let Some(path) = &path {

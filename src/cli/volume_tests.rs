@@ -5,7 +5,7 @@
 use super::*;
 use crate::cli::fake::{Fake, run};
 use crate::error::Error;
-use crate::grpc::proto::cephlet_operator_v1::{ListHereRequest, ListHereResponse};
+use crate::grpc::proto::cephlet_operator_v1::ListHereResponse;
 
 fn volume(id: &str, size: i64) -> wire::Volume {
     wire::Volume { volume_id: id.into(), capacity_bytes: size, ..Default::default() }

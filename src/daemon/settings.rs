@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{command_tool, start_processes};
 use crate::backend::ceph::{ClusterTool, removed};
-use crate::clusters::{Cluster, ClusterEntry, ClusterSource, Clusters};
+use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Setting};
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -51,57 +51,57 @@ fn describe(
         Err(why) => (Vec::new(), Some(why.clone())),
     };
     let of_clusters = if entries.is_empty() { clusters.trouble() } else { clusters.file_trouble() };
-    let removed = removed::states(tool, call, clusters).into_iter();
-    let removed = removed.map(|[cluster, pool, state]| wire::RemovedPool {
-        cluster,
-        pool,
-        state,
-        ..Default::default()
-    });
-    wire::ConfigResponse {
-        settings: config.describe().iter().map(setting).collect(),
-        domains,
-        removed_pools: removed.collect(),
-        clusters: entries.into_iter().map(cluster).collect(),
-        remarks: [of_labels, clusters.takeover_trouble(), of_clusters].into_iter().flatten().collect(),
+    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters].into_iter().flatten();
+    let tables = vec![
+        table("settings", ["variable", "value", "from", "meaning"], config.describe().iter().map(setting)),
+        table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),
+        table("removed_pools", ["cluster", "removed_pool", "state"], removed::states(tool, call, clusters)),
+        table(
+            "clusters",
+            ["cluster", "monitors", "user", "key", "pools", "namespaces", "state"],
+            entries.iter().map(|(name, entry)| cluster(name, entry)),
+        ),
+        table("remarks", ["remark"], remarks.map(|remark| [remark])),
+    ];
+    wire::ConfigResponse { tables, ..Default::default() }
+}
+
+fn table<const N: usize>(
+    name: &str,
+    columns: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> wire::Table {
+    let row = |cells: [String; N]| wire::Row { cells: cells.into(), ..Default::default() };
+    wire::Table {
+        name: name.to_string(),
+        columns: columns.map(str::to_string).into(),
+        rows: rows.into_iter().map(row).collect(),
         ..Default::default()
     }
 }
 
-fn setting(setting: &Setting) -> wire::Setting {
-    wire::Setting {
-        name: setting.name.to_string(),
-        value: setting.value.clone(),
-        is_from_environment: setting.from_environment,
-        meaning: setting.meaning.to_string(),
-        ..Default::default()
-    }
+fn setting(setting: &Setting) -> [String; 4] {
+    let from = if setting.from_environment { "environment" } else { "default" };
+    [setting.name.to_string(), setting.value.clone(), from.to_string(), setting.meaning.to_string()]
 }
 
-fn cluster((name, entry): (String, ClusterEntry)) -> wire::Cluster {
-    let ClusterEntry { cluster, trouble, .. } = entry;
-    let Some(cluster) = cluster else {
-        let state = format!("disabled: {}", trouble.unwrap_or_default());
-        return wire::Cluster { name, state, ..Default::default() };
+/// Where its key comes from, never the key, and why it cannot be used.
+fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
+    let Some(cluster) = &entry.cluster else {
+        let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
+        return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);
     };
-    let Cluster { credentials, key_from, namespaces, .. } = &*cluster;
-    let state = match (&credentials, trouble) {
-        (_, Some(why)) => format!("stays as it was: {why}"),
-        (Some(_), None) => "ready".to_string(),
+    let all_or = |names: String| if names.is_empty() { String::from("all") } else { names };
+    let monitors = cluster.monitors_text();
+    let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
+    let user = cluster.credentials.as_ref().map_or("-", |credentials| credentials.user.as_str());
+    let state = match (&cluster.credentials, &entry.trouble) {
+        (_, Some(why)) => &format!("stays as it was: {why}"),
+        (Some(_), None) => "ready",
         (None, None) => {
-            "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in \
-                         the background"
-                .to_string()
+            "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the background"
         }
     };
-    wire::Cluster {
-        name,
-        monitors: cluster.monitors_text(),
-        user: credentials.as_ref().map(|it| it.user.clone()).unwrap_or_default(),
-        key_from: key_from.clone(),
-        pools: cluster.named_pools().into_iter().map(str::to_string).collect(),
-        namespaces: namespaces.clone(),
-        state,
-        ..Default::default()
-    }
+    let (pools, namespaces) = (all_or(cluster.named_pools().join(",")), all_or(cluster.namespaces.join(",")));
+    [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
 }

@@ -101,3 +101,21 @@ impl wire::Operator for Operator {
         caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings)(call)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::Identical;
+
+    #[test]
+    fn a_request_is_joined_by_its_own_service_only() {
+        let request = || NodeUnpublish {
+            volume_id: "local:n:::o:1".into(),
+            target_path: "/t".into(),
+            secrets: Default::default(),
+        };
+        assert!(OperatorRequest(request()).identical(&OperatorRequest(request())));
+        assert!(!OperatorRequest(request()).identical(&request()));
+        assert!(!request().identical(&OperatorRequest(request())));
+    }
+}

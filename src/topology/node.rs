@@ -84,7 +84,10 @@ impl NodeTopology {
         let mut current = self.current.write();
         let (own, trouble) = match read {
             Some(Ok(own)) => (own, None),
-            Some(Err(why)) => (current.own.clone(), Some(why)),
+            Some(Err(why)) => {
+                log::error!("{why}; this node's labels stay as they were");
+                (current.own.clone(), Some(why))
+            }
             None => (current.own.clone(), current.trouble.clone()),
         };
         let former = std::mem::replace(&mut *current, Current { own, trouble, takeover });
@@ -99,7 +102,7 @@ impl NodeTopology {
         let mut files = Files::default();
         let own = self.labels.read(&mut files).map_err(|what| format!("CEPHLET_TOPOLOGY: {what}"));
         *self.files.lock() = files;
-        own.inspect_err(|why| log::error!("{why}; this node's labels stay as they were"))
+        own
     }
 }
 

@@ -52,9 +52,9 @@ impl NodeDriver for Local {
 
     /// Where another daemon is the controller, the directory is that one's.
     fn publish_here(&self, id: &VolumeId, publication: &Publication) -> Result<()> {
-        match self.identity {
-            Some(_) => self.note_publication(id, publication, PublishedBy::Node),
-            None => Ok(()),
+        match self.is_controller() {
+            true => self.note_publication(id, publication, PublishedBy::Node),
+            false => Ok(()),
         }
     }
 
@@ -74,8 +74,8 @@ impl NodeDriver for Local {
             self.detach_device(call, id, &device)?;
         }
         match by {
-            PublishedBy::Node => self.forget_own_publication(id),
-            PublishedBy::Controller => Ok(()),
+            PublishedBy::Node if self.is_controller() => self.forget_own_publication(id),
+            _ => Ok(()),
         }
     }
 

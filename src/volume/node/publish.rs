@@ -39,9 +39,7 @@ impl Operations {
         let bound = self.ensure_bound(&volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
         match entry {
-            TargetEntry::New => {
-                self.roll_back((&id, path), bound, || self.remove_target(call, &id, path, secrets))
-            }
+            TargetEntry::New => self.roll_back(path, bound, || self.remove_target(call, &id, path, secrets)),
             // It may be in use, however this call failed.
             TargetEntry::Present => bound,
         }

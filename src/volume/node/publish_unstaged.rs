@@ -53,7 +53,7 @@ impl Operations {
         let NodePublishUnstaged { target_path: path, secrets, .. } = request;
         match entry {
             TargetEntry::New => {
-                self.roll_back((id, path), published, || self.remove_target(call, id, path, secrets))
+                self.roll_back(path, published, || self.remove_target(call, id, path, secrets))
             }
             // It may be in use, however this call failed.
             TargetEntry::Present => published,
@@ -173,14 +173,16 @@ fn reads_only(request: &NodePublishUnstaged) -> bool {
     request.read_only || record::is_read_only(&request.capability)
 }
 
-/// What publishing passes to the backend. A device is read-only for all its paths or for none. The operator's
-/// first path says for all of them; an orchestrator has its controller say it, but for a block volume.
+/// What publishing passes to the backend. A device is read-only for all its paths or for none: the first one
+/// says it, by its mode for a block volume, by the operator's word also for a file system. An orchestrator has
+/// its controller say the latter.
 fn context_of<'a>(request: &'a NodePublishUnstaged, before: Option<&NodeRecord>) -> NodeContext<'a> {
     let NodePublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
         request;
     let read_only = match before {
         Some(before) if request.by_operator => before.read_only,
-        _ => reads_only(request) && (request.by_operator || capability.access == Access::Block),
+        _ if capability.access == Access::Block => reads_only(request),
+        _ => request.by_operator && request.read_only,
     };
     NodeContext { volume, publish, secrets, capability, read_only }
 }
@@ -190,6 +192,7 @@ mod tests {
     use super::*;
     use crate::backend::AttachedImage;
     use crate::volume::request::{Capability, Map, Mode};
+    use crate::volume::tests::Scene;
 
     fn capability(mode: Mode, flags: &[&str]) -> Capability {
         let flags = flags.iter().map(ToString::to_string).collect();
@@ -266,5 +269,44 @@ mod tests {
         assert_eq!(second(&writer, &reader("/t2")), Ok(TargetEntry::New));
         let other_mode = request("/t2", capability(Mode::MultiNodeReaderOnly, &[]), false);
         assert_eq!(second(&writer, &other_mode), Ok(TargetEntry::New));
+    }
+
+    #[test]
+    fn the_operator_may_publish_at_several_paths_as_configured() {
+        let operators = |path, mode| {
+            let request = request(path, capability(mode, &[]), false);
+            NodePublishUnstaged { by_operator: true, ..request }
+        };
+        for (mode, elsewhere) in [
+            (Mode::SingleNodeWriter, Ok(TargetEntry::New)),
+            (Mode::SingleNodeMultiWriter, Ok(TargetEntry::New)),
+            (Mode::SingleNodeSingleWriter, Err(Kind::Precondition)),
+        ] {
+            let first = operators("/t1", mode);
+            assert_eq!(second(&first, &first), Ok(TargetEntry::Present), "{mode:?}: the same again");
+            assert_eq!(second(&first, &operators("/t2", mode)), elsewhere, "{mode:?}");
+        }
+        let orchestrators = request("/t2", capability(Mode::SingleNodeWriter, &[]), false);
+        let first = operators("/t1", Mode::SingleNodeWriter);
+        assert_eq!(second(&first, &orchestrators), Err(Kind::Precondition), "CSI 0.1 is strict");
+    }
+
+    #[test]
+    fn the_operators_first_path_says_whether_the_device_is_read_only() {
+        let scene = Scene::new();
+        let id = scene.create();
+        let writes = request("/t1", capability(Mode::SingleNodeWriter, &[]), false);
+        let reads = NodePublishUnstaged { read_only: true, ..writes.clone() };
+        let by_operator =
+            |request: &NodePublishUnstaged| NodePublishUnstaged { by_operator: true, ..request.clone() };
+        assert!(!context_of(&reads, None).read_only, "the controller of an orchestrator says so");
+        assert!(context_of(&by_operator(&reads), None).read_only);
+        assert!(!context_of(&by_operator(&writes), None).read_only);
+        for read_only in [true, false] {
+            let record = NodeRecord { read_only, ..scene.operations.unrecorded(&id) };
+            for request in [&reads, &writes] {
+                assert_eq!(context_of(&by_operator(request), Some(&record)).read_only, read_only);
+            }
+        }
     }
 }

@@ -35,23 +35,19 @@ impl Operations {
     /// still be going on: the repeated call finds it done.
     pub(crate) fn roll_back(
         &self,
-        (id, path): (&VolumeId, &str),
+        path: &str,
         outcome: Result<()>,
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let Err(why) = outcome else { return Ok(()) };
-        let is_left = match why.kind() {
-            Kind::Timeout => Err("that may still be going on".to_string()),
-            _ => remove().map_err(|error| error.to_string()),
+        let undone = match why.kind() {
+            Kind::Timeout => Err(Error::timeout("it may still be going on")),
+            _ => remove(),
         };
-        Err(match is_left {
+        Err(match undone {
             Ok(()) => why,
-            Err(left) => {
-                log::warn!("volume {id}: what a failed call left at {path} could not be undone: {left}");
-                why.hint(format_args!(
-                    "what was begun at {path} is not undone ({left}): ask again, or undo it"
-                ))
-            }
+            Err(left) => why
+                .hint(format_args!("what was begun at {path} is not undone ({left}): ask again, or undo it")),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Giving a volume to its node, and taking it back.
 
 use super::*;
-use crate::backend::{Deleted, Publication};
+use crate::backend::{Deleted, NodeDriver, Publication, PublishedBy};
 
 fn publication(read_only: bool) -> Publication {
     Publication { node: NODE.into(), capability: block(), read_only }
@@ -77,4 +77,42 @@ fn a_damaged_publication_is_healed_by_unpublishing() {
     assert!(it.find(&volume).unwrap().condition.flatten().unwrap().contains("published is damaged"));
     it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();
     it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();
+}
+
+/// What the operator publishes, and what an orchestrator does.
+#[test]
+fn the_node_gives_back_what_it_has_published_to_itself_and_nothing_else() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let detach = |by| it.local.detach(&it.call, &volume.id, by, &it.none).unwrap();
+    let published = || it.find(&volume).unwrap().published;
+    for _ in 0..2 {
+        it.local.publish_here(&volume.id, &publication(false)).unwrap();
+    }
+    refused(
+        it.local.publish_here(&volume.id, &publication(true)),
+        Kind::AlreadyExists,
+        &["readonly = false", "unpublish"],
+    );
+    refused(it.delete(&volume.id), Kind::Precondition, &["cephlet volume reclaim", NODE]);
+    detach(PublishedBy::Controller);
+    assert_eq!(published(), [NODE]);
+    for _ in 0..2 {
+        detach(PublishedBy::Node);
+        assert!(published().is_empty());
+    }
+    // Whichever comes first, a controller's publication ends by the controller.
+    for is_controller_first in [true, false] {
+        let order = if is_controller_first { [true, false] } else { [false, true] };
+        for by_controller in order {
+            match by_controller {
+                true => drop(it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap()),
+                false => it.local.publish_here(&volume.id, &publication(false)).unwrap(),
+            }
+        }
+        detach(PublishedBy::Node);
+        assert_eq!(published(), [NODE]);
+        it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();
+        assert!(published().is_empty());
+    }
 }
