@@ -169,7 +169,7 @@ impl House {
         let volumes = Arc::new(Volumes::default());
         let service = Arc::new(Service(Arc::clone(&volumes)));
         let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
-        let door = Server::open(&socket, &directory.path().join("lock"), vec![service]).unwrap();
+        let door = Server::open(&socket, &directory.path().join("lock"), service).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
         let channel = channel.connect(&format!("unix:{}", socket.display()));

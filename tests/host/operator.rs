@@ -130,22 +130,23 @@ fn a_volume_is_unpublished_after_the_daemon_was_killed_and_where_its_target_has_
 #[test]
 fn after_a_boot_the_node_gives_back_what_the_operator_had_published() {
     let mut daemon = Daemon::start();
-    let ids = ["one", "two"].map(|name| done(&daemon, &format!("volume create {name} --size 32M")));
+    let made = ["one", "two"].map(|name| done(&daemon, &format!("volume create {name} --size 32M")));
+    let words = |daemon: &Daemon, at: usize| format!("{} {}", made[at], daemon.text(["one", "two"][at]));
     let theirs = daemon.client().create(&volume("theirs")).expect("create").volume_id;
     daemon.client().controller_publish_volume(&publish_to(&theirs, "node-1")).expect("publish");
     daemon.client().node_stage_volume(&stage(&theirs, &daemon.text("stage"), mount("ext4"))).expect("stage");
-    for id in &ids {
-        done(&daemon, &format!("volume publish {id} {}", daemon.text(id)));
+    for at in 0..2 {
+        done(&daemon, &format!("volume publish {}", words(&daemon, at)));
     }
     boot(&mut daemon);
-    for id in &ids {
+    for id in &made {
         assert_eq!(published_nodes(&daemon, id), json!([]));
     }
     assert_eq!(published_nodes(&daemon, &theirs), json!(["node-1"]));
-    done(&daemon, &format!("volume unpublish {} {}", ids[0], daemon.text(&ids[0])));
-    done(&daemon, &format!("volume publish {} {}", ids[1], daemon.text(&ids[1])));
-    done(&daemon, &format!("volume unpublish {} {}", ids[1], daemon.text(&ids[1])));
-    ids.iter().for_each(|id| drop(done(&daemon, &format!("volume delete {id}"))));
+    done(&daemon, &format!("volume unpublish {}", words(&daemon, 0)));
+    done(&daemon, &format!("volume publish {}", words(&daemon, 1)));
+    done(&daemon, &format!("volume unpublish {}", words(&daemon, 1)));
+    made.iter().for_each(|id| drop(done(&daemon, &format!("volume delete {id}"))));
     done(&daemon, &format!("volume reclaim {theirs} node-1"));
     done(&daemon, &format!("volume delete {theirs}"));
     daemon.assert_node_is_clean();
