@@ -154,8 +154,8 @@ fn make_directory(socket: &Path) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
 }
 
-/// All services of this copy of the plugin `name`. CSI 0.1 says itself what this copy does not serve; all else
-/// that it does not serve is UNIMPLEMENTED by gRPC.
+/// All services of this copy of the plugin `name`. CSI 0.1 says itself what this copy does not serve; for the
+/// rest gRPC answers UNIMPLEMENTED.
 pub fn services(
     bridge: &Bridge,
     name: &str,

@@ -227,7 +227,7 @@ fn config_shows_what_the_daemon_runs_with_and_the_check_what_is_in_the_environme
     let mut daemon = Setup::new().set("CEPHLET_WORKERS", "9").start();
     let setting = |shown: serde_json::Value, name: &str| {
         let all = shown["settings"].as_array().expect("an array").clone();
-        all.into_iter().find(|it| it["name"] == name).expect("a setting")
+        all.into_iter().find(|it| it["variable"] == name).expect("a setting")
     };
     // The client's own environment has nothing of it.
     let shown = setting(json(&daemon, "config"), "CEPHLET_WORKERS");

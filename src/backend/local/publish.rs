@@ -3,6 +3,7 @@
 
 use super::Local;
 use super::record::PublishRecord;
+use super::store::PUBLISHED;
 use crate::backend::creation_record::{from_bytes, to_bytes};
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::Map;
@@ -11,8 +12,6 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// The file that is there while the volume is published.
-pub(super) const PUBLISHED: &str = "published";
 /// In the publish context: the device is attached read-only.
 pub(super) const READ_ONLY: &str = "readOnly";
 

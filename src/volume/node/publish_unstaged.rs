@@ -5,8 +5,8 @@
 //! for a stage; only there is no staging path. So there is nothing else to undo: the last path of a volume
 //! that is given up, in whichever way it was given, takes the device from the node.
 //!
-//! A caller that does not hear how a publishing ended may ask again or unpublish, but need not: a target where
-//! nothing was mounted yet blocks no other request.
+//! A caller that does not hear how a publishing ended may ask again or unpublish, but need not: a target
+//! where nothing was mounted yet blocks no other request.
 //!
 //! For the operator the node does the controller's part as well, and undoes it with the last path. The record
 //! says so ([`PublishedBy::Node`]), so that this also happens after a boot.
@@ -174,8 +174,8 @@ fn reads_only(request: &NodePublishUnstaged) -> bool {
 }
 
 /// What publishing passes to the backend. A device is read-only for all its paths or for none: the first one
-/// says it, by its mode for a block volume, by the operator's word also for a file system. An orchestrator has
-/// its controller say the latter.
+/// says it, by its mode for a block volume, by the operator's word also for a file system. An orchestrator
+/// has its controller say the latter.
 fn context_of<'a>(request: &'a NodePublishUnstaged, before: Option<&NodeRecord>) -> NodeContext<'a> {
     let NodePublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
         request;

@@ -91,8 +91,8 @@ request! {
         secrets: Secrets,
         /// What the answer to the creation said.
         volume_context: Map,
-        /// Asked by the operator of this node: no controller is asked to publish the volume, and a single-node
-        /// mode may have several targets, as configured.
+        /// Asked by the operator of this node: no controller publishes the volume, and a single-node mode may
+        /// have several targets, as configured.
         by_operator: bool,
     } check |it| {
         validate::id("volume_id", &it.volume_id)?;
