@@ -195,8 +195,8 @@ fn registration(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     writeln!(code, "        bridge: &crate::grpc::bridge::Bridge,")?;
     writeln!(code, "        service: &std::sync::Arc<S>,")?;
     writeln!(code, "    ) -> grpcio::ServiceBuilder {{")?;
-    for Rpc { path, function, .. } in rpcs {
-        writeln!(code, "        builder = bridge.unary(builder, \"{path}\", service, S::{function});")?;
+    for Rpc { function, .. } in rpcs {
+        writeln!(code, "        builder = bridge.unary(builder, service, S::{function});")?;
     }
     code += "        builder\n    }\n";
     Ok(code)

@@ -20,6 +20,7 @@ use protobuf::Message;
 use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
+use crate::grpc::proto::Rpc;
 use crate::grpc::status;
 use crate::volume::lock_keys::LockSet;
 
@@ -145,22 +146,16 @@ impl Bridge {
     }
 
     /// Registers an rpc with one request and one reply. `handler` runs on the thread of its call.
-    pub fn unary<S, Q, R>(
+    pub fn unary<S: Send + Sync + 'static, Q: Rpc>(
         &self,
         builder: ServiceBuilder,
-        path: &'static str,
         service: &Arc<S>,
-        handler: fn(&S, &Caller<'_>, Q) -> Result<Encoded<R>>,
-    ) -> ServiceBuilder
-    where
-        S: Send + Sync + 'static,
-        Q: Message,
-        R: Message,
-    {
+        handler: fn(&S, &Caller<'_>, Q) -> Result<Encoded<Q::Reply>>,
+    ) -> ServiceBuilder {
         let service = Arc::clone(service);
         let handler =
             move |caller: &Caller<'_>, request: &[u8]| Ok(handler(&service, caller, decode(request)?)?.0);
-        self.register(builder, path, Arc::new(handler))
+        self.register(builder, Q::PATH, Arc::new(handler))
     }
 
     fn register(&self, builder: ServiceBuilder, path: &'static str, handler: Handler) -> ServiceBuilder {
