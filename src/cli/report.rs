@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_table_without_rows_is_nothing() {
-        assert_eq!(table(&["ID"], &[[String::new(); 0]; 0]), "");
+        assert_eq!(table(&["ID"], &Vec::<[String; 1]>::new()), "");
     }
 
     #[test]

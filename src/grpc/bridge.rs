@@ -35,6 +35,9 @@ pub type Answer = Result<Bytes>;
 /// rpc.
 type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
 
+/// How a service answers requests of a type.
+pub type Answers<S, Q> = fn(&S, &Caller<'_>, Q) -> Result<Encoded<<Q as Rpc>::Reply>>;
+
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
 /// health check.
 const QUICK: [&str; 13] = [
@@ -150,7 +153,7 @@ impl Bridge {
         &self,
         builder: ServiceBuilder,
         service: &Arc<S>,
-        handler: fn(&S, &Caller<'_>, Q) -> Result<Encoded<Q::Reply>>,
+        handler: Answers<S, Q>,
     ) -> ServiceBuilder {
         let service = Arc::clone(service);
         let handler =
