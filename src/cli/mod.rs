@@ -1,5 +1,5 @@
-//! The operator's command line: the daemon itself, and a client of its socket. The client speaks CSI where CSI
-//! has words for what is asked, else the operator's own service.
+//! The operator's command line: the daemon itself, and a client of its socket. The client speaks CSI where
+//! CSI has words for what is asked, else the operator's own service.
 //!
 //! `syntax` reads arguments by the tables in `commands`, from which `help` is made too. A command asks the
 //! daemon through `plugin` and gives a `report`, which is printed here; or a `failure`, which has an exit
